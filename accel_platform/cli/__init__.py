@@ -1,0 +1,37 @@
+"""The `accel` command: one module per noun, put together here. Nothing is computed in this package.
+
+Command modules import only the standard library, typer and `output` at the top and everything else inside the command,
+so that `accel --help` stays as fast as typer itself.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from accel_platform.cli import bench, db, detect, matrix, migrate, predictor, run
+from accel_platform.cli.output import errors_for_people
+
+app = typer.Typer(
+    name="accel",
+    help="Measure models on any hardware, keep every result, and ask which hardware to use.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("ui")(run.ui)
+app.command("detect")(detect.detect)
+app.add_typer(bench.app, name="bench")
+app.command("migrate")(migrate.migrate)
+app.add_typer(db.app, name="db")
+app.command("matrix")(matrix.matrix)
+app.command("train")(predictor.train)
+app.command("predict")(predictor.predict)
+app.command("recommend")(predictor.recommend)
+app.command("serve")(predictor.serve)
+
+
+def main() -> None:
+    """Entry point: foreseeable errors become one line on stderr and an exit code, never a traceback."""
+    with errors_for_people():
+        app()

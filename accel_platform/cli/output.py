@@ -1,0 +1,106 @@
+"""What every command shares: the --home and --json options, printing for people or machines, and error lines."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from accel_platform.settings import Settings
+
+
+class Format(enum.StrEnum):
+    table = "table"
+    json = "json"
+
+
+Home = Annotated[
+    Path | None, typer.Option("--home", help="State directory (default: $ACCEL_HOME or ./.accel).", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
+
+
+def settings_for(home: Path | None) -> Settings:
+    """The settings with --home applied, also for the processes this command starts."""
+    from accel_platform.settings import Settings
+
+    if home is not None:
+        os.environ["ACCEL_HOME"] = str(home)
+    return Settings()
+
+
+def wants_json(json_flag: bool, format_: Format) -> bool:
+    return json_flag or format_ is Format.json
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown as null."""
+    typer.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
+    """Rows as an aligned table; `empty` is said where there are none."""
+    if not rows:
+        typer.echo(empty)
+        return
+    columns = list(rows[0])
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
+    numeric = [all(isinstance(row[c], int | float) or row[c] is None for row in rows) for c in columns]
+    lines = [columns, ["-" * width for width in widths], *cells]
+    for line in lines:
+        typer.echo(
+            "  ".join(
+                text.rjust(width) if right else text.ljust(width)
+                for text, width, right in zip(line, widths, numeric, strict=True)
+            ).rstrip()
+        )
+
+
+def note(text: str) -> None:
+    """Progress and remarks: on stderr, so that stdout stays the answer."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def errors_for_people() -> Iterator[None]:
+    """Turn an AccelError into `accel: what and what to do` and exit code 1 (2 for bad input); Ctrl-C into 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("accel: stopped. What was finished is kept; the same command goes on from there.")
+        sys.exit(130)
+    except Exception as error:
+        from accel_platform.errors import AccelError, InvalidInput
+
+        if not isinstance(error, AccelError):
+            raise
+        note(f"accel: {error}")
+        sys.exit(2 if isinstance(error, InvalidInput) else 1)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return str(value)

@@ -1,0 +1,187 @@
+"""The append-only event log: append, snapshot, read, compact. Where bytes lie is `segments.py`, their form `codec.py`.
+
+A snapshot is a set of segment names; its id is their hash. Segments never change, so reading at a snapshot is time
+travel, and two logs with equal snapshot ids hold equal events. Compaction copies segments into packs, row for row and
+with the segment's name beside each, so every snapshot stays readable when the originals have gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.events import codec
+from accel_platform.events.segments import SegmentStore, open_store
+from accel_platform.events.types import Event
+from accel_platform.settings import Settings
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}")
+_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The log at one moment: which segments it consists of."""
+
+    segments: frozenset[str]
+
+    @cached_property
+    def id(self) -> str:
+        """32 hex digits; equal ids mean equal events."""
+        return hashlib.sha256("\n".join(sorted(self.segments)).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What an append did: `new` is False where the segment was there already and nothing was written."""
+
+    segment: str
+    new: bool
+    events: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A local Parquet file to read; where `segments` is set, only the rows whose `segment` is one of them."""
+
+    path: Path
+    segments: frozenset[str] | None = None
+
+
+class EventLog:
+    """One log at one location. Safe for any number of processes to append to and read at once."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self._store = store
+        self._packs: dict[str, frozenset[str]] = {}
+
+    @classmethod
+    def open(cls, settings: Settings) -> EventLog:
+        """The log of this installation; nothing is created before the first append."""
+        return cls(open_store(settings.log_location, settings.cache_dir / "log"))
+
+    @property
+    def location(self) -> str:
+        return self._store.location
+
+    def append(self, events: Sequence[Event], *, key: str | None = None) -> Appended:
+        """Store the events as one segment, durably, all or none; returning is the acknowledgement.
+
+        `key` names the segment and makes the append idempotent: a retry or a second writer with the same key is a
+        no-op. Without one the key is the hash of the event ids. Raises InvalidInput for no events or an unusable key,
+        LogUnavailable if the bytes cannot be stored.
+        """
+        if not events:
+            raise InvalidInput("An append needs at least one event.")
+        if key is None:
+            key = "events-" + hashlib.sha256(b"".join(e.event_id.bytes for e in events)).hexdigest()[:32]
+        if not _KEY.fullmatch(key):
+            raise InvalidInput(f"Segment key {key!r} must be 1-181 letters, digits, '.', '_' or '-'.")
+        new = self._store.publish(f"segments/{key}{_SUFFIX}", codec.to_parquet(codec.to_arrow(events)))
+        return Appended(segment=key, new=new, events=len(events))
+
+    def snapshot(self) -> Snapshot:
+        """The log as it is now."""
+        return Snapshot(frozenset(_names(self._store.keys("segments"))).union(*self._load_packs().values()))
+
+    def save_snapshot(self, snapshot: Snapshot) -> str:
+        """Keep the snapshot's names under its id, so that `load_snapshot` finds them; returns the id."""
+        self._store.publish(f"snapshots/{snapshot.id}.json", json.dumps(sorted(snapshot.segments)).encode())
+        return snapshot.id
+
+    def load_snapshot(self, snapshot_id: str) -> Snapshot:
+        """A saved snapshot. Raises NotFound."""
+        path = self._store.local_path(f"snapshots/{snapshot_id}.json")
+        return Snapshot(frozenset(json.loads(path.read_bytes())))
+
+    def sources(self, segments: Collection[str]) -> list[Source]:
+        """Local files that together hold exactly these segments. Raises NotFound if one is in no file."""
+        wanted = set(segments)
+        found = []
+        for pack, members in self._load_packs().items():
+            here = wanted & members
+            if here:
+                path = self._store.local_path(f"packs/{pack}{_SUFFIX}")
+                found.append(Source(path, None if here == members else frozenset(here)))
+                wanted -= here
+        found += [Source(self._store.local_path(f"segments/{name}{_SUFFIX}")) for name in sorted(wanted)]
+        return found
+
+    def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
+        """Events at a snapshot (default: now), segment by segment, old versions lifted; no order across segments."""
+        for source in self.sources((snapshot or self.snapshot()).segments):
+            yield from codec.from_arrow(_batches(source, types))
+
+    def compact(self, *, below_events: int = 100_000) -> Snapshot | None:
+        """Copy the segments that are in no pack yet, and hold fewer than `below_events`, into one pack.
+
+        Returns the segments packed, None where there were fewer than two. Safe beside appends and readers; killed
+        half-way it leaves the log as it was, and a second run packs the same segments under the same name.
+        """
+        packed: set[str] = set().union(*self._load_packs().values())
+        small, tables = [], []
+        for name in sorted(set(_names(self._store.keys("segments"))) - packed):
+            path = self._store.local_path(f"segments/{name}{_SUFFIX}")
+            if pq.read_metadata(path).num_rows < below_events:
+                table = _read_table(path)
+                small.append(name)
+                tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
+        if len(small) < 2:
+            return None
+        members = Snapshot(frozenset(small))
+        self._store.publish(f"packs/{members.id}{_SUFFIX}", codec.to_parquet(pa.concat_tables(tables)))
+        # The manifest goes last: a pack without one is never read.
+        self._store.publish(f"packs/{members.id}.json", json.dumps(small).encode())
+        return members
+
+    def prune(self) -> int:
+        """Delete the originals of segments that a pack holds; returns how many. Their snapshots stay readable.
+
+        A reader that began before may miss a file and must ask for `sources` again, so run it when none is under way.
+        """
+        originals = set(_names(self._store.keys("segments")))
+        doomed = originals & set().union(*self._load_packs().values())
+        for name in doomed:
+            self._store.delete(f"segments/{name}{_SUFFIX}")
+        return len(doomed)
+
+    def _load_packs(self) -> dict[str, frozenset[str]]:
+        for key in self._store.keys("packs"):
+            pack, dot, kind = key.rpartition(".")
+            if kind == "json" and dot and pack not in self._packs:
+                members = json.loads(self._store.local_path(f"packs/{key}").read_bytes())
+                self._packs[pack] = frozenset(members)
+        return self._packs
+
+
+def _names(keys: Collection[str]) -> Iterator[str]:
+    return (key.removesuffix(_SUFFIX) for key in keys if key.endswith(_SUFFIX))
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path, partitioning=None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise LogUnavailable(f"The log segment {path} cannot be read: {error}. Restore it from a copy.") from error
+
+
+def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
+    table = _read_table(source.path)
+    if source.segments is not None:
+        table = table.filter(pc.field("segment").isin(sorted(source.segments)))
+    if types is not None:
+        table = table.filter(pc.field("type").isin(sorted(types)))
+    yield from table.to_batches()
+
+
+__all__ = ["Appended", "EventLog", "NotFound", "Snapshot", "Source"]

@@ -1,0 +1,289 @@
+"""Every event the log may hold: the envelope and one frozen payload class per type. No storage lives here.
+
+A payload class is a promise: once a version is written somewhere, its fields never change meaning. To change one,
+raise `VERSION` and add the step from the old version to `upcast.py`. Unknown is None (absent in storage), never 0.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NaiveDatetime, SerializeAsAny, field_validator
+from uuid_utils.compat import uuid7
+
+Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "webnn", "webgpu"]
+"""User-facing hardware names: what a person picks. `backend` says which runtime served it, `device_id` which silicon."""
+
+Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
+"""Where a figure comes from. Only `measured` and `imported` feed matrix, regressions and predictor."""
+
+Status = Literal["ok", "failed", "timeout", "unavailable"]
+Mode = Literal["inference", "generation", "training"]
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Quantity = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Payload(BaseModel):
+    """Base of all payloads: frozen, and strict about names so that a misspelt field is an error, not a loss."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    VERSION: ClassVar[int] = 1
+
+
+class HostObserved(Payload):
+    """A machine as it was seen: what it is and which software it runs."""
+
+    hostname: str
+    os: str
+    cpu_model: str
+    cpu_cores_physical: Positive | None = None
+    cpu_cores_logical: Positive
+    memory_mib: Quantity
+    software: dict[str, str] = {}
+
+
+class DeviceObserved(Payload):
+    """One hardware name on one host: the device behind it, or why there is none."""
+
+    hardware: Hardware
+    backend: str
+    available: bool
+    reason: str | None = None
+    device_id: str | None = None
+    name: str | None = None
+    vendor: str | None = None
+    driver: str | None = None
+    runtime_versions: dict[str, str] = {}
+    memory_mib: Quantity | None = None
+    cores: Positive | None = None
+    clock_max_mhz: Quantity | None = None
+    governor: str | None = None
+    emulated: bool = False
+
+
+class ModelDescribed(Payload):
+    """A model's identity and cost, from its config alone."""
+
+    model_id: str
+    architecture: str
+    family: str
+    modality: str
+    aliases: tuple[str, ...] = ()
+    config: dict[str, Any] = {}
+    parameters: Count | None = None
+    layers: Count | None = None
+    flops_per_item: Count | None = None
+    """Forward FLOPs (2 per multiply-add) for one item at the model's default input shape."""
+    activation_bytes_per_item: Count | None = None
+
+
+class RunStarted(Payload):
+    """Work of some kind began: a benchmark run, an import, a training."""
+
+    kind: str
+    plan: dict[str, Any] = {}
+    software: dict[str, str] = {}
+
+
+class RunFinished(Payload):
+    """The end of the run whose id the envelope carries."""
+
+    status: Literal["succeeded", "failed", "cancelled"]
+    cells_ok: Count = 0
+    cells_failed: Count = 0
+    cells_skipped: Count = 0
+    duration_s: Quantity
+    reason: str | None = None
+
+
+class Suspicion(BaseModel):
+    """One reason to doubt an imported figure."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    rule: str
+    verdict: Literal["simulated", "suspect"]
+    evidence: str
+    confidence: Annotated[float, Field(ge=0, le=1)]
+
+
+class ResultRecorded(Payload):
+    """One benchmark cell: a model on a device in one configuration, measured by us or claimed by an imported file.
+
+    Where `samples_ns` is present every latency statistic is derived from it in the projection; the `latency_*` and
+    `throughput_*` fields are for imported documents that state statistics without their samples. A sample is the time
+    of one whole batch, in integer nanoseconds.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    model_id: str
+    model_family: str
+    hardware: str
+    backend: str
+    status: Status
+    provenance: Provenance
+    mode: Mode = "inference"
+    precision: str | None = None
+    batch_size: Positive | None = None
+    sequence_length: Positive | None = None
+    device_id: str | None = None
+    device_name: str | None = None
+    fingerprint: str | None = None
+    """Hash of everything that must be equal for two figures to be compared: device, driver, runtimes, threads."""
+    threads: Positive | None = None
+    reason: str | None = None
+    failure_class: str | None = None
+    samples_ns: tuple[Count, ...] = ()
+    iterations: Count | None = None
+    warmup_iterations: Count | None = None
+    latency_mean_ms: Quantity | None = None
+    latency_p50_ms: Quantity | None = None
+    latency_p90_ms: Quantity | None = None
+    latency_p95_ms: Quantity | None = None
+    latency_p99_ms: Quantity | None = None
+    latency_min_ms: Quantity | None = None
+    latency_max_ms: Quantity | None = None
+    latency_std_ms: Quantity | None = None
+    throughput_items_per_s: Quantity | None = None
+    first_ms: Quantity | None = None
+    load_ms: Quantity | None = None
+    compile_ms: Quantity | None = None
+    memory_peak_mib: Quantity | None = None
+    """Peak resident memory of the measuring process (VmHWM) or what the imported file called peak memory."""
+    memory_device_peak_mib: Quantity | None = None
+    noisy: bool | None = None
+    noisy_reason: str | None = None
+    environment: dict[str, Any] = {}
+    suspicions: tuple[Suspicion, ...] = ()
+    original: dict[str, Any] = {}
+    """Identity and units as an imported file wrote them."""
+    occurred_local: NaiveDatetime | None = None
+    """The file's own time where it names no zone; the envelope's `occurred_at` is then None."""
+    source_path: str | None = None
+
+    @field_validator("suspicions")
+    @classmethod
+    def _sorted(cls, value: tuple[Suspicion, ...]) -> tuple[Suspicion, ...]:
+        return tuple(sorted(value, key=lambda s: (s.rule, s.evidence)))
+
+
+class VerificationRecorded(Payload):
+    """A backend's outputs against the float32 PyTorch CPU reference, same weights and inputs."""
+
+    model_id: str
+    hardware: str
+    backend: str
+    device_id: str | None = None
+    precision: str
+    batch_size: Positive
+    sequence_length: Positive | None = None
+    passed: bool
+    reference: str
+    max_abs_error: Quantity | None = None
+    relative_error: Quantity | None = None
+    """Root mean square error over the root mean square of the reference."""
+    tolerance: Quantity
+    constant_output: bool
+    reason: str | None = None
+
+
+class DocumentImported(Payload):
+    """One row of the import ledger: what became of one document."""
+
+    source_path: str
+    content_sha256: str
+    format: str
+    outcome: Literal["imported", "duplicate", "not_results", "quarantined"]
+    size_bytes: Count
+    records: Count = 0
+    failures: Count = 0
+    suspects: Count = 0
+    reason: str | None = None
+
+
+class RecordQuarantined(Payload):
+    """Something that could not become a result, kept as it came, with the reason."""
+
+    source_path: str
+    content_sha256: str | None = None
+    pointer: str | None = None
+    """JSON pointer or row number inside the document."""
+    rule: str
+    reason: str
+    content: str
+
+
+class PredictorTrained(Payload):
+    """A predictor was trained; `promoted` says whether it serves."""
+
+    predictor_id: str
+    snapshot_id: str
+    artifact_sha256: str
+    rows: Count
+    promoted: bool
+    metrics: dict[str, Any] = {}
+    reason: str | None = None
+
+
+PAYLOADS: dict[str, type[Payload]] = {
+    cls.__name__: cls
+    for cls in (
+        HostObserved,
+        DeviceObserved,
+        ModelDescribed,
+        RunStarted,
+        RunFinished,
+        ResultRecorded,
+        VerificationRecorded,
+        DocumentImported,
+        RecordQuarantined,
+        PredictorTrained,
+    )
+}
+
+
+class Event(BaseModel):
+    """The envelope around one payload. `occurred_at` is when it happened in the world, `recorded_at` when we wrote it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    event_id: UUID
+    type: str
+    schema_version: int
+    occurred_at: AwareDatetime | None
+    recorded_at: AwareDatetime
+    source: str
+    host_id: str | None = None
+    run_id: str | None = None
+    causation_id: UUID | None = None
+    payload: SerializeAsAny[Payload]
+
+    @classmethod
+    def of(
+        cls,
+        payload: Payload,
+        *,
+        source: str,
+        occurred_at: datetime | None | Literal["now"] = "now",
+        host_id: str | None = None,
+        run_id: str | None = None,
+        causation_id: UUID | None = None,
+    ) -> Event:
+        """Wrap a payload in a fresh envelope. Pass `occurred_at=None` where the time is unknown."""
+        now = datetime.now(UTC)
+        return cls(
+            event_id=uuid7(),
+            type=type(payload).__name__,
+            schema_version=payload.VERSION,
+            occurred_at=now if occurred_at == "now" else occurred_at,
+            recorded_at=now,
+            source=source,
+            host_id=host_id,
+            run_id=run_id,
+            causation_id=causation_id,
+            payload=payload,
+        )

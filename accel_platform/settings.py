@@ -1,0 +1,34 @@
+"""Where state lives, read from ACCEL_* variables or --home. No behaviour lives here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Paths of one installation. `ACCEL_HOME` moves everything, `ACCEL_LOG_URI` only the event log."""
+
+    model_config = SettingsConfigDict(env_prefix="ACCEL_", frozen=True)
+
+    home: Path = Field(default=Path(".accel"), description="State directory; created when first written to.")
+    log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
+
+    @property
+    def log_location(self) -> str:
+        return self.log_uri or str(self.home / "log")
+
+    @property
+    def warehouse_dir(self) -> Path:
+        return self.home / "warehouse"
+
+    @property
+    def models_dir(self) -> Path:
+        return self.home / "models"
+
+    @property
+    def cache_dir(self) -> Path:
+        """What can be made again: exported graphs, fetched segments."""
+        return self.home / "cache"
