@@ -1,0 +1,238 @@
+"""The data rules a result row must keep, stated once and rendered twice: as SQL, which sends a row that breaks one to
+quarantine while the table is built, and as Great Expectations, which audit the built table before it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.expectations.expectation import Expectation
+
+
+class Rule(Protocol):
+    """One named rule over the columns of `results`. NULL breaks no rule but `Required`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def columns(self) -> tuple[str, ...]: ...
+
+    def broken_sql(self) -> str:
+        """True or NULL-safe false for one row."""
+        ...
+
+    def expectation(self) -> Expectation: ...
+
+
+@dataclass(frozen=True)
+class Between:
+    """The column lies in [low, high], or in ]low, high] where `above`."""
+
+    name: str
+    column: str
+    low: float
+    high: float | None = None
+    above: bool = False
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def broken_sql(self) -> str:
+        too_low = f"{self.column} {'<=' if self.above else '<'} {self.low}"
+        return too_low if self.high is None else f"({too_low} OR {self.column} > {self.high})"
+
+    def expectation(self) -> Expectation:
+        import great_expectations.expectations as gxe
+
+        return gxe.ExpectColumnValuesToBeBetween(
+            column=self.column, min_value=self.low, max_value=self.high, strict_min=self.above, meta={"rule": self.name}
+        )
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The column is one of these values."""
+
+    name: str
+    column: str
+    values: tuple[str, ...]
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def broken_sql(self) -> str:
+        return f"{self.column} NOT IN ({', '.join(repr(v) for v in self.values)})"
+
+    def expectation(self) -> Expectation:
+        import great_expectations.expectations as gxe
+
+        return gxe.ExpectColumnValuesToBeInSet(
+            column=self.column, value_set=list(self.values), meta={"rule": self.name}
+        )
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """`smaller` is at most `larger`, where both are known."""
+
+    name: str
+    smaller: str
+    larger: str
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.smaller, self.larger)
+
+    def broken_sql(self) -> str:
+        return f"{self.smaller} > {self.larger}"
+
+    def expectation(self) -> Expectation:
+        import great_expectations.expectations as gxe
+
+        return gxe.ExpectColumnPairValuesAToBeGreaterThanB(
+            column_A=self.larger,
+            column_B=self.smaller,
+            or_equal=True,
+            ignore_row_if="either_value_is_missing",
+            meta={"rule": self.name},
+        )
+
+
+@dataclass(frozen=True)
+class Required:
+    """The column is known; with `when`, in rows where that other column has that value (or, with `unless`, has not)."""
+
+    name: str
+    column: str
+    when: tuple[str, str] | None = None
+    unless: bool = False
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,) if self.when is None else (self.column, self.when[0])
+
+    def broken_sql(self) -> str:
+        missing = f"{self.column} IS NULL"
+        if self.when is None:
+            return missing
+        column, value = self.when
+        return f"({missing} AND {column} {'<>' if self.unless else '='} '{value}')"
+
+    def expectation(self) -> Expectation:
+        import great_expectations.expectations as gxe
+        from great_expectations.expectations.row_conditions import Column
+
+        condition: Any = None
+        if self.when is not None:
+            column, value = self.when
+            condition = Column(column) != value if self.unless else Column(column) == value
+        return gxe.ExpectColumnValuesToNotBeNull(
+            column=self.column, row_condition=condition, meta={"rule": self.name}
+        )
+
+
+@dataclass(frozen=True)
+class Unique:
+    """No value occurs twice. A property of the table, so no single row can be sent to quarantine for it."""
+
+    name: str
+    column: str
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def broken_sql(self) -> str:
+        return "false"
+
+    def expectation(self) -> Expectation:
+        import great_expectations.expectations as gxe
+
+        return gxe.ExpectColumnValuesToBeUnique(column=self.column, meta={"rule": self.name})
+
+
+_TEN_HOURS_MS = 36_000_000
+_SIXTEEN_TIB_MIB = 16 * 1024 * 1024
+
+RULES: tuple[Rule, ...] = (
+    Unique("result_id_unique", "result_id"),
+    Required("model_named", "model_id"),
+    Required("hardware_named", "hardware"),
+    OneOf("status_known", "status", ("ok", "failed", "timeout", "unavailable")),
+    OneOf("provenance_known", "provenance", ("measured", "emulated", "imported", "simulated", "suspect")),
+    Between("latency_plausible", "latency_mean_ms", 0, _TEN_HOURS_MS, above=True),
+    Between("latency_min_positive", "latency_min_ms", 0, above=True),
+    Between("throughput_positive", "throughput_items_per_s", 0, above=True),
+    Between("memory_plausible", "memory_peak_mib", 0, _SIXTEEN_TIB_MIB, above=True),
+    Between("batch_size_positive", "batch_size", 1),
+    Ordered("p50_not_above_p90", "latency_p50_ms", "latency_p90_ms"),
+    Ordered("p90_not_above_p95", "latency_p90_ms", "latency_p95_ms"),
+    Ordered("p95_not_above_p99", "latency_p95_ms", "latency_p99_ms"),
+    Ordered("min_not_above_max", "latency_min_ms", "latency_max_ms"),
+    Required("failure_has_reason", "reason", ("status", "ok"), unless=True),
+    Required("measured_names_device", "device_id", ("provenance", "measured")),
+    Required("measured_has_fingerprint", "fingerprint", ("provenance", "measured")),
+)
+
+
+def broken_rules_sql(rules: Sequence[Rule] = RULES) -> str:
+    """SQL for one `results` row: the sorted names of the rules it breaks, NULL for none.
+
+    The list is built only where something is broken, so a clean row costs the comparisons alone.
+    """
+    tests = ", ".join(f"CASE WHEN {rule.broken_sql()} THEN '{rule.name}' END" for rule in sorted(rules, key=_name))
+    any_broken = " OR ".join(f"coalesce({rule.broken_sql()}, false)" for rule in rules)
+    return f"CASE WHEN {any_broken} THEN list_filter([{tests}], lambda name: name IS NOT NULL) END"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The verdict of one rule over the whole table."""
+
+    rule: str
+    expectation: str
+    passed: bool
+    rows: int
+    broken: int
+    examples: tuple[str, ...] = ()
+
+
+def audit(results: pd.DataFrame, rules: Sequence[Rule] = RULES) -> list[CheckResult]:
+    """Run every rule as a Great Expectation over `results`, in the order of `rules`. Takes 2-4 s to import GX."""
+    import os
+
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    import great_expectations as gx
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]  # GX accepts the plain form
+    asset = context.data_sources.add_pandas("warehouse").add_dataframe_asset("results")
+    batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": results})
+    suite = gx.ExpectationSuite(name="results")
+    for rule in rules:
+        suite.add_expectation(rule.expectation())
+    found = {}
+    for result in batch.validate(suite).results:
+        config = result.expectation_config
+        assert config is not None
+        details = result.result or {}
+        error = (result.exception_info or {}).get("exception_message")
+        examples = [str(error)] if error else [str(v) for v in details.get("partial_unexpected_list", [])[:5]]
+        found[config.meta["rule"]] = CheckResult(
+            rule=config.meta["rule"],
+            expectation=config.type,
+            passed=bool(result.success),
+            rows=int(details.get("element_count") or len(results)),
+            broken=int(details.get("unexpected_count") or 0),
+            examples=tuple(examples),
+        )
+    return [found[rule.name] for rule in rules]
+
+
+def audited_columns(rules: Sequence[Rule] = RULES) -> list[str]:
+    """The columns of `results` that the rules look at, each once."""
+    return list(dict.fromkeys(column for rule in rules for column in rule.columns()))
+
+
+def _name(rule: Rule) -> str:
+    return rule.name

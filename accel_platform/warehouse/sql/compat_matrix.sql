@@ -1,0 +1,69 @@
+-- Does each model run on each device, and how does it compare? Only measured and unsuspected imported rows count, and
+-- a measured row only where its outputs were verified and none failed. The rating compares equal shapes and modes only:
+-- best p50 of that shape on any device over this device's p50, then the median over the shapes both have;
+-- high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
+WITH wrong AS (
+    SELECT DISTINCT model_id, hardware, device_id, precision, batch_size, sequence_length
+    FROM verifications
+    WHERE NOT passed
+),
+verified AS (
+    SELECT DISTINCT model_id, hardware, device_id FROM verifications WHERE passed
+),
+cells AS (
+    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
+        precision, batch_size, sequence_length, provenance, status,
+        quantile_disc(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_p50_ms, count(*) AS results,
+        max((recorded_at, event_id, reason)) AS newest
+    FROM results
+    WHERE provenance IN ('measured', 'imported')
+    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, provenance, status
+),
+judged AS (
+    SELECT c.*, c.status = 'ok' AND w.model_id IS NULL AND (c.provenance = 'imported' OR v.model_id IS NOT NULL) AS works,
+        CASE WHEN c.status <> 'ok' THEN c.newest[3]
+             WHEN w.model_id IS NOT NULL THEN 'outputs differ from the reference'
+             WHEN c.provenance = 'measured' AND v.model_id IS NULL THEN 'outputs not verified' END AS problem
+    FROM cells AS c
+    LEFT JOIN wrong AS w ON c.provenance = 'measured'
+        AND (w.model_id, w.hardware, w.batch_size) = (c.model_id, c.hardware, c.batch_size)
+        AND w.device_id IS NOT DISTINCT FROM c.device_id AND w.precision IS NOT DISTINCT FROM c.precision
+        AND w.sequence_length IS NOT DISTINCT FROM c.sequence_length
+    LEFT JOIN verified AS v ON c.provenance = 'measured'
+        AND (v.model_id, v.hardware) = (c.model_id, c.hardware) AND v.device_id IS NOT DISTINCT FROM c.device_id
+),
+shapes AS (
+    SELECT model_id, mode, precision, batch_size, sequence_length, min(latency_p50_ms) AS best_ms,
+        count(DISTINCT (hardware, device_id)) AS devices
+    FROM judged
+    WHERE works
+    GROUP BY model_id, mode, precision, batch_size, sequence_length
+),
+rated AS (
+    SELECT j.*, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
+    FROM judged AS j
+    LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
+        AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
+        AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
+),
+summed AS (
+    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name,
+        bool_or(works) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
+        min(batch_size) FILTER (WHERE works) AS batch_size,
+        min_by(latency_p50_ms, (batch_size, latency_p50_ms)) FILTER (WHERE works) AS latency_p50_ms,
+        sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
+        sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
+        max((newest[1], problem)) FILTER (WHERE NOT works) AS last_problem,
+        list_sort(list(newest[2]) FILTER (WHERE works)) AS working_evidence,
+        list_sort(list(newest[2]) FILTER (WHERE NOT works)) AS failing_evidence
+    FROM rated
+    GROUP BY model_id, hardware, device_id
+)
+SELECT model_id, model_family, hardware, device_id, device_name,
+    CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
+    CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
+         WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
+    relative_speed, batch_size, latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
+    coalesce(results_failed, 0) AS results_failed, last_problem[2] AS reason,
+    CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
+FROM summed

@@ -1,0 +1,45 @@
+-- One row per ResultRecorded event. Statistics come from the raw samples where there are any, else from what the
+-- imported document claims. A percentile needs enough samples to bound it with 99 % confidence (the early-stopping
+-- rule of MLPerf Inference): p50 11, p90 64, p95 130, p99 662.
+WITH parsed AS (
+    SELECT event_id, run_id, host_id, source, occurred_at, recorded_at, samples_ns, len(samples_ns) AS n,
+        json_transform(payload, '{
+            "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "backend": "VARCHAR",
+            "device_id": "VARCHAR", "device_name": "VARCHAR", "fingerprint": "VARCHAR", "threads": "INTEGER",
+            "mode": "VARCHAR", "precision": "VARCHAR", "batch_size": "INTEGER", "sequence_length": "INTEGER",
+            "latency_mean_ms": "DOUBLE", "latency_p50_ms": "DOUBLE", "latency_p90_ms": "DOUBLE",
+            "latency_p95_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_min_ms": "DOUBLE",
+            "latency_max_ms": "DOUBLE", "latency_std_ms": "DOUBLE", "throughput_items_per_s": "DOUBLE",
+            "first_ms": "DOUBLE", "load_ms": "DOUBLE", "compile_ms": "DOUBLE", "memory_peak_mib": "DOUBLE",
+            "memory_device_peak_mib": "DOUBLE", "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
+            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "occurred_local": "TIMESTAMP",
+            "source_path": "VARCHAR"}') AS p
+    FROM new_events
+    WHERE type = 'ResultRecorded'
+),
+figures AS (
+    SELECT *, list_avg(samples_ns) / 1e6 AS mean_ms, list_sort(samples_ns) AS ordered FROM parsed
+),
+rows AS (
+    SELECT
+        event_id AS result_id, run_id, event_id, host_id,
+        p.model_id, p.model_family, p.hardware, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
+        p.mode, p.precision, p.batch_size, p.sequence_length,
+        coalesce(mean_ms, p.latency_mean_ms) AS latency_mean_ms,
+        CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN quantile_of(ordered, 0.5) END AS latency_p50_ms,
+        CASE WHEN n IS NULL THEN p.latency_p90_ms WHEN n >= 64 THEN quantile_of(ordered, 0.9) END AS latency_p90_ms,
+        CASE WHEN n IS NULL THEN p.latency_p95_ms WHEN n >= 130 THEN quantile_of(ordered, 0.95) END AS latency_p95_ms,
+        CASE WHEN n IS NULL THEN p.latency_p99_ms WHEN n >= 662 THEN quantile_of(ordered, 0.99) END AS latency_p99_ms,
+        coalesce(ordered[1] / 1e6, p.latency_min_ms) AS latency_min_ms,
+        coalesce(ordered[n] / 1e6, p.latency_max_ms) AS latency_max_ms,
+        CASE WHEN n IS NULL THEN p.latency_std_ms WHEN n >= 2 THEN list_stddev_samp(samples_ns) / 1e6 END
+            AS latency_std_ms,
+        p.first_ms, p.load_ms, p.compile_ms,
+        CASE WHEN n IS NULL THEN p.throughput_items_per_s ELSE p.batch_size * 1e3 / nullif(mean_ms, 0) END
+            AS throughput_items_per_s,
+        p.memory_peak_mib, p.memory_device_peak_mib,
+        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class,
+        occurred_at, p.occurred_local, recorded_at, source, p.source_path
+    FROM figures
+)
+SELECT *, $broken_rules AS broken_rules FROM rows
