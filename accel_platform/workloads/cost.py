@@ -1,0 +1,140 @@
+"""What a model costs on paper: parameters, FLOPs and bytes of one forward pass. Nothing is allocated or run for real."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from accel_platform.workloads.families import ModelSpec, sequence_length_for
+
+
+_TRACING = threading.Lock()
+"""torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One float32 forward pass of a whole batch."""
+
+    parameters: int
+    layers: int | None
+    flops: int
+    """Of matrix products, convolutions and attention, 2 per multiply-add, by torch's own formulas."""
+    activation_bytes: int
+    """Written by all operators together (views write nothing): memory traffic, not the peak."""
+    weight_bytes: int
+    """Parameters and buffers."""
+
+
+def cost_of(
+    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None
+) -> Cost:
+    """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
+
+    Raises InvalidInput for a batch size or length that the model cannot take.
+    """
+    return _cost(spec, batch_size, sequence_length_for(spec, sequence_length))
+
+
+@lru_cache(maxsize=4096)
+def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost:
+    import torch
+
+    from accel_platform.workloads.inputs import describe_inputs
+
+    model = _meta_model(spec)
+    inputs = {
+        item.name: torch.empty(
+            item.shape,
+            dtype=torch.float32 if item.kind == "signal" else torch.int64,
+            device="meta",
+        )
+        for item in describe_inputs(
+            spec, batch_size=batch_size, sequence_length=sequence_length
+        )
+    }
+    flops, written = _trace(model, inputs)
+    stored = [*model.parameters(), *model.buffers()]
+    return Cost(
+        parameters=sum(p.numel() for p in model.parameters()),
+        layers=_layers(model.config),
+        flops=flops,
+        activation_bytes=written,
+        weight_bytes=sum(t.numel() * t.element_size() for t in stored),
+    )
+
+
+@lru_cache(maxsize=8)
+def _meta_model(spec: ModelSpec) -> Any:
+    import torch
+    from transformers import AutoModel
+
+    from accel_platform.workloads.build import config_of
+
+    with torch.device("meta"):
+        return AutoModel.from_config(config_of(spec), dtype=torch.float32).eval()
+
+
+def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
+    """FLOPs and bytes written by one forward pass on the meta device."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class BytesWritten(TorchDispatchMode):
+        total = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if (
+                func is torch.ops.aten._local_scalar_dense.default
+                and args[0].dtype == torch.bool
+            ):
+                # A meta tensor has no values, but transformers asks for some: is this mask all ones, is nothing packed?
+                # For our inputs the answer is yes.
+                return True
+            out = func(*args, **(kwargs or {}))
+            if not func.is_view:
+                self.total += sum(
+                    t.numel() * t.element_size()
+                    for t in tree_leaves(out)
+                    if isinstance(t, torch.Tensor)
+                )
+            return out
+
+    counter, written = FlopCounterMode(display=False), BytesWritten()
+    with _TRACING, torch.no_grad(), torch.device("meta"), counter, written:
+        model(**inputs)
+    return counter.get_total_flops(), written.total
+
+
+def _layers(config: Any) -> int | None:
+    """Repeated blocks, of encoder and decoder together where there are both; None where the config does not say."""
+    if getattr(config, "is_encoder_decoder", False):
+        pairs = (
+            ("encoder_layers", "decoder_layers"),
+            ("num_layers", "num_decoder_layers"),
+        )
+        for first, second in pairs:
+            if getattr(config, first, None) is not None:
+                return int(getattr(config, first) + getattr(config, second))
+    if getattr(config, "depths", None) is not None:
+        return int(sum(config.depths))
+    towers = [
+        getattr(config, f"{name}_config", None) for name in ("text", "vision", "audio")
+    ]
+    parts = [
+        _layers(tower)
+        for tower in towers
+        if tower is not None and hasattr(tower, "model_type")
+    ]
+    if parts:
+        return (
+            None if None in parts else sum(part for part in parts if part is not None)
+        )
+    layers = getattr(config, "num_hidden_layers", None)
+    return None if layers is None else int(layers)

@@ -1,0 +1,126 @@
+"""Models by name: every name people use for a model leads to one `ModelSpec`. Nothing is built or downloaded here."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from accel_platform.errors import InvalidInput, NotFound
+
+Modality = Literal["text", "vision", "audio", "multimodal"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model's identity and everything needed to build it from its config."""
+
+    model_id: str
+    architecture: str
+    """The transformers `model_type`."""
+    family: str
+    modality: Modality
+    aliases: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the architecture's transformers config."""
+    sequence_length: int | None = None
+    """Tokens measured unless another length is asked for; None where the inputs have one fixed size."""
+
+
+def resolve_model(name: str) -> ModelSpec:
+    """The model that a canonical key, alias or hub id names, whatever its case, separators and hub organisation.
+
+    Raises NotFound with the closest known names.
+    """
+    catalogue = _catalogue()
+    for candidate in _candidates(name):
+        model_id = catalogue.names.get(candidate)
+        if model_id is not None:
+            return catalogue.models[model_id]
+    close = difflib.get_close_matches(_slug(name), catalogue.names, n=4, cutoff=0.6)
+    near = list(dict.fromkeys(catalogue.names[c] for c in close))
+    hint = (
+        f" Did you mean {', '.join(near)}?"
+        if near
+        else f" Known: {', '.join(catalogue.models)}."
+    )
+    raise NotFound(f"No model is called {name!r}.{hint}")
+
+
+def known_models() -> tuple[ModelSpec, ...]:
+    """Every model of the catalogue, in its order."""
+    return tuple(_catalogue().models.values())
+
+
+def model_set(name: str) -> tuple[ModelSpec, ...]:
+    """The models of a named set, e.g. `small`. Raises NotFound."""
+    sets = _catalogue().sets
+    if name not in sets:
+        raise NotFound(
+            f"No set of models is called {name!r}. Known: {', '.join(sets)}."
+        )
+    return tuple(resolve_model(model) for model in sets[name])
+
+
+def sequence_length_for(spec: ModelSpec, asked: int | None) -> int | None:
+    """The length to measure: what was asked, else the model's default; None where the inputs have one fixed size.
+
+    Raises InvalidInput for a length below 1.
+    """
+    if asked is not None and asked < 1:
+        raise InvalidInput(f"A sequence length must be at least 1, not {asked}.")
+    return None if spec.sequence_length is None else asked or spec.sequence_length
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    models: dict[str, ModelSpec]
+    names: dict[str, str]
+    """Slug of every name to the model's id."""
+    sets: dict[str, list[str]]
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> _Catalogue:
+    raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))
+    models = {
+        model_id: ModelSpec(
+            model_id=model_id,
+            architecture=entry["architecture"],
+            aliases=tuple(entry["aliases"]),
+            config=entry["config"],
+            **raw["architectures"][entry["architecture"]],
+        )
+        for model_id, entry in raw["models"].items()
+    }
+    names: dict[str, str] = {}
+    for spec in models.values():
+        for slug in _own_names((spec.model_id, *spec.aliases)):
+            if names.setdefault(slug, spec.model_id) != spec.model_id:
+                raise InvalidInput(
+                    f"sets.toml: {slug!r} names both {names[slug]} and {spec.model_id}."
+                )
+    return _Catalogue(models, names, raw["sets"])
+
+
+def _own_names(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield _slug(name)
+        yield _slug(name.rpartition("/")[2])
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """From exact to lenient: as written, without the hub organisation, without the `hf_` of older scripts."""
+    for text in (name, name.rpartition("/")[2]):
+        slug = _slug(text)
+        yield slug
+        yield slug.removeprefix("hf-")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")

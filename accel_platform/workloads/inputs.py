@@ -1,0 +1,163 @@
+"""The inputs of a model, by modality: names, shapes and values, as numpy arrays. No model is built here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from accel_platform.errors import InvalidInput
+from accel_platform.workloads.families import ModelSpec, sequence_length_for
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Kind = Literal["tokens", "mask", "signal"]
+
+WAVEFORM_SAMPLES = 80_000
+"""Five seconds at the 16 kHz that wav2vec2 and its kin expect."""
+SPEECH_DECODER_TOKENS = 16
+"""A short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
+_FIRST_PLAIN_TOKEN = 10
+"""Ids below it are padding and other specials in the vocabularies used here."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input array: `tokens` are int64 ids below `vocabulary`, `mask` is int64 ones, `signal` float32 noise."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+    vocabulary: int = 0
+
+
+def describe_inputs(
+    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None
+) -> tuple[InputSpec, ...]:
+    """Names and shapes of the forward pass's inputs, batch first. An encoder-decoder gets decoder tokens too.
+
+    Raises InvalidInput for a batch size below 1 or a length that the model's positions do not reach.
+    """
+    from accel_platform.workloads.build import config_of
+
+    if batch_size < 1:
+        raise InvalidInput(f"A batch size must be at least 1, not {batch_size}.")
+    config = config_of(spec)
+    length = sequence_length_for(spec, sequence_length)
+    if spec.modality == "text":
+        assert length is not None
+        return _text(config, spec, batch_size, length)
+    if spec.modality == "vision":
+        return (
+            InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),
+        )
+    if spec.modality == "audio":
+        return _audio(config, batch_size)
+    assert length is not None
+    return _multimodal(config, spec, batch_size, length)
+
+
+def make_inputs(
+    spec: ModelSpec,
+    *,
+    batch_size: int,
+    sequence_length: int | None = None,
+    seed: int = 0,
+) -> dict[str, npt.NDArray[Any]]:
+    """The arrays for one forward pass; equal arguments give equal values on every machine."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    return {
+        item.name: _values(item, generator, np)
+        for item in describe_inputs(
+            spec, batch_size=batch_size, sequence_length=sequence_length
+        )
+    }
+
+
+def _values(
+    item: InputSpec, generator: np.random.Generator, np: Any
+) -> npt.NDArray[Any]:
+    if item.kind == "tokens":
+        return generator.integers(
+            _FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64
+        )
+    if item.kind == "mask":
+        return np.ones(item.shape, dtype=np.int64)  # type: ignore[no-any-return]
+    return generator.standard_normal(item.shape, dtype=np.float32)
+
+
+def _text(
+    config: Any, spec: ModelSpec, batch: int, length: int
+) -> tuple[InputSpec, ...]:
+    _check_length(config, spec, length)
+    inputs = (
+        InputSpec("input_ids", (batch, length), "tokens", config.vocab_size),
+        InputSpec("attention_mask", (batch, length), "mask"),
+    )
+    if config.is_encoder_decoder:
+        inputs += (
+            InputSpec(
+                "decoder_input_ids", (batch, length), "tokens", config.vocab_size
+            ),
+        )
+    return inputs
+
+
+def _audio(config: Any, batch: int) -> tuple[InputSpec, ...]:
+    if config.model_type == "whisper":
+        # The encoder's first convolutions halve the frames down to its positions.
+        frames = 2 * config.max_source_positions
+        return (
+            InputSpec("input_features", (batch, config.num_mel_bins, frames), "signal"),
+            InputSpec(
+                "decoder_input_ids",
+                (batch, SPEECH_DECODER_TOKENS),
+                "tokens",
+                config.vocab_size,
+            ),
+        )
+    return (InputSpec("input_values", (batch, WAVEFORM_SAMPLES), "signal"),)
+
+
+def _multimodal(
+    config: Any, spec: ModelSpec, batch: int, length: int
+) -> tuple[InputSpec, ...]:
+    _check_length(config.text_config, spec, length)
+    text = (
+        InputSpec(
+            "input_ids", (batch, length), "tokens", config.text_config.vocab_size
+        ),
+        InputSpec("attention_mask", (batch, length), "mask"),
+    )
+    if config.model_type == "clap":
+        audio = config.audio_config
+        frames = (audio.spec_size // audio.num_mel_bins) * audio.spec_size
+        return (
+            *text,
+            InputSpec(
+                "input_features", (batch, 1, frames, audio.num_mel_bins), "signal"
+            ),
+        )
+    vision = config.vision_config
+    clip = (vision.num_frames,) if config.model_type == "xclip" else ()
+    return (
+        *text,
+        InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"),
+    )
+
+
+def _image_size(config: Any) -> tuple[int, int]:
+    """Pixels; detection models take 800 (their processor's shorter edge), the rest their config's size, or 224."""
+    size = 800 if config.model_type == "detr" else getattr(config, "image_size", 224)
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def _check_length(config: Any, spec: ModelSpec, length: int) -> None:
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and length > longest:
+        raise InvalidInput(
+            f"{spec.model_id} reads at most {longest} tokens, not {length}: ask a shorter sequence."
+        )
