@@ -1,0 +1,1 @@
+"""Which hardware for this model? Answers from evidence first, from a learned model second, always saying which."""

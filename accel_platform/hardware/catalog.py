@@ -1,0 +1,101 @@
+"""The public spec sheet: peak rates, bandwidth and memory of known devices, and a CPU's peak from its cores.
+
+What a host really has is found by `detect.py`; nothing here looks at this machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|\(tm\)|\(r\)|[^a-z0-9]")
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """What the vendor promises of one device; None where nothing is published or known."""
+
+    name: str
+    vendor: str | None
+    kind: str
+    """`gpu` or `cpu`."""
+    peak_fp32_tflops: float | None
+    """Ordinary (shader or vector) FP32 rate; never the tensor-core rate."""
+    peak_fp16_tensor_tflops: float | None
+    """Dense FP16 matrix rate with FP32 accumulation where the vendor tells the two apart."""
+    bandwidth_gb_s: float | None
+    memory_gib: float | None
+    tdp_w: float | None
+    release_year: int | None
+    source: str
+    aliases: tuple[str, ...] = ()
+
+
+@cache
+def catalog() -> tuple[DeviceSpec, ...]:
+    """Every device of `catalog.csv`."""
+    text = files(__package__).joinpath("catalog.csv").read_text(encoding="utf-8")
+    return tuple(_spec(row) for row in csv.DictReader(text.splitlines()))
+
+
+def find_spec(name: str | None) -> DeviceSpec | None:
+    """The device that a driver or a person calls `name`, or None. Only whole names match: no guessing by likeness."""
+    return _by_key().get(_key(name)) if name else None
+
+
+def cpu_spec(
+    name: str, *, cores: int | None, clock_max_mhz: float | None, vector_bits: int | None, memory_mib: float | None
+) -> DeviceSpec:
+    """A CPU described by its cores; the peak stays None unless cores, clock and vector width are all known.
+
+    peak FP32 = cores × clock × lanes (vector_bits / 32) × 2 FMA pipes × 2 operations. Two full-width pipes is the
+    common design (Haswell onwards, Zen 2 onwards); cores with another number differ by that factor. The clock is the
+    highest single-core clock, so the peak is an upper bound.
+    """
+    peak = None
+    if cores and clock_max_mhz and vector_bits:
+        peak = cores * clock_max_mhz * 1e6 * (vector_bits / 32) * 2 * 2 / 1e12
+    return DeviceSpec(
+        name=name,
+        vendor=None,
+        kind="cpu",
+        peak_fp32_tflops=peak,
+        peak_fp16_tensor_tflops=None,
+        bandwidth_gb_s=None,
+        memory_gib=None if memory_mib is None else memory_mib / 1024,
+        tdp_w=None,
+        release_year=None,
+        source="cores x clock x vector width, as observed on the host",
+    )
+
+
+@cache
+def _by_key() -> dict[str, DeviceSpec]:
+    return {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
+
+
+def _key(name: str) -> str:
+    return _NOISE.sub("", name.lower())
+
+
+def _spec(row: dict[str, str]) -> DeviceSpec:
+    return DeviceSpec(
+        name=row["name"],
+        vendor=row["vendor"],
+        kind=row["kind"],
+        peak_fp32_tflops=_number(row["peak_fp32_tflops"]),
+        peak_fp16_tensor_tflops=_number(row["peak_fp16_tensor_tflops"]),
+        bandwidth_gb_s=_number(row["bandwidth_gb_s"]),
+        memory_gib=_number(row["memory_gib"]),
+        tdp_w=_number(row["tdp_w"]),
+        release_year=int(row["release_year"]) if row["release_year"] else None,
+        source=row["source"],
+        aliases=tuple(filter(None, row["aliases"].split(";"))),
+    )
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None

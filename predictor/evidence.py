@@ -1,0 +1,251 @@
+"""What has been measured, at one snapshot: usable results pooled per cell, and where each model failed. Read-only.
+
+Usable are measured and unsuspected imported results that ran, and whose outputs no verification found wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from accel_platform.warehouse.query import Reader
+from predictor.answers import LEVEL, Compatibility, Interval
+
+_IDS = 20
+"""Event ids kept per cell, newest first."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Somewhere a model can run: a runtime on a piece of silicon."""
+
+    hardware: str
+    backend: str
+    device: str | None
+    """The device's name; its id where no name is known."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration of one model on one target: figures of equal cells are the same figure."""
+
+    model_id: str
+    target: Target
+    mode: str
+    precision: str | None
+    batch_size: int
+    sequence_length: int | None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """All that was measured of one cell, under its newest fingerprint."""
+
+    cell: Cell
+    model_family: str
+    runs: int
+    measured: bool
+    """False where every figure is imported."""
+    latency_ms: Interval
+    memory_peak_mib: Interval | None
+    event_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as a host last saw it."""
+
+    target: Target
+    available: bool
+    reason: str | None
+    emulated: bool
+    cores: int | None
+    clock_max_mhz: float | None
+    memory_mib: float | None
+    runtime_versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The newest failure of a cell that never ran."""
+
+    reason: str
+    event_id: str
+
+
+@dataclass
+class Evidence:
+    """The warehouse as the predictor sees it. `models` holds the rows of that table by id."""
+
+    snapshot_id: str
+    pooled: dict[Cell, Pooled]
+    failures: dict[Cell, Failure]
+    compatibility: dict[tuple[str, str, str | None], tuple[Compatibility, str | None]]
+    devices: list[Device]
+    models: dict[str, dict[str, Any]]
+    by_model: dict[str, list[Pooled]] = field(default_factory=lambda: defaultdict(list))
+    by_target: dict[Target, list[Pooled]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        for pooled in self.pooled.values():
+            self.by_model[pooled.cell.model_id].append(pooled)
+            self.by_target[pooled.cell.target].append(pooled)
+
+    def targets(self) -> list[Target]:
+        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
+        seen = {*self.by_target, *(device.target for device in self.devices)}
+        return sorted(seen, key=lambda target: (target.hardware, target.backend, target.device or ""))
+
+
+def load_evidence(reader: Reader) -> Evidence:
+    """Everything usable at the snapshot in service. Raises WarehouseEmpty before the first publish."""
+    while True:
+        snapshot_id = reader.snapshot_id
+        evidence = Evidence(
+            snapshot_id=snapshot_id,
+            pooled={pooled.cell: pooled for pooled in _pooled(reader)},
+            failures={_cell(row): Failure(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
+            compatibility=dict(_compatibility(reader)),
+            devices=[_device(row) for row in reader.rows(_DEVICES)],
+            models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
+        )
+        # Another snapshot may have been published between two of the queries: then read again, from one.
+        if reader.snapshot_id == snapshot_id:
+            return evidence
+
+
+_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
+
+_USABLE = """
+WITH wrong AS (
+    SELECT DISTINCT model_id, hardware, device_id, precision, batch_size, sequence_length
+    FROM verifications WHERE NOT passed
+),
+usable AS (
+    SELECT r.*, coalesce(r.device_name, r.device_id) AS device,
+        coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms
+    FROM results AS r
+    LEFT JOIN wrong AS w ON r.provenance = 'measured'
+        AND (w.model_id, w.hardware, w.batch_size) = (r.model_id, r.hardware, r.batch_size)
+        AND w.device_id IS NOT DISTINCT FROM r.device_id AND w.precision IS NOT DISTINCT FROM r.precision
+        AND w.sequence_length IS NOT DISTINCT FROM r.sequence_length
+    WHERE r.status = 'ok' AND r.provenance IN ('measured', 'imported') AND w.model_id IS NULL
+        AND r.batch_size IS NOT NULL AND coalesce(r.latency_p50_ms, r.latency_mean_ms) > 0
+)
+"""
+
+# The samples of all runs of a cell make one ordered list. The k-th smallest and k-th largest of n enclose the next
+# sample with probability (n + 1 - 2k) / (n + 1), whatever its distribution: k is the largest that keeps the level.
+_POOLED = f"""{_USABLE},
+cells AS (
+    SELECT {_CELL}, fingerprint, min(model_family) AS model_family, count(*) AS runs,
+        bool_or(provenance = 'measured') AS measured, max(recorded_at) AS newest,
+        list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
+        min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
+        list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
+        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_IDS}] AS event_ids
+    FROM usable GROUP BY {_CELL}, fingerprint
+),
+ordered AS (
+    SELECT {_CELL}, fingerprint, list_sort(list(s.latency_ms)) AS samples
+    FROM usable AS u JOIN samples AS s USING (result_id) GROUP BY {_CELL}, fingerprint
+),
+ranked AS (
+    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - LEVEL) / 2}))::INTEGER AS k FROM ordered
+)
+SELECT c.*, r.n, r.k, list_median(r.samples) AS middle, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
+FROM cells AS c
+LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
+        = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
+    AND c.device IS NOT DISTINCT FROM r.device AND c.precision IS NOT DISTINCT FROM r.precision
+    AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
+ORDER BY c.measured, c.newest, c.fingerprint
+"""
+
+_FAILURES = f"""
+SELECT {_CELL}, max_by(reason, recorded_at) AS reason, max_by(event_id, recorded_at) AS event_id
+FROM (SELECT *, coalesce(device_name, device_id) AS device FROM results)
+WHERE provenance IN ('measured', 'imported') AND batch_size IS NOT NULL
+GROUP BY {_CELL}
+HAVING bool_and(status <> 'ok')
+"""
+
+_DEVICES = """
+SELECT hardware, backend, coalesce(name, device_id) AS device, available, reason, emulated, cores, clock_max_mhz,
+    memory_mib, runtime_versions
+FROM devices
+ORDER BY observed_at
+"""
+
+
+def _pooled(reader: Reader) -> Iterator[Pooled]:
+    """One per cell and fingerprint; measured before imported and the newest last, so that in a dict it stays."""
+    for row in reader.rows(_POOLED):
+        yield Pooled(
+            cell=_cell(row),
+            model_family=row["model_family"],
+            runs=row["runs"],
+            measured=row["measured"],
+            latency_ms=_latency(row),
+            memory_peak_mib=_spread(row["memory"]) if row["memory"] else None,
+            event_ids=tuple(row["event_ids"]),
+        )
+
+
+def _latency(row: dict[str, Any]) -> Interval:
+    """From raw samples; else from what the documents claim of theirs; else from the differences between runs."""
+    if row["n"] and row["n"] >= 2:
+        n, k = row["n"], row["k"]
+        level = min(LEVEL, (n + 1 - 2 * k) / (n + 1))
+        return Interval(p50=row["middle"], low=row["low"], high=row["high"], level=level)
+    least, most, n = row["least"], row["most"], row["claimed_samples"]
+    if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
+        return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))
+    return _spread(row["centres"])
+
+
+def _spread(ordered: list[float]) -> Interval:
+    """Smallest to largest of n figures: they enclose the next one with probability (n - 1) / (n + 1)."""
+    n = len(ordered)
+    p50 = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    if n < 2:
+        return Interval(p50=p50)
+    return Interval(p50=p50, low=ordered[0], high=ordered[-1], level=(n - 1) / (n + 1))
+
+
+def _compatibility(
+    reader: Reader,
+) -> Iterator[tuple[tuple[str, str, str | None], tuple[Compatibility, str | None]]]:
+    for row in reader.rows(
+        "SELECT model_id, hardware, coalesce(device_name, device_id) AS device, state, rating, reason FROM compat_matrix"
+    ):
+        known = Compatibility(state=row["state"], rating=row["rating"])
+        yield (row["model_id"], row["hardware"], row["device"]), (known, row["reason"])
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    return Cell(
+        model_id=row["model_id"],
+        target=Target(row["hardware"], row["backend"], row["device"]),
+        mode=row["mode"],
+        precision=row["precision"],
+        batch_size=row["batch_size"],
+        sequence_length=row["sequence_length"],
+    )
+
+
+def _device(row: dict[str, Any]) -> Device:
+    import json
+
+    return Device(
+        target=Target(row["hardware"], row["backend"], row["device"]),
+        available=row["available"],
+        reason=row["reason"],
+        emulated=row["emulated"],
+        cores=row["cores"],
+        clock_max_mhz=row["clock_max_mhz"],
+        memory_mib=row["memory_mib"],
+        runtime_versions=json.loads(row["runtime_versions"] or "{}"),
+    )

@@ -1,0 +1,128 @@
+"""The numbers a prediction rests on: cost of the work, spec of the device, and the roofline between them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from accel_platform.hardware.catalog import DeviceSpec, cpu_spec, find_spec
+from predictor.evidence import Device, Target
+from predictor.subject import ItemCost
+
+SCHEMA = 1
+"""Raise it when the meaning of a feature changes: artefacts of another schema are refused."""
+
+NUMERIC = (
+    "log_parameters",
+    "log_flops",
+    "log_activation_bytes",
+    "log_weight_bytes",
+    "log_intensity",
+    "log_batch_size",
+    "log_sequence_length",
+    "layers",
+    "precision_bits",
+    "log_peak_flops",
+    "log_bandwidth",
+    "log_roofline_ms",
+)
+CATEGORICAL = ("modality", "hardware", "backend", "device")
+
+
+@dataclass(frozen=True)
+class Features:
+    """One cell: numbers in the order of NUMERIC (NaN where unknown), names in the order of CATEGORICAL."""
+
+    numeric: tuple[float, ...]
+    categorical: tuple[str | None, ...]
+
+
+def features_of(
+    cost: ItemCost,
+    *,
+    modality: str | None,
+    target: Target,
+    precision: str | None,
+    batch_size: int,
+    sequence_length: int | None,
+    spec: DeviceSpec | None,
+) -> Features:
+    """Describe a cell. Logarithms are natural; an unknown figure stays NaN and is never guessed."""
+    bits = precision_bits(precision)
+    flops = cost.flops * batch_size
+    width = math.nan if bits is None else bits / 32
+    weights = cost.parameters * 4 * width
+    activations = math.nan if cost.activation_bytes is None else cost.activation_bytes * batch_size * width
+    peak = _peak_flops(spec, bits)
+    bandwidth = math.nan if spec is None or spec.bandwidth_gb_s is None else spec.bandwidth_gb_s * 1e9
+    values = {
+        "log_parameters": _log(cost.parameters),
+        "log_flops": _log(flops),
+        "log_activation_bytes": _log(activations),
+        "log_weight_bytes": _log(weights),
+        "log_intensity": _log(flops / (weights + activations)),
+        "log_batch_size": _log(batch_size),
+        "log_sequence_length": _log(sequence_length),
+        "layers": math.nan if cost.layers is None else float(cost.layers),
+        "precision_bits": math.nan if bits is None else float(bits),
+        "log_peak_flops": _log(peak),
+        "log_bandwidth": _log(bandwidth),
+        "log_roofline_ms": _log(roofline_ms(flops, weights + activations, peak, bandwidth)),
+    }
+    return Features(
+        numeric=tuple(values[name] for name in NUMERIC),
+        categorical=(modality, target.hardware, target.backend, target.device),
+    )
+
+
+def roofline_ms(flops: float, bytes_moved: float, peak_flops: float, bandwidth: float) -> float:
+    """The least time the device can take: the longer of computing and of moving the bytes. NaN where a rate is.
+
+    With the bandwidth unknown it is the time of computing alone, which is still a lower bound.
+    """
+    compute = flops / peak_flops
+    memory = bytes_moved / bandwidth
+    return 1e3 * (compute if math.isnan(memory) else max(compute, memory))
+
+
+def precision_bits(precision: str | None) -> int | None:
+    """Bits of one number: 32 for `fp32` or `float32`, 16 for `bf16`, 8 for `int8`; None where the name has none."""
+    found = re.search(r"(64|32|16|8|4)", precision or "")
+    return int(found.group()) if found else None
+
+
+def device_spec(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec | None:
+    """What is published of the device, or derived from what its host observed; None where neither says anything."""
+    published = find_spec(target.device)
+    if published is not None:
+        return published
+    device = devices.get(target)
+    if device is None or device.cores is None:
+        return None
+    return cpu_spec(
+        target.device or target.hardware,
+        cores=device.cores,
+        clock_max_mhz=device.clock_max_mhz,
+        vector_bits=_vector_bits(device),
+        memory_mib=device.memory_mib,
+    )
+
+
+def _vector_bits(device: Device) -> int | None:
+    """Width of the CPU's vectors, from the instruction set that PyTorch found on that host."""
+    capability = device.runtime_versions.get("cpu_capability", "").upper()
+    return 512 if "AVX512" in capability else 256 if "AVX2" in capability else None
+
+
+def _peak_flops(spec: DeviceSpec | None, bits: int | None) -> float:
+    if spec is None:
+        return math.nan
+    half = bits is not None and bits <= 16 and spec.peak_fp16_tensor_tflops is not None
+    peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops
+    return math.nan if peak is None else peak * 1e12
+
+
+def _log(value: float | None) -> float:
+    return math.log(value) if value is not None and value > 0 else math.nan

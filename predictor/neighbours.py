@@ -1,0 +1,187 @@
+"""Answers from measurements alone: the very cell, or a measured neighbour scaled by what other models show.
+
+A neighbour is the same model in a cell that differs in one thing: the target, the batch size or the sequence length.
+How that one thing changes the time is read off other models that were measured both ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import stdtrit  # type: ignore[import-untyped]  # it ships no types
+
+from predictor.answers import LEVEL, Basis, Interval
+from predictor.evidence import Cell, Evidence, Pooled
+
+FEWEST_MODELS = 3
+"""Models measured both ways before their ratio says anything of another model."""
+_CHANGES = ("target", "batch_size", "sequence_length")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known or thought of one cell."""
+
+    provenance: Basis
+    latency_ms: Interval
+    memory_peak_mib: Interval | None
+    event_ids: tuple[str, ...]
+    basis: str
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """By how much the time changes from one kind of cell to another: natural logs, over models."""
+
+    mean: float
+    half_width: float
+    """Of the interval that holds the next model's ratio with probability LEVEL (Student's t)."""
+    models: int
+
+
+def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
+    """The figures of the first of these cells that was measured, pooled over its runs."""
+    for cell in cells:
+        pooled = evidence.pooled.get(cell)
+        if pooled is not None:
+            how = "measured here" if pooled.measured else "imported"
+            runs = "one run" if pooled.runs == 1 else f"{pooled.runs} runs"
+            stated = "" if cell.precision is not None else ", precision not stated"
+            return Estimate(
+                provenance="measured",
+                latency_ms=pooled.latency_ms,
+                memory_peak_mib=pooled.memory_peak_mib,
+                event_ids=pooled.event_ids,
+                basis=f"this very configuration, {how}: {runs}{stated}",
+            )
+    return None
+
+
+def scaled(evidence: Evidence, cell: Cell) -> Estimate | None:
+    """The neighbour whose scaling leaves the narrowest interval; None where no neighbour can be scaled."""
+    found = [*_by_ratio(evidence, cell), *_between_batches(evidence, cell)]
+    return min(found, key=lambda e: _width(e.latency_ms), default=None)
+
+
+def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
+    """The ratio that (model, log ratio) pairs show; a model counts once however often it was measured.
+
+    None below FEWEST_MODELS. The interval is a prediction interval: mean ± t · s · sqrt(1 + 1/n) with n - 1 degrees.
+    """
+    by_model: dict[str, list[float]] = defaultdict(list)
+    for model_id, log_ratio in pairs:
+        by_model[model_id].append(log_ratio)
+    n = len(by_model)
+    if n < FEWEST_MODELS:
+        return None
+    logs = np.array([np.mean(values) for values in by_model.values()])
+    t = float(stdtrit(n - 1, (1 + LEVEL) / 2))
+    return Ratio(float(logs.mean()), t * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / n), n)
+
+
+def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
+    for source in evidence.by_model.get(cell.model_id, []):
+        for changed in _CHANGES:
+            if _changed(source.cell, cell, changed) != cell:
+                continue
+            ratio = ratio_of(_pairs(evidence, source.cell, cell, changed))
+            if ratio is not None:
+                yield Estimate(
+                    provenance="scaled",
+                    latency_ms=_scale(source.latency_ms, ratio),
+                    memory_peak_mib=None,
+                    event_ids=source.event_ids,
+                    basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
+                    f"as {ratio.models} other models show",
+                )
+
+
+def _changed(cell: Cell, to: Cell, what: str) -> Cell:
+    return replace(cell, **{what: getattr(to, what)})
+
+
+def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tuple[str, float]]:
+    """Log ratios of other models between a cell like `source` and that cell with the one thing changed.
+
+    Between targets and lengths the ratio depends on the batch, so pairs at the same batch are taken where they suffice.
+    """
+    pairs: list[tuple[str, float]] = []
+    at_batch: list[tuple[str, float]] = []
+    for other in evidence.by_target[source.target]:
+        cell = other.cell
+        alike = (cell.mode, cell.precision, getattr(cell, changed)) == (
+            source.mode,
+            source.precision,
+            getattr(source, changed),
+        )
+        twin = evidence.pooled.get(_changed(cell, to, changed))
+        if not alike or twin is None or cell.model_id == source.model_id:
+            continue
+        pairs.append((cell.model_id, math.log(twin.latency_ms.p50 / other.latency_ms.p50)))
+        if cell.batch_size == source.batch_size:
+            at_batch.append(pairs[-1])
+    enough = len({model for model, _ in at_batch}) >= FEWEST_MODELS
+    return at_batch if enough else pairs
+
+
+def _scale(interval: Interval, ratio: Ratio) -> Interval:
+    """Both sources of doubt, the source's own spread and the ratio's, add in quadrature on the log scale."""
+    p50 = interval.p50 * math.exp(ratio.mean)
+    down = math.log(interval.p50 / interval.low) if interval.low else 0.0
+    up = math.log(interval.high / interval.p50) if interval.high else 0.0
+    return Interval(
+        p50=p50,
+        low=p50 * math.exp(-math.hypot(ratio.half_width, down)),
+        high=p50 * math.exp(math.hypot(ratio.half_width, up)),
+        level=LEVEL,
+    )
+
+
+def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
+    """Between the next smaller and the next larger measured batch, straight in logarithms.
+
+    A larger batch takes no less time, so those two bound it: limits without a level.
+    """
+    line = [p for p in evidence.by_model.get(cell.model_id, []) if replace(p.cell, batch_size=cell.batch_size) == cell]
+    below = max((p for p in line if p.cell.batch_size < cell.batch_size), key=_batch, default=None)
+    above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
+    if below is None or above is None:
+        return
+    share = math.log(cell.batch_size / _batch(below)) / math.log(_batch(above) / _batch(below))
+    memory = None
+    if below.memory_peak_mib is not None and above.memory_peak_mib is not None:
+        memory = _interpolate(below.memory_peak_mib, above.memory_peak_mib, share)
+    yield Estimate(
+        provenance="scaled",
+        latency_ms=_interpolate(below.latency_ms, above.latency_ms, share),
+        memory_peak_mib=memory,
+        event_ids=(*below.event_ids, *above.event_ids),
+        basis=f"between the measured batch sizes {_batch(below)} and {_batch(above)}, which bound it",
+    )
+
+
+def _interpolate(below: Interval, above: Interval, share: float) -> Interval:
+    p50 = math.exp((1 - share) * math.log(below.p50) + share * math.log(above.p50))
+    ends = (below.p50, above.p50, below.low or below.p50, above.high or above.p50)
+    return Interval(p50=p50, low=min(ends), high=max(ends), level=None)
+
+
+def _batch(pooled: Pooled) -> int:
+    return pooled.cell.batch_size
+
+
+def _width(interval: Interval) -> float:
+    return interval.high / interval.low if interval.low and interval.high else math.inf
+
+
+def _where(cell: Cell, changed: str) -> str:
+    if changed == "batch_size":
+        return f"at batch size {cell.batch_size}"
+    if changed == "sequence_length":
+        return f"at sequence length {cell.sequence_length or 'unstated'}"
+    device = f" ({cell.target.device})" if cell.target.device else ""
+    return f"on {cell.target.hardware}{device}"

@@ -1,0 +1,317 @@
+"""The answer: for every target the best supported figures, ranked, or why there are none. No state and no I/O here.
+
+Measured beats scaled beats predicted; where none of the three can stand, the target is left out and the answer says
+which measurement would settle it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import get_args
+
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events.types import Hardware
+from accel_platform.hardware.catalog import catalog, find_spec
+from predictor.answers import (
+    Answer,
+    Compatibility,
+    Excluded,
+    Interval,
+    PredictAnswer,
+    PredictQuery,
+    Query,
+    Recommendation,
+    RecommendQuery,
+)
+from predictor.artifact import Predictor
+from predictor.dataset import MODE
+from predictor.evidence import Cell, Evidence, Target
+from predictor.features import device_spec, features_of
+from predictor.neighbours import Estimate, measured, scaled
+from predictor.subject import Subject, item_cost, length_asked, resolve_subject
+
+FARTHEST = 10.0
+"""Times beyond the batches seen in training at which nothing is predicted any more."""
+WIDEST = 50.0
+"""High over low at which an interval is no answer."""
+_PLAIN = "fp32"
+_ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """All that an answer may rest on; `no_predictor` says why there is none."""
+
+    evidence: Evidence
+    predictor: Predictor | None = None
+    no_predictor: str = "no predictor was trained yet (`accel train`)"
+
+
+class _Abstain(Exception):
+    """Nothing supports a figure here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A query made definite."""
+
+    subject: Subject
+    mode: str
+    precisions: tuple[str | None, ...]
+    batch_size: int
+    sequence_length: int | None
+
+    def cells(self, target: Target) -> list[Cell]:
+        """The cells that answer it, the best first."""
+        return [
+            Cell(self.subject.model_id, target, self.mode, precision, self.batch_size, self.sequence_length)
+            for precision in self.precisions
+        ]
+
+
+def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
+    """Rank every target that something is known for. Raises NotFound for the model, InvalidInput for the hardware."""
+    evidence = knowledge.evidence
+    question, warnings = _question(evidence, query)
+    targets, missing = _targets(evidence, query.hardware)
+    found: list[Recommendation] = []
+    excluded = [
+        Excluded(
+            hardware=hardware,
+            device=device,
+            reason="nothing was measured there, and no known host has it",
+            suggestion=f"on a host that has it: {_command(question, hardware)}",
+        )
+        for hardware, device in missing
+    ]
+    for target in targets:
+        try:
+            estimate = _estimate(knowledge, question, target, warnings)
+        except _Abstain as reason:
+            excluded.append(_excluded(evidence, question, target, str(reason)))
+        else:
+            found.append(_recommendation(evidence, question, target, estimate))
+    key = _ranking(query.objective)
+    ranked = sorted(found, key=lambda r: (key(r), r.hardware, r.device or ""))
+    # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
+    answered = {r.hardware for r in ranked}
+    return Answer(
+        model=question.subject.model_id,
+        batch_size=question.batch_size,
+        sequence_length=question.sequence_length,
+        recommendations=[r.model_copy(update={"rank": i}) for i, r in enumerate(ranked, start=1)],
+        excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
+        warnings=list(dict.fromkeys(warnings)),
+        snapshot_id=evidence.snapshot_id,
+        predictor_id=knowledge.predictor.predictor_id if knowledge.predictor else None,
+    )
+
+
+def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
+    """One cell. Raises NotFound, with what to measure, where nothing supports a figure."""
+    plain = RecommendQuery(**query.model_dump(exclude={"hardware"}), hardware=[query.hardware])
+    answer = recommend(knowledge, plain)
+    if not answer.recommendations:
+        why = "; ".join(f"{e.reason} – {e.suggestion}" for e in answer.excluded)
+        raise NotFound(f"Nothing supports a figure for {answer.model} on {query.hardware}: {why}.")
+    best = min(answer.recommendations, key=lambda r: (_ORDER[r.provenance], r.rank))
+    warnings = list(answer.warnings)
+    if len(answer.recommendations) > 1:
+        names = ", ".join(str(r.device) for r in answer.recommendations)
+        warnings.append(f"{query.hardware} stands for several devices ({names}): name one to choose.")
+    return PredictAnswer(
+        model=answer.model,
+        batch_size=answer.batch_size,
+        sequence_length=answer.sequence_length,
+        **best.model_dump(exclude={"rank"}),
+        warnings=warnings,
+        snapshot_id=answer.snapshot_id,
+        predictor_id=answer.predictor_id,
+    )
+
+
+def _question(evidence: Evidence, query: Query) -> tuple[_Question, list[str]]:
+    subject = resolve_subject(query.model, evidence)
+    length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
+    precisions = (_PLAIN, None) if query.precision is None else (_canonical(query.precision),)
+    question = _Question(subject, query.mode, precisions, query.batch_size, length)
+    return question, [] if warning is None else [warning]
+
+
+def _canonical(precision: str) -> str:
+    """`float32` and `FP32` are `fp32`; other names as they are, in lower case."""
+    name = precision.lower()
+    return {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(name, name)
+
+
+def _targets(evidence: Evidence, names: list[str] | None) -> tuple[list[Target], list[tuple[str, str | None]]]:
+    """The targets that the names mean, and hardware and device of the names that are real but known to no host."""
+    targets = evidence.targets()
+    if names is None:
+        return targets, []
+    chosen: list[Target] = []
+    missing: list[tuple[str, str | None]] = []
+    for name in dict.fromkeys(names):
+        here = [t for t in targets if name.casefold() in (t.hardware.casefold(), (t.device or "").casefold())]
+        chosen += [t for t in here if t not in chosen]
+        if not here:
+            missing.append(_elsewhere(name, targets))
+    return chosen, missing
+
+
+def _elsewhere(name: str, targets: list[Target]) -> tuple[str, str | None]:
+    """Hardware and device that a name means which no target has. Raises InvalidInput if there is no such hardware."""
+    kinds = {kind.casefold(): kind for kind in get_args(Hardware)}
+    if name.casefold() in kinds:
+        return kinds[name.casefold()], None
+    spec = find_spec(name)
+    if spec is not None:
+        return {"NVIDIA": "cuda", "AMD": "rocm"}[str(spec.vendor)], spec.name
+    known = {*kinds.values(), *(t.hardware for t in targets), *(t.device for t in targets if t.device)}
+    close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
+    hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
+    raise InvalidInput(f"No hardware is called {name!r}. {hint}")
+
+
+def _estimate(knowledge: Knowledge, question: _Question, target: Target, warnings: list[str]) -> Estimate:
+    """The best supported figures for a target. Raises _Abstain."""
+    evidence = knowledge.evidence
+    cells = question.cells(target)
+    known, reason = _compatibility(evidence, question, target)
+    if known.state == "failed":
+        raise _Abstain(f"does not run there: {reason}")
+    found = measured(evidence, cells)
+    if found is None:
+        failures = [evidence.failures[cell] for cell in cells if cell in evidence.failures]
+        if failures:
+            raise _Abstain(f"this configuration failed there: {failures[0].reason} (event {failures[0].event_id})")
+        device = next((d for d in reversed(evidence.devices) if d.target == target), None)
+        if device is not None and not device.available:
+            raise _Abstain(f"unavailable: {device.reason}")
+        if device is not None and device.emulated:
+            raise _Abstain("an emulated device: its speed tells nothing of the real one")
+        found = min(
+            filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
+        )
+        if found is None or _width(found.latency_ms) > WIDEST:
+            found = _predicted(knowledge, question, target, warnings)
+    elif "precision not stated" in found.basis:
+        warnings.append(f"The figures for {target.hardware} state no precision; they are taken for float32.")
+    return found
+
+
+def _predicted(knowledge: Knowledge, question: _Question, target: Target, warnings: list[str]) -> Estimate:
+    """What the learned model says, if it may say anything here. Raises _Abstain."""
+    predictor, evidence, subject = knowledge.predictor, knowledge.evidence, question.subject
+    if predictor is None:
+        raise _Abstain(f"not measured, and {knowledge.no_predictor}")
+    if question.mode != MODE:
+        raise _Abstain(f"not measured in mode {question.mode}, and only {MODE} is predicted")
+    precision = next((p for p in question.precisions if p in predictor.manifest.precisions), "")
+    if precision == "":
+        raise _Abstain(f"not measured, and nothing in precision {question.precisions[0]} was learned from")
+    if not predictor.knows(target):
+        raise _Abstain("not measured, and nothing measured on this device was learned from")
+    cost = item_cost(subject.model_id, subject.spec, question.sequence_length, evidence.models)
+    if cost is None or cost.flops <= 0:
+        raise _Abstain(f"not measured, and what {subject.model_id} costs is not known: only results name it")
+    outside = predictor.times_outside(cost.flops * question.batch_size, question.batch_size)
+    if outside > FARTHEST:
+        raise _Abstain(f"not measured, and {outside:.0f} times beyond any batch learned from")
+    features = features_of(
+        cost,
+        modality=subject.modality,
+        target=target,
+        precision=precision,
+        batch_size=question.batch_size,
+        sequence_length=question.sequence_length,
+        spec=device_spec(target, {device.target: device for device in evidence.devices}),
+    )
+    latency = predictor.latency.interval(features)
+    if _width(latency) > WIDEST:
+        raise _Abstain(f"not measured, and a prediction would be uncertain by a factor of {_width(latency):.0f}")
+    if outside > 1:
+        warnings.append(f"{target.hardware}: {outside:.1f} times beyond any batch learned from.")
+    return Estimate(
+        provenance="predicted",
+        latency_ms=latency,
+        memory_peak_mib=None if predictor.memory is None else predictor.memory.interval(features),
+        event_ids=_nearest(evidence, target, cost.flops * question.batch_size),
+        basis=f"learned from {predictor.manifest.rows} cells of {len(predictor.manifest.families)} model families",
+    )
+
+
+def _nearest(evidence: Evidence, target: Target, flops: float, count: int = 3) -> tuple[str, ...]:
+    """Newest events of the cells on this target whose work is most like it."""
+    distances = []
+    for pooled in evidence.by_target[target]:
+        row = evidence.models.get(pooled.cell.model_id)
+        if row is not None and row["flops_per_item"]:
+            distance = abs(math.log(row["flops_per_item"] * pooled.cell.batch_size / flops))
+            distances.append((distance, pooled.event_ids[0]))
+    return tuple(event_id for _, event_id in sorted(distances)[:count])
+
+
+def _recommendation(evidence: Evidence, question: _Question, target: Target, estimate: Estimate) -> Recommendation:
+    latency = estimate.latency_ms
+    items_ms = question.batch_size * 1e3
+    return Recommendation(
+        hardware=target.hardware,
+        device=target.device,
+        rank=1,
+        latency_ms=latency,
+        throughput_items_per_s=Interval(
+            p50=items_ms / latency.p50,
+            low=items_ms / latency.high if latency.high else None,
+            high=items_ms / latency.low if latency.low else None,
+            level=latency.level,
+        ),
+        memory_peak_mib=estimate.memory_peak_mib,
+        provenance=estimate.provenance,
+        evidence=list(estimate.event_ids),
+        basis=estimate.basis,
+        compatibility=_compatibility(evidence, question, target)[0],
+    )
+
+
+def _compatibility(evidence: Evidence, question: _Question, target: Target) -> tuple[Compatibility, str | None]:
+    key = (question.subject.model_id, target.hardware, target.device)
+    return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
+
+
+def _excluded(evidence: Evidence, question: _Question, target: Target, reason: str) -> Excluded:
+    command = _command(question, target.hardware)
+    here = any(device.target == target and device.available for device in evidence.devices)
+    return Excluded(
+        hardware=target.hardware,
+        device=target.device,
+        reason=reason,
+        suggestion=command if here else f"on a host that has it: {command}",
+    )
+
+
+def _command(question: _Question, hardware: str) -> str:
+    """What would settle the question by measuring."""
+    if question.subject.spec is None:
+        return "accel migrate PATH, with results that hold it (this model is known by name only)"
+    length = "" if question.sequence_length is None else f" --sequence-length {question.sequence_length}"
+    return (
+        f"accel bench run --model {question.subject.model_id} --hardware {hardware} "
+        f"--batch-size {question.batch_size}{length}"
+    )
+
+
+def _ranking(objective: str) -> Callable[[Recommendation], float]:
+    """Smaller is better; an unknown peak of memory comes last."""
+    if objective == "throughput":
+        return lambda r: -r.throughput_items_per_s.p50
+    if objective == "memory":
+        return lambda r: math.inf if r.memory_peak_mib is None else r.memory_peak_mib.p50
+    return lambda r: r.latency_ms.p50
+
+
+def _width(interval: Interval) -> float:
+    return interval.high / interval.low if interval.low and interval.high else math.inf

@@ -1,0 +1,1 @@
+"""The advisor over HTTP: everything FastAPI. What is answered is decided in `predictor`, not here."""

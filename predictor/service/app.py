@@ -1,0 +1,140 @@
+"""The HTTP service: its routes and nothing else. Answers come from the advisor, tables from the warehouse."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import FastAPI, Query, Request
+from fastapi_offline import FastAPIOffline
+
+from accel_platform.errors import InvalidInput
+from accel_platform.settings import Settings
+from accel_platform.workloads.cost import cost_of
+from accel_platform.workloads.families import resolve_model
+from predictor.advisor import Advisor
+from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
+from predictor.service import problems
+from predictor.service.schemas import Health, Matrix, Result, ResultPage
+
+_VERSION = version("accel-platform")
+_PAGE = 100
+_RESULT_COLUMNS = ", ".join(Result.model_fields)
+Filter = Annotated[str | None, Query(max_length=200)]
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service over one installation. It follows new snapshots and predictors without a restart."""
+    advisor = Advisor(settings)
+    # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
+    app = FastAPIOffline(
+        title="Accel advisor",
+        summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
+        version=_VERSION,
+        redoc_url=None,
+        lifespan=_warm,
+    )
+    problems.install(app)
+
+    @app.get("/", include_in_schema=False)
+    def index(request: Request) -> dict[str, Any]:
+        base = str(request.base_url)
+        routes = {
+            "GET": ["docs", "openapi.json", "health", "results", "matrix"],
+            "POST": ["recommend", "predict"],
+        }
+        return {
+            "name": app.title,
+            "open": {method: [base + path for path in paths] for method, paths in routes.items()},
+        }
+
+    @app.post("/recommend", responses=problems.documented(404, 413, 422, 503))
+    def recommend(query: RecommendQuery) -> Answer:
+        """Rank the hardware for a model, with limits, provenance and evidence for every figure."""
+        return advisor.recommend(query)
+
+    @app.post("/predict", responses=problems.documented(404, 413, 422, 503))
+    def predict(query: PredictQuery) -> PredictAnswer:
+        """The figures of one model on one piece of hardware. 404, with what to measure, where nothing supports any."""
+        return advisor.predict(query)
+
+    @app.get("/health", responses=problems.documented(503))
+    def health() -> Health:
+        """200 while the service can answer; 503 with the command to run before anything was measured."""
+        knowledge = advisor.knowledge()
+        predictor = knowledge.predictor
+        [row] = advisor.reader.rows("SELECT count(*) AS results FROM results")
+        return Health(
+            status="ok",
+            version=_VERSION,
+            snapshot_id=knowledge.evidence.snapshot_id,
+            predictor_id=predictor.predictor_id if predictor else None,
+            predictor_missing=None if predictor else knowledge.no_predictor,
+            results=row["results"],
+            cells=len(knowledge.evidence.pooled),
+        )
+
+    @app.get("/results", responses=problems.documented(422, 503))
+    def results(
+        model: Filter = None,
+        hardware: Filter = None,
+        provenance: Filter = None,
+        status: Filter = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
+        cursor: Annotated[str | None, Query(max_length=64)] = None,
+    ) -> ResultPage:
+        """Rows of the results table, newest first."""
+        filters = {"model_id": model, "hardware": hardware, "provenance": provenance, "status": status}
+        clauses, values = _where(filters)
+        if cursor is not None:
+            clauses.append("result_id < ?")
+            values.append(_decode(cursor))
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        rows = advisor.reader.rows(
+            f"SELECT {_RESULT_COLUMNS} FROM results {where} ORDER BY result_id DESC LIMIT {limit + 1}", values
+        )
+        page = [Result.model_validate(row) for row in rows[:limit]]
+        more = _encode(page[-1].result_id) if len(rows) > limit else None
+        return ResultPage(results=page, next_cursor=more, snapshot_id=advisor.reader.snapshot_id)
+
+    @app.get("/matrix", responses=problems.documented(422, 503))
+    def matrix(model: Filter = None, hardware: Filter = None) -> Matrix:
+        """The compatibility matrix."""
+        clauses, values = _where({"model_id": model, "hardware": hardware})
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        rows = advisor.reader.rows(
+            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name", values
+        )
+        return Matrix.model_validate({"cells": rows, "snapshot_id": advisor.reader.snapshot_id})
+
+    return app
+
+
+@asynccontextmanager
+async def _warm(app: FastAPI) -> AsyncIterator[None]:
+    """Import what costing an unmeasured model needs (seconds) beside the first requests, not in one of them."""
+    smallest = resolve_model("bert-tiny")
+    threading.Thread(target=lambda: cost_of(smallest, batch_size=1), name="warm", daemon=True).start()
+    yield
+
+
+def _where(filters: dict[str, str | None]) -> tuple[list[str], list[Any]]:
+    given = {column: value for column, value in filters.items() if value is not None}
+    return [f"{column} = ?" for column in given], list(given.values())
+
+
+def _encode(result_id: UUID) -> str:
+    return base64.urlsafe_b64encode(result_id.bytes).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> UUID:
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error) as error:
+        raise InvalidInput("The cursor is none that this service gave: begin again without one.") from error

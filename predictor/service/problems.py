@@ -1,0 +1,105 @@
+"""Errors as RFC 9457 problem documents: which error means which status, and the handlers that say so."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from predictor.service.schemas import Problem
+
+CONTENT_TYPE = "application/problem+json"
+MOST_BODY_BYTES = 256 * 1024
+_STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
+    (InvalidInput, 422, "invalid-input", "The input cannot be used"),
+    (NotFound, 404, "not-found", "Not found"),
+    (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
+    (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
+    (AccelError, 400, "refused", "The request cannot be fulfilled"),
+)
+_log = logging.getLogger("accel.service")
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for the problems a route may answer."""
+    content = {CONTENT_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the app a problem document, its own bugs included, and refuse huge bodies."""
+    app.add_exception_handler(AccelError, _accel_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _bug)
+    app.add_middleware(_BodyLimit)
+
+
+def _answer(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> JSONResponse:
+    problem = Problem(
+        type=f"urn:accel:problem:{kind}", title=title, status=status, detail=detail, instance=request.url.path, **more
+    )
+    return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
+
+
+async def _accel_error(request: Request, error: Exception) -> JSONResponse:
+    status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
+    return _answer(request, status, kind, title, str(error))
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    errors = [{"field": _field(e), "message": e["msg"]} for e in error.errors()]
+    detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
+    return _answer(
+        request, 422, "invalid-input", "The input cannot be used", f"{detail}. See /docs for the schema.", errors=errors
+    )
+
+
+def _field(error: dict[str, Any]) -> str:
+    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong."""
+    if error["type"] == "json_invalid":
+        return "body"
+    return ".".join(str(part) for part in error["loc"] if part not in ("body", "query")) or "body"
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    detail = f"{error.detail}: {request.method} {request.url.path}. GET / lists what there is."
+    response = _answer(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _bug(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    detail = f"A bug ({type(error).__name__}); the service's log has the details."
+    return _answer(request, 500, "internal-error", "Internal error", detail)
+
+
+class _BodyLimit:
+    """Stops reading a body at MOST_BODY_BYTES, whether or not its length was announced."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        read = 0
+
+        async def limited() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > MOST_BODY_BYTES:
+                raise HTTPException(413, f"The body is larger than {MOST_BODY_BYTES} bytes")
+            return message
+
+        await self._app(scope, limited if scope["type"] == "http" else receive, send)

@@ -1,0 +1,106 @@
+"""What the read-only routes answer: health, pages of results, the compatibility matrix, problem documents. No logic."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Health(BaseModel):
+    """The service answers; from what it does."""
+
+    status: str = Field(examples=["ok"])
+    version: str
+    snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
+    predictor_id: str | None
+    predictor_missing: str | None = Field(description="Why there is no predictor; null where there is one.")
+    results: int = Field(description="Rows of the results table.")
+    cells: int = Field(description="Distinct configurations that answers may rest on.")
+
+
+class Result(BaseModel):
+    """One benchmark cell as it was measured or imported. Unknown is null, never 0; latencies are of whole batches."""
+
+    result_id: UUID
+    run_id: str | None
+    event_id: UUID
+    host_id: str | None
+    model_id: str
+    model_family: str
+    hardware: str
+    backend: str
+    device_id: str | None
+    device_name: str | None
+    mode: str
+    precision: str | None
+    batch_size: int | None
+    sequence_length: int | None
+    latency_mean_ms: float | None
+    latency_p50_ms: float | None
+    latency_p90_ms: float | None
+    latency_p95_ms: float | None
+    latency_p99_ms: float | None
+    latency_min_ms: float | None
+    latency_max_ms: float | None
+    latency_std_ms: float | None
+    first_ms: float | None
+    load_ms: float | None
+    compile_ms: float | None
+    throughput_items_per_s: float | None
+    memory_peak_mib: float | None
+    samples: int | None
+    noisy: bool | None
+    provenance: str
+    status: str
+    reason: str | None
+    occurred_at: datetime | None
+    occurred_local: datetime | None
+    source_path: str | None
+
+
+class ResultPage(BaseModel):
+    """Results, newest first."""
+
+    results: list[Result]
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null after the last.")
+    snapshot_id: str
+
+
+class MatrixCell(BaseModel):
+    """Whether a model runs on a device, and how it compares with the others it runs on."""
+
+    model_id: str
+    model_family: str | None
+    hardware: str
+    device_id: str | None
+    device_name: str | None
+    state: str
+    rating: str | None
+    latency_p50_ms: float | None
+    batch_size: int | None
+    reason: str | None
+    evidence: list[UUID]
+
+
+class Matrix(BaseModel):
+    """The compatibility matrix at one snapshot."""
+
+    cells: list[MatrixCell]
+    snapshot_id: str
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: str = Field(examples=["urn:accel:problem:not-found"])
+    title: str
+    status: int
+    detail: str = Field(description="What went wrong and what to do.")
+    instance: str = Field(description="The path that was asked for.")
+    errors: list[dict[str, Any]] | None = Field(
+        default=None, description="For invalid input: `field` and what is wrong with it, one per error."
+    )
