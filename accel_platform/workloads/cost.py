@@ -9,7 +9,6 @@ from typing import Any
 
 from accel_platform.workloads.families import ModelSpec, sequence_length_for
 
-
 _TRACING = threading.Lock()
 """torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
 

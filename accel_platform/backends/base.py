@@ -1,0 +1,63 @@
+"""What every backend does, so that the worker can measure any of them alike. No backend lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from accel_platform.errors import AccelError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Unsupported(AccelError):
+    """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+
+
+class Backend(Protocol):
+    """One runtime on one device. Calls come in this order: load once; then per shape compile, bind, run, outputs.
+
+    Every call returns only when the device has finished, so a clock around it tells the truth.
+    """
+
+    name: str
+    compiles: bool
+    """Whether `compile` does work worth timing; where False the figure is recorded as unknown, not as 0."""
+
+    def __init__(self, *, device: str, threads: int) -> None: ...
+
+    def versions(self) -> dict[str, str]:
+        """Runtime versions as the loaded libraries report them."""
+        ...
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        """Bring the model from disk to the device. Raises Unsupported for a precision it has not."""
+        ...
+
+    def compile(self, inputs: Arrays) -> None:
+        """Specialise for exactly these shapes; replaces what was compiled before."""
+        ...
+
+    def bind(self, inputs: Arrays) -> None:
+        """Place the inputs of the following runs on the device; shapes are those compiled for."""
+        ...
+
+    def run(self) -> None:
+        """One forward pass."""
+        ...
+
+    def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Copies of the last run's outputs by name."""
+        ...
+
+    def memory_device_peak_mib(self) -> float | None:
+        """Peak memory taken on a device with memory of its own; None on a processor."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; no call follows."""
+        ...

@@ -1,0 +1,77 @@
+"""OpenVINO, reading the same ONNX graph as ONNX Runtime and compiled for the fixed shape of each cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino
+
+from accel_platform.backends.base import Arrays, Unsupported
+
+
+class RuntimeBackend:
+    """One stream, one request: latency of a batch, not the throughput of many requests at once."""
+
+    name = "openvino"
+    compiles = True
+
+    def __init__(self, *, device: str, threads: int) -> None:
+        self._core = openvino.Core()
+        self._device = device
+        self._threads = threads
+        self._model: Any = None
+        self._request: Any = None
+
+    def versions(self) -> dict[str, str]:
+        return {"openvino": openvino.__version__}
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        if precision != "float32":
+            raise Unsupported(
+                f"The {self.name} backend measures float32 only, not {precision}."
+            )
+        self._model = self._core.read_model(artefact)
+
+    def compile(self, inputs: Arrays) -> None:
+        self._request = None
+        static = self._model.clone()
+        static.reshape(
+            {port.any_name: list(inputs[port.any_name].shape) for port in static.inputs}
+        )
+        compiled = self._core.compile_model(
+            static,
+            self._device,
+            {
+                "INFERENCE_NUM_THREADS": self._threads,
+                "NUM_STREAMS": 1,
+                "PERFORMANCE_HINT": "LATENCY",
+                # Left to itself OpenVINO computes in bfloat16 on processors that have it.
+                "INFERENCE_PRECISION_HINT": "f32",
+            },
+        )
+        self._request = compiled.create_infer_request()
+
+    def bind(self, inputs: Arrays) -> None:
+        for port in self._request.get_compiled_model().inputs:
+            self._request.set_tensor(
+                port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name]))
+            )
+
+    def run(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
+        ports = self._request.get_compiled_model().outputs
+        return {
+            p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32)
+            for p in ports
+        }
+
+    def memory_device_peak_mib(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._request = self._model = None

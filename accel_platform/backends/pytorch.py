@@ -1,0 +1,81 @@
+"""PyTorch, eager, on cpu, cuda, rocm or mps: one path, which differs only in how the device is synchronised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+
+from accel_platform.backends.base import Arrays, Unsupported
+
+
+class RuntimeBackend:
+    """Loads a folder written by `save_pretrained`."""
+
+    name = "pytorch"
+    compiles = False
+
+    def __init__(self, *, device: str, threads: int) -> None:
+        torch.set_num_threads(threads)
+        torch.set_num_interop_threads(1)
+        self._device = torch.device(device)
+        # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
+        self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
+        self._model: Any = None
+        self._inputs: dict[str, torch.Tensor] = {}
+        self._last: Any = None
+
+    def versions(self) -> dict[str, str]:
+        return {
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+        }
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        if precision != "float32":
+            raise Unsupported(
+                f"The {self.name} backend measures float32 only, not {precision}."
+            )
+        model = transformers.AutoModel.from_pretrained(artefact, dtype=torch.float32)
+        self._model = model.eval().to(self._device)
+        self._synchronise()
+
+    def compile(self, inputs: Arrays) -> None:
+        """Eager execution has nothing to compile."""
+
+    def bind(self, inputs: Arrays) -> None:
+        self._inputs = {
+            name: torch.from_numpy(array).to(self._device)
+            for name, array in inputs.items()
+        }
+        self._synchronise()
+
+    def run(self) -> None:
+        with torch.inference_mode():
+            self._last = self._model(**self._inputs)
+        self._synchronise()
+
+    def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
+        from accel_platform.workloads.build import tensors_of
+
+        return {
+            name: np.array(t.float().cpu().numpy())
+            for name, t in tensors_of(self._last).items()
+        }
+
+    def memory_device_peak_mib(self) -> float | None:
+        if self._device.type != "cuda":
+            return None
+        return float(self._accelerator.max_memory_reserved(self._device)) / 2**20
+
+    def close(self) -> None:
+        self._model = self._last = None
+        self._inputs = {}
+
+    def _synchronise(self) -> None:
+        if self._accelerator is not None:
+            self._accelerator.synchronize()

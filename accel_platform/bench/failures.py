@@ -1,0 +1,59 @@
+"""What kind of failure an exception or a dead process is: a class to group by, and the words it came with."""
+
+from __future__ import annotations
+
+_CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "out_of_memory",
+        (
+            "out of memory",
+            "bad_alloc",
+            "bad allocation",
+            "can't allocate",
+            "failed to allocate",
+        ),
+    ),
+    (
+        "unsupported_operator",
+        (
+            "unsupported",
+            "not supported",
+            "not implemented",
+            "not_implemented",
+            "no kernel",
+            "cannot convert",
+            "no onnx",
+        ),
+    ),
+    (
+        "invalid_model",
+        (
+            "invalid_graph",
+            "invalid_protobuf",
+            "load model from",
+            "unable to read the model",
+        ),
+    ),
+)
+_LONGEST = 500
+"""Characters kept of a message: some runtimes answer with their whole graph."""
+
+
+def classify(error: BaseException) -> tuple[str, str]:
+    """Failure class and message of an exception: a known class, else `error`."""
+    text = " ".join(str(error).split())
+    message = f"{type(error).__name__}: {text}"[:_LONGEST]
+    if isinstance(error, MemoryError):
+        return "out_of_memory", message
+    if isinstance(error, NotImplementedError):
+        return "unsupported_operator", message
+    lowered = text.casefold()
+    for name, signs in _CLASSES:
+        if any(sign in lowered for sign in signs):
+            return name, message
+    return "error", message
+
+
+def classify_death(epitaph: str) -> str:
+    """Failure class of a process that ended: the kernel kills with SIGKILL what takes too much memory."""
+    return "killed" if "SIGKILL" in epitaph else "crash"

@@ -1,0 +1,137 @@
+"""What to measure: cells, which of them the log lacks, and how they share processes. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from accel_platform.backends.registry import runtime_for
+from accel_platform.errors import InvalidInput
+from accel_platform.events.log import EventLog, Snapshot
+from accel_platform.events.types import ResultRecorded
+from accel_platform.workloads.families import ModelSpec, sequence_length_for
+
+SEGMENT_PREFIX = "bench-"
+"""Every segment the runner appends begins with it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one hardware in one configuration: the unit that is measured, fails and is repeated."""
+
+    model: ModelSpec
+    hardware: str
+    batch_size: int
+    sequence_length: int | None = None
+    """Tokens; None for models whose inputs have one fixed size."""
+    precision: str = "float32"
+
+    @property
+    def label(self) -> str:
+        length = (
+            f", length {self.sequence_length}"
+            if self.sequence_length is not None
+            else ""
+        )
+        return (
+            f"{self.model.model_id} · {self.hardware} · batch {self.batch_size}{length}"
+        )
+
+
+CellKey = tuple[str, str, str, int | None, int | None, str | None]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision."""
+
+
+def plan(
+    models: Sequence[ModelSpec],
+    hardware: Sequence[str],
+    batch_sizes: Sequence[int],
+    sequence_lengths: Sequence[int | None] = (None,),
+) -> tuple[Cell, ...]:
+    """Every combination once, a process's cells together and its small ones first.
+
+    A sequence length of None means each model's own. Raises InvalidInput for an unknown hardware name, a batch size or
+    length below 1, or nothing to combine.
+    """
+    if not (models and hardware and batch_sizes and sequence_lengths):
+        raise InvalidInput(
+            "A benchmark needs at least one model, one hardware name and one batch size."
+        )
+    if smaller := [size for size in batch_sizes if size < 1]:
+        raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
+    names = [runtime_for(name).hardware for name in hardware]
+    # Small before large, so that the peak memory of a process so far is each cell's own.
+    cells = (
+        Cell(model, name, batch_size, sequence_length_for(model, length))
+        for model in models
+        for name in names
+        for length in sorted(sequence_lengths, key=lambda n: n or 0)
+        for batch_size in sorted(batch_sizes)
+    )
+    return tuple(dict.fromkeys(cells))
+
+
+def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
+    """Cells that share one process, in order: same model, hardware, precision and loaded artefact."""
+    found: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        # An ONNX graph is exported for one sequence length; weights serve all.
+        length = (
+            cell.sequence_length if runtime_for(cell.hardware).reads == "onnx" else None
+        )
+        found.setdefault(
+            (cell.model, cell.hardware, cell.precision, length), []
+        ).append(cell)
+    return [tuple(group) for group in found.values()]
+
+
+def missing(
+    cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]
+) -> tuple[Cell, ...]:
+    """The cells that `done` does not hold for this host's `fingerprints` (by hardware name)."""
+    known = set(done)
+    return tuple(
+        cell
+        for cell in cells
+        if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known
+    )
+
+
+def cell_key(cell: Cell, fingerprint: str) -> CellKey:
+    """What makes two measurements the same cell."""
+    return (
+        cell.model.model_id,
+        cell.hardware,
+        fingerprint,
+        cell.batch_size,
+        cell.sequence_length,
+        cell.precision,
+    )
+
+
+def done_cells(log: EventLog) -> frozenset[CellKey]:
+    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again.
+
+    Only the runner's own segments are read, so a long imported history costs nothing.
+    """
+    own = Snapshot(
+        frozenset(
+            name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)
+        )
+    )
+    keys = set()
+    for event in log.read(own, types={"ResultRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded)
+        if result.status == "ok" and result.fingerprint is not None:
+            keys.add(
+                (
+                    result.model_id,
+                    result.hardware,
+                    result.fingerprint,
+                    result.batch_size,
+                    result.sequence_length,
+                    result.precision,
+                )
+            )
+    return frozenset(keys)

@@ -1,0 +1,142 @@
+"""A child process that takes one JSON job and answers with JSON lines: both ends of it. What the job is, is not known.
+
+The parent sleeps in `poll` until a message comes: a parent that spins takes a core from what it measures. A child dies
+with its parent, and dies with all that it started when it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, NoReturn
+
+Message = dict[str, Any]
+_TAIL_BYTES = 4000
+
+
+class ChildTimeout(Exception):
+    """No message came within the time allowed; the child is dead."""
+
+
+class ChildCrashed(Exception):
+    """The child ended without finishing its job; the text says how, and what it last wrote."""
+
+
+class Child:
+    """One running `python -m <module>`, in a process group of its own."""
+
+    def __init__(
+        self,
+        module: str,
+        job: Mapping[str, Any],
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        # A child that died before it read its job breaks the pipe; `messages` will say how it died.
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin().write(json.dumps(job).encode() + b"\n")
+            self._stdin().flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def messages(self, timeout_s: float) -> Iterator[Message]:
+        """What the child says, until it ends; kills and reaps it however this generator ends.
+
+        Raises ChildTimeout if `timeout_s` pass without a message, ChildCrashed if it ends with an error.
+        """
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        poller = select.poll()
+        poller.register(pipe, select.POLLIN | select.POLLHUP)
+        pending = b""
+        try:
+            while True:
+                if not poller.poll(timeout_s * 1000):
+                    raise ChildTimeout(f"no answer within {timeout_s:g} s")
+                data = os.read(pipe, 1 << 16)
+                if not data:
+                    break
+                *lines, pending = (pending + data).split(b"\n")
+                for line in lines:
+                    yield json.loads(line)
+            code = self._process.wait()
+            if code != 0:
+                raise ChildCrashed(self._epitaph(code))
+        finally:
+            self.close()
+
+    def kill(self) -> None:
+        """End the child and all it started, at once."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def close(self) -> None:
+        """Kill whatever is left and release everything; safe to call again."""
+        self.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._log.close()
+
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _epitaph(self, code: int) -> str:
+        how = (
+            f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
+        )
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _TAIL_BYTES))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return f"the measuring process ended with {how}" + (
+            f": {lines[-1]}" if lines else ""
+        )
+
+
+def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoReturn:
+    """The child's main: read the job, hand it to `handle` with a function that sends messages, end."""
+    # Libraries print to stdout: the pipe is kept aside for messages and their text goes to the log.
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    job = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+    def send(message: Message) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    handle(job, send)
+    channel.close()
+    # Runtimes with threads of their own may hang or crash while Python takes itself apart; all is said already.
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """The parent holds the other end of stdin and never writes again: its end of file is the parent's death."""
+    while os.read(0, 1):
+        continue
+    os._exit(1)

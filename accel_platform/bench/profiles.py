@@ -1,0 +1,53 @@
+"""How thorough a run is: three named profiles. What the numbers mean is in `sampling.py`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from accel_platform.bench.sampling import Sampling
+from accel_platform.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sampling rules, and how long a process may stay silent before it is killed."""
+
+    name: str
+    sampling: Sampling
+    timeout_s: float = 300.0
+    """For loading, and for each cell."""
+    prepare_timeout_s: float = 1200.0
+    """For exporting a graph and computing the reference."""
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            "quick",
+            Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0),
+        ),
+        Profile("standard", Sampling()),
+        # 662 samples are what a 99th percentile needs.
+        Profile(
+            "thorough",
+            Sampling(
+                min_time_s=10.0,
+                min_count=662,
+                target_error=0.005,
+                max_time_s=60.0,
+                limit_s=600.0,
+            ),
+            timeout_s=1800.0,
+        ),
+    )
+}
+
+
+def profile_named(name: str) -> Profile:
+    """Raises InvalidInput with the names there are."""
+    if name not in PROFILES:
+        close = difflib.get_close_matches(name, PROFILES, n=1) or list(PROFILES)
+        raise InvalidInput(f"No profile is called {name!r}. Try {', '.join(close)}.")
+    return PROFILES[name]

@@ -1,0 +1,149 @@
+"""How often to run something so that its time can be trusted, and whether it can be. Pure: the clock is handed in.
+
+Times are integer nanoseconds. Of a distribution only the median and its order statistics are used to decide: latencies
+are skewed, and a mean follows its outliers.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+_Z_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """When to stop. A cell ends once it has `min_count`, `min_time_s` and `target_error`, or at one of the limits."""
+
+    min_time_s: float = 1.5
+    min_count: int = 11
+    """The fewest samples that give a median by the early-stopping rule."""
+    target_error: float = 0.02
+    """Half width of the median's 95 % confidence interval, relative to the median."""
+    max_time_s: float = 6.0
+    """After this a cell with `min_count` ends, target reached or not."""
+    limit_s: float = 40.0
+    """After this a cell ends with as many samples as it has."""
+    warmup_max_s: float = 3.0
+    warmup_tolerance: float = 0.05
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What sampling gave: the steady samples in order, how many runs warmed up, and why it stopped."""
+
+    samples_ns: tuple[int, ...]
+    warmup_count: int
+    stopped: str
+
+
+def collect(
+    run: Callable[[], None],
+    sampling: Sampling,
+    clock: Callable[[], int] = perf_counter_ns,
+) -> Samples:
+    """Warm up until stable, then sample until enough. `run` must return only when its work is done."""
+    warmup: list[int] = []
+    while not is_warm(warmup, sampling):
+        warmup.append(_timed(run, clock))
+    samples: list[int] = []
+    spent = 0
+    # The interval of the median is sought at growing counts only: sorting at every sample would cost more than running.
+    check_at = sampling.min_count
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        while True:
+            sample = _timed(run, clock)
+            samples.append(sample)
+            spent += sample
+            reason = out_of_time(len(samples), spent, sampling)
+            if (
+                reason is None
+                and len(samples) >= check_at
+                and spent >= sampling.min_time_s * 1e9
+            ):
+                check_at = len(samples) + max(1, len(samples) // 10)
+                if relative_error(samples) <= sampling.target_error:
+                    reason = "target_error"
+            if reason is not None:
+                return Samples(tuple(samples), len(warmup), reason)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
+    """True once the last three runs agree within `warmup_tolerance`, or `warmup_max_s` is spent."""
+    if sum(warmup_ns) >= sampling.warmup_max_s * 1e9:
+        return True
+    last = warmup_ns[-3:]
+    return len(last) == 3 and max(last) - min(last) <= sampling.warmup_tolerance * min(
+        last
+    )
+
+
+def out_of_time(count: int, spent_ns: int, sampling: Sampling) -> str | None:
+    """The limit that ends a cell here, if one does."""
+    if spent_ns >= sampling.limit_s * 1e9:
+        return "limit"
+    if spent_ns >= sampling.max_time_s * 1e9 and count >= sampling.min_count:
+        return "max_time"
+    return None
+
+
+def median_ns(samples: Sequence[int]) -> float:
+    """The middle value, or the mean of the two in the middle. Needs one sample."""
+    ordered = sorted(samples)
+    half = len(ordered) // 2
+    return (
+        float(ordered[half])
+        if len(ordered) % 2
+        else (ordered[half - 1] + ordered[half]) / 2
+    )
+
+
+def relative_error(samples: Sequence[int]) -> float:
+    """Half the width of the median's 95 % interval over the median; infinite below 6 samples, where there is none.
+
+    The interval lies between order statistics (the binomial rule, by its normal approximation), so it assumes nothing
+    of the distribution.
+    """
+    count = len(samples)
+    if count < 6:
+        return math.inf
+    ordered = sorted(samples)
+    rank = max(0, math.floor(count / 2 - _Z_95 * math.sqrt(count) / 2) - 1)
+    middle = median_ns(ordered)
+    return (
+        (ordered[count - 1 - rank] - ordered[rank]) / 2 / middle if middle else math.inf
+    )
+
+
+def noise(samples: Sequence[int], sampling: Sampling) -> str | None:
+    """Why these samples should not be trusted to a few per cent; None where they can."""
+    if len(samples) < sampling.min_count:
+        return f"only {len(samples)} samples where {sampling.min_count} are needed"
+    middle = median_ns(samples)
+    error = relative_error(samples)
+    if error > 2 * sampling.target_error:
+        return f"the median is known to {error:.1%} only"
+    half = len(samples) // 2
+    drift = abs(median_ns(samples[half:]) - median_ns(samples[:half])) / middle
+    if drift > 0.05:
+        return f"the median drifts by {drift:.1%} between the first half and the second"
+    slow = sum(sample > 1.5 * middle for sample in samples) / len(samples)
+    if slow > 0.1:
+        return f"{slow:.0%} of the samples take over 1.5 times the median"
+    return None
+
+
+def _timed(run: Callable[[], None], clock: Callable[[], int]) -> int:
+    start = clock()
+    run()
+    return clock() - start

@@ -1,0 +1,136 @@
+"""Facts about this host's processor and its state right now. Which runtimes can use it is decided in `detect.py`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_DECISIVE_FEATURES = frozenset(
+    ["sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2", "sme", "sme2"]
+)
+"""Instruction sets that decide how fast a model runs; the kernel's full list grows from version to version."""
+_CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+
+
+@lru_cache(maxsize=1)
+def cpu_facts() -> dict[str, str]:
+    """What tells one kind of processor from another: vendor, name, family, model, stepping, instruction sets."""
+    if sys.platform == "linux":
+        return _from_proc_cpuinfo(
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        )
+    if sys.platform == "darwin":
+        keys = {
+            "name": "machdep.cpu.brand_string",
+            "vendor": "machdep.cpu.vendor",
+            "features": "machdep.cpu.features",
+        }
+        facts = {name: _sysctl(key) for name, key in keys.items()}
+        return {
+            "name": platform.processor() or platform.machine(),
+            **{k: v for k, v in facts.items() if v},
+        }
+    return {"name": platform.processor() or platform.machine()}
+
+
+def usable_cores() -> int:
+    """Cores this process may keep busy: physical ones, less what affinity or a container's CPU quota withholds."""
+    limits = [psutil.cpu_count(logical=False) or psutil.cpu_count() or 1]
+    if hasattr(os, "sched_getaffinity"):
+        limits.append(len(os.sched_getaffinity(0)))
+    quota = _cgroup_cores()
+    if quota is not None:
+        limits.append(max(1, int(quota)))
+    return min(limits)
+
+
+def clock_max_mhz() -> float | None:
+    """The highest clock the system reports; None where it reports none (most virtual machines)."""
+    frequency = psutil.cpu_freq()
+    return float(frequency.max) if frequency is not None and frequency.max else None
+
+
+def governor() -> str | None:
+    """The clock governor of the first core; None where the kernel exposes none (most virtual machines)."""
+    path = _CPUFREQ / "scaling_governor"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
+def state_now() -> dict[str, Any]:
+    """Load, clock, temperature and the time stolen by other guests so far; what cannot be read is left out."""
+    state: dict[str, Any] = {"load_average_1min": os.getloadavg()[0]}
+    frequency = psutil.cpu_freq()
+    if frequency is not None and frequency.current:
+        state["clock_mhz"] = round(frequency.current, 1)
+    if (name := governor()) is not None:
+        state["governor"] = name
+    if hasattr(psutil, "sensors_temperatures"):
+        readings = [
+            r.current
+            for group in psutil.sensors_temperatures().values()
+            for r in group
+            if r.current
+        ]
+        if readings:
+            state["temperature_max_c"] = max(readings)
+    stolen = getattr(psutil.cpu_times(), "steal", None)
+    if stolen is not None:
+        state["stolen_s"] = stolen
+    return state
+
+
+def _from_proc_cpuinfo(text: str) -> dict[str, str]:
+    first = dict(
+        re.findall(
+            r"^([^\t:]+?)\s*:[ \t]*(.*)$", text.split("\n\n")[0], flags=re.MULTILINE
+        )
+    )
+    names = {
+        "name": ("model name", "Processor", "Hardware"),
+        "vendor": ("vendor_id", "CPU implementer"),
+        "family": ("cpu family", "CPU architecture"),
+        "model": ("model", "CPU part"),
+        "stepping": ("stepping", "CPU revision"),
+        "features": ("flags", "Features"),
+    }
+    facts = {
+        key: next((first[n] for n in options if n in first), "")
+        for key, options in names.items()
+    }
+    facts["features"] = " ".join(
+        sorted(_DECISIVE_FEATURES & set(facts["features"].split()))
+    )
+    facts["name"] = facts["name"] or platform.machine()
+    return {key: value for key, value in facts.items() if value}
+
+
+def _sysctl(key: str) -> str:
+    answer = subprocess.run(
+        ["sysctl", "-n", key], capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip()
+
+
+def _cgroup_cores() -> float | None:
+    """Cores granted by a cgroup quota; None where there is no limit."""
+    unified = Path("/sys/fs/cgroup/cpu.max")
+    if unified.is_file():
+        quota, period = unified.read_text(encoding="utf-8").split()
+        return None if quota == "max" else int(quota) / int(period)
+    legacy = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    if (
+        legacy.is_file()
+        and (microseconds := int(legacy.read_text(encoding="utf-8"))) > 0
+    ):
+        return microseconds / int(
+            (legacy.parent / "cpu.cfs_period_us").read_text(encoding="utf-8")
+        )
+    return None

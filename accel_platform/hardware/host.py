@@ -1,0 +1,82 @@
+"""Who this host is: an id that outlives reboots, and the machine as it is seen now. Devices are in `detect.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import socket
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from accel_platform.events.types import HostObserved
+from accel_platform.hardware.cpu import cpu_facts
+
+_SOFTWARE = (
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "openvino",
+    "numpy",
+    "accel-platform",
+)
+
+
+def host_id() -> str:
+    """`host-` and 12 hex digits, equal on every run and after every reboot of one installation of one machine."""
+    return (
+        "host-"
+        + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[
+            :12
+        ]
+    )
+
+
+def observe_host() -> HostObserved:
+    """The machine and the software that its figures depend on."""
+    return HostObserved(
+        hostname=socket.gethostname(),
+        os=f"{platform.system()} {platform.release()}",
+        cpu_model=cpu_facts()["name"],
+        cpu_cores_physical=psutil.cpu_count(logical=False),
+        cpu_cores_logical=psutil.cpu_count() or 1,
+        memory_mib=psutil.virtual_memory().total / 2**20,
+        software={"python": platform.python_version(), **installed_versions(_SOFTWARE)},
+    )
+
+
+def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Versions of those packages that are installed; nothing is imported."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine_identity() -> str:
+    """What the operating system calls this installation; the host's name where it calls it nothing (some containers)."""
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        if path.is_file() and (text := path.read_text(encoding="utf-8").strip()):
+            return text
+    if sys.platform == "darwin":
+        command = ["ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found := re.search(r'"IOPlatformUUID" = "([^"]+)"', answer.stdout):
+            return found[1]
+    if sys.platform == "win32":
+        import winreg
+
+        with winreg.OpenKey(
+            winreg.HKEY_LOCAL_MACHINE, r"SOFTWARE\Microsoft\Cryptography"
+        ) as key:
+            return str(winreg.QueryValueEx(key, "MachineGuid")[0])
+    return socket.gethostname()
