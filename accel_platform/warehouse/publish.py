@@ -97,13 +97,14 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             path = path.with_suffix(f".{time.time_ns()}.duckdb")
         building = directory / f".building-{os.getpid()}.duckdb"
         _remove(building)
+        log.save_snapshot(snapshot)
         try:
-            base = None if full else _base(serving, snapshot)
-            if base is None:
+            base = None if full or serving is None else _extensible(serving, log, snapshot)
+            if serving is None or base is None:
                 project.build(building, log, snapshot)
             else:
-                shutil.copyfile(base, building)
-                project.extend(building, log, snapshot)
+                shutil.copyfile(serving, building)
+                project.extend(building, log, base, snapshot)
             os.replace(building, path)
         finally:
             _remove(building)
@@ -112,7 +113,8 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
 
 def check(staged: Staged) -> list[CheckResult]:
     """Audit the staged `results`. Raises ChecksFailed, with all verdicts, if one rule is broken."""
-    columns = ", ".join(audited_columns())
+    # As text: pandas takes minutes to look for doubles among a million UUID objects, and half a second among strings.
+    columns = ", ".join(f"{c}::VARCHAR AS {c}" if c == "result_id" else c for c in audited_columns())
     with duckdb.connect(staged.path, read_only=True) as con:
         frame = con.execute(f"SELECT {columns} FROM results").df()
     checks = audit(frame)
@@ -129,7 +131,6 @@ def publish(settings: Settings, staged: Staged) -> None:
         if serving == staged.path:
             return
         project.add_matrix(staged.path)
-        EventLog.open(settings).save_snapshot(Snapshot(_segments(staged.path)))
         pointer = directory / ".CURRENT.new"
         pointer.write_text(staged.path.name)
         os.replace(pointer, directory / "CURRENT")
@@ -166,19 +167,13 @@ def count_rows(path: Path) -> dict[str, int]:
     return dict(zip(project.TABLES, row, strict=True))
 
 
-def _base(serving: Path | None, snapshot: Snapshot) -> Path | None:
-    """The projection in service if it can be extended to the snapshot: same schema, and nothing in it to forget."""
-    if serving is None or not serving.exists():
+def _extensible(serving: Path, log: EventLog, snapshot: Snapshot) -> Snapshot | None:
+    """The snapshot of the projection in service, if it can be extended: same schema, and nothing in it to forget."""
+    _, snapshot_id, schema_id = serving.name.split(".")[0].split("-")
+    if schema_id != project.schema_id() or not serving.exists():
         return None
-    with duckdb.connect(serving, read_only=True) as con:
-        [(schema,)] = con.execute("SELECT schema_id FROM _meta").fetchall()
-        segments = project.built_from(con)
-    return serving if schema == project.schema_id() and segments <= snapshot.segments else None
-
-
-def _segments(path: Path) -> frozenset[str]:
-    with duckdb.connect(path, read_only=True) as con:
-        return project.built_from(con)
+    base = log.load_snapshot(snapshot_id)
+    return base if base.segments <= snapshot.segments else None
 
 
 def _remove(path: Path) -> None:

@@ -15,11 +15,13 @@ from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import require_current
 
-_SANDBOX: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
+_SANDBOX = """
+SET TimeZone = 'UTC';
+SET autoinstall_known_extensions = false;
+SET autoload_known_extensions = false;
+SET enable_external_access = false;
+SET lock_configuration = true
+"""
 
 
 class Reader:
@@ -63,18 +65,30 @@ class Reader:
                 if path == self._path and self._connection is not None:
                     break
                 try:
-                    connection = duckdb.connect(path, read_only=True, config=_SANDBOX)
+                    connection = _open(path)
                 except duckdb.IOException:
                     # The file may have been retired between reading the pointer and opening it; it points elsewhere now.
                     if attempt == 4:
                         raise
                     continue
-                connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
-                [(self._snapshot_id,)] = connection.execute("SELECT snapshot_id FROM _meta").fetchall()
+                [(self._snapshot_id,)] = connection.execute("SELECT id FROM warehouse._snapshot").fetchall()
                 self._path, self._connection = path, connection
                 break
             assert self._connection is not None
-            return self._connection.cursor()
+            return self._connection.cursor().execute("USE warehouse")
+
+
+def _open(path: Path) -> duckdb.DuckDBPyConnection:
+    """An instance of its own per projection: sandboxed, whatever else this process does with the same file."""
+    connection = duckdb.connect(":memory:")
+    try:
+        quoted = str(path).replace("'", "''")
+        connection.execute(f"ATTACH '{quoted}' AS warehouse (READ_ONLY)")
+        connection.execute(_SANDBOX)
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
