@@ -149,15 +149,14 @@ def serve(
     """Answer over HTTP until Ctrl-C."""
     from predictor.service.serve import serve as run
 
-    def ready(url: str) -> None:
-        note(f"Serving on {url} (Ctrl-C stops it). Open {url}/docs, or ask:")
-        note(
-            f"  curl -s {url}/recommend -H 'content-type: application/json' -d '"
-            + '{"model": "bert-base-uncased", "batch_size": 1}'
-            + "'"
-        )
+    run(settings_for(home), host, port, ready=announce)
 
-    run(settings_for(home), host, port, ready=ready)
+
+def announce(url: str) -> None:
+    """Say where the service answers, and give a question that can be pasted."""
+    note(f"Serving on {url} (Ctrl-C stops it). Open {url}/docs, or ask:")
+    body = '{"model": "bert-base-uncased", "batch_size": 1}'
+    note(f"  curl -s {url}/recommend -H 'content-type: application/json' -d '{body}'")
 
 
 def _query(kind: type[Q], **fields: Any) -> Q:

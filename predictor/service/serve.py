@@ -19,7 +19,7 @@ def serve(settings: Settings, host: str, port: int, *, ready: Callable[[str], No
     Raises InvalidInput for a host other than loopback, AccelError where the port cannot be had.
     """
     _require_loopback(host)
-    with _listen(host, port) as listening:
+    with listen(host, port) as listening:
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listening.getsockname()[1]}")
         config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=5)
@@ -41,7 +41,8 @@ def _require_loopback(host: str) -> None:
         )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises AccelError, with what to do, where the port cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
