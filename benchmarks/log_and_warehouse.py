@@ -19,6 +19,7 @@ from accel_platform.events import EventLog, codec
 from accel_platform.events.types import Event, ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
+from accel_platform.warehouse.projection import require_current
 from accel_platform.warehouse.query import Reader
 
 Figure = dict[str, object]
@@ -157,9 +158,8 @@ def _size(segments: list[Path]) -> Figure:
 def _query_path(settings: Settings) -> Figure:
     sql = "SELECT model_id, hardware, avg(throughput_items_per_s) FROM results GROUP BY model_id, hardware"
     reader = Reader(settings)
-    current = publish.require_current(settings)
     ours, plain = [], []
-    with duckdb.connect(current, read_only=True) as con:
+    with require_current(settings).open() as con:
         con.execute("CREATE TEMP TABLE rows AS SELECT * FROM results")
         plain_sql = sql.replace("results", "rows")
         for _ in range(30):

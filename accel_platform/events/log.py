@@ -122,6 +122,15 @@ class EventLog:
         for source in self.sources((snapshot or self.snapshot()).segments):
             yield from codec.from_arrow(_batches(source, types))
 
+    def count_events(self, segments: Collection[str]) -> int:
+        """How many events these segments hold, read from file footers alone where a file is wanted whole."""
+        return sum(
+            pq.read_metadata(source.path).num_rows
+            if source.segments is None
+            else sum(batch.num_rows for batch in _batches(source, None))
+            for source in self.sources(segments)
+        )
+
     def compact(self, *, below_events: int = 100_000) -> Snapshot | None:
         """Copy the segments that are in no pack yet, and hold fewer than `below_events`, into one pack.
 

@@ -1,25 +1,23 @@
 """Write, audit, publish: a projection is built beside the one in service, checked, and only then pointed to.
 
-`warehouse/projection-<snapshot>-<schema>.duckdb` never changes once `CURRENT` has named it, so readers need no lock.
+The file `CURRENT` names the projection in service. What it names never changes, so readers need no lock.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
-
-from accel_platform.errors import AccelError, WarehouseEmpty
+from accel_platform.errors import AccelError
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project
+from accel_platform.warehouse.projection import Layer, Projection, current
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -41,11 +39,14 @@ class ChecksFailed(AccelError):
 class Staged:
     """A built projection that is not in service yet (or already is: then nothing is left to do)."""
 
-    path: Path
-    snapshot_id: str
+    projection: Projection
     mode: str
     """`current` (nothing new), `incremental` or `full`."""
     seconds: float
+
+    @property
+    def snapshot_id(self) -> str:
+        return self.projection.snapshot_id
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Refreshed:
     """What a refresh published."""
 
     snapshot_id: str
-    path: Path
     mode: str
     rows: dict[str, int]
     checks: list[CheckResult]
@@ -74,48 +74,51 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     publish(settings, staged)
     return Refreshed(
         snapshot_id=staged.snapshot_id,
-        path=staged.path,
         mode=staged.mode,
-        rows=count_rows(staged.path),
+        rows=staged.projection.count_rows(),
         checks=checks,
         seconds=time.perf_counter() - started,
     )
 
 
 def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> Staged:
-    """Build the tables for a snapshot (default: the log now), from the projection in service where that is possible."""
+    """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible."""
     started = time.perf_counter()
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
         snapshot = snapshot or log.snapshot()
-        path = directory / f"projection-{snapshot.id}-{project.schema_id()}.duckdb"
-        serving = current(settings)
-        if path.exists() and not (full and path != serving):
-            if not full:
-                return Staged(path, snapshot.id, "current", time.perf_counter() - started)
-            path = path.with_suffix(f".{time.time_ns()}.duckdb")
-        building = directory / f".building-{os.getpid()}.duckdb"
-        _remove(building)
+        named = Projection(directory, snapshot.id, project.schema_id(), ())
+        if not full and (directory / named.name).exists():
+            return Staged(Projection.load(directory / named.name), "current", time.perf_counter() - started)
         log.save_snapshot(snapshot)
+        below = None if full else _extensible(current(settings), log, snapshot)
+        segments = snapshot.segments
+        if below is not None:
+            # What is new decides how many layers stay; the new layer holds all that lies above them.
+            new = log.count_events(segments - log.load_snapshot(below.snapshot_id).segments)
+            below = _kept(below, project.layers_to_keep(below.layers, new))
+        if below is not None:
+            segments = segments - log.load_snapshot(below.snapshot_id).segments
+        file = f"layer-{time.time_ns()}-{os.getpid()}.duckdb"
+        building = directory / f".{file}"
         try:
-            base = None if full or serving is None else _extensible(serving, log, snapshot)
-            if serving is None or base is None:
-                project.build(building, log, snapshot)
-            else:
-                shutil.copyfile(serving, building)
-                project.extend(building, log, base, snapshot)
-            os.replace(building, path)
+            events = project.fill_layer(building, log, segments, below)
+            building.rename(directory / file)
         finally:
-            _remove(building)
-    return Staged(path, snapshot.id, "full" if base is None else "incremental", time.perf_counter() - started)
+            building.unlink(missing_ok=True)
+            building.with_name(building.name + ".wal").unlink(missing_ok=True)
+        layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
+        built = Projection(directory, snapshot.id, project.schema_id(), layers)
+        built.save()
+    return Staged(built, "full" if below is None else "incremental", time.perf_counter() - started)
 
 
 def check(staged: Staged) -> list[CheckResult]:
     """Audit the staged `results`. Raises ChecksFailed, with all verdicts, if one rule is broken."""
     # As text: pandas takes minutes to look for doubles among a million UUID objects, and half a second among strings.
     columns = ", ".join(f"{c}::VARCHAR AS {c}" if c == "result_id" else c for c in audited_columns())
-    with duckdb.connect(staged.path, read_only=True) as con:
+    with staged.projection.open() as con:
         frame = con.execute(f"SELECT {columns} FROM results").df()
     checks = audit(frame)
     if not all(result.passed for result in checks):
@@ -124,61 +127,42 @@ def check(staged: Staged) -> list[CheckResult]:
 
 
 def publish(settings: Settings, staged: Staged) -> None:
-    """Add the matrix and move the pointer. A snapshot that the one in service already contains does not replace it."""
+    """Add the matrix and move the pointer; nothing to do where the projection is in service already."""
     directory = settings.warehouse_dir
     with _lock(directory):
-        serving = current(settings)
-        if serving == staged.path:
+        if current(settings) == staged.projection:
             return
-        project.add_matrix(staged.path)
+        project.add_matrix(staged.projection)
         pointer = directory / ".CURRENT.new"
-        pointer.write_text(staged.path.name)
-        os.replace(pointer, directory / "CURRENT")
-        old = sorted(directory.glob("projection-*.duckdb"), key=lambda path: path.stat().st_mtime_ns)
-        for path in old[:-_KEPT]:
-            if path != staged.path:
-                _remove(path)
+        pointer.write_text(staged.projection.name)
+        pointer.rename(directory / "CURRENT")
+        _retire(directory, keep=staged.projection)
 
 
-def current(settings: Settings) -> Path | None:
-    """The projection in service, None before the first."""
-    try:
-        return settings.warehouse_dir / (settings.warehouse_dir / "CURRENT").read_text()
-    except FileNotFoundError:
+def _extensible(serving: Projection | None, log: EventLog, snapshot: Snapshot) -> Projection | None:
+    """The projection in service, if it can be built upon: same schema, and nothing in it to forget."""
+    if serving is None or serving.schema_id != project.schema_id():
         return None
+    return serving if log.load_snapshot(serving.snapshot_id).segments <= snapshot.segments else None
 
 
-def require_current(settings: Settings) -> Path:
-    """The projection in service. Raises WarehouseEmpty, with what to do, before the first."""
-    path = current(settings)
-    if path is None:
-        raise WarehouseEmpty(
-            f"There is no warehouse at {settings.warehouse_dir} yet: measure (`accel bench run`) or import "
-            "(`accel migrate PATH`), then `accel db rebuild`."
-        )
-    return path
-
-
-def count_rows(path: Path) -> dict[str, int]:
-    """Rows per public table of a projection."""
-    with duckdb.connect(path, read_only=True) as con:
-        counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in project.TABLES)
-        [row] = con.execute(f"SELECT {counts}").fetchall()
-    return dict(zip(project.TABLES, row, strict=True))
-
-
-def _extensible(serving: Path, log: EventLog, snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot of the projection in service, if it can be extended: same schema, and nothing in it to forget."""
-    _, snapshot_id, schema_id = serving.name.split(".")[0].split("-")
-    if schema_id != project.schema_id() or not serving.exists():
+def _kept(below: Projection, count: int) -> Projection | None:
+    if count == 0:
         return None
-    base = log.load_snapshot(snapshot_id)
-    return base if base.segments <= snapshot.segments else None
+    layers = below.layers[:count]
+    return Projection(below.directory, layers[-1].snapshot_id, below.schema_id, layers)
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.with_name(path.name + ".wal").unlink(missing_ok=True)
+def _retire(directory: Path, *, keep: Projection) -> None:
+    """Delete projections but the newest few, and the layers none of the rest is made of."""
+    by_age = sorted(directory.glob("projection-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    for path in by_age[:-_KEPT]:
+        if path.name != keep.name:
+            path.unlink()
+    used = {layer.file for path in directory.glob("projection-*.json") for layer in Projection.load(path).layers}
+    for path in directory.glob("layer-*.duckdb"):
+        if path.name not in used:
+            path.unlink()
 
 
 @contextmanager

@@ -1,0 +1,138 @@
+"""What a projection is on disk, and opening one: layers of DuckDB files that read as one set of tables.
+
+A layer holds the rows of the events it added; the newest also holds the tables derived from all of them. Layers never
+change once published, and a projection is the list of its layers, so projections share what they have in common. How
+a layer is filled is `project.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import duckdb
+
+from accel_platform.errors import WarehouseEmpty
+from accel_platform.settings import Settings
+
+PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine")
+"""Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
+DERIVED = ("hosts", "devices", "models", "runs", "compat_matrix")
+"""Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
+TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verifications", "compat_matrix", "quarantine",
+          "import_ledger", "events")  # fmt: skip
+"""What users may rely on."""
+
+_RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
+# The samples lie once, with their event.
+_SAMPLES = """
+SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
+FROM events
+WHERE samples_ns IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One DuckDB file: the events between the layer below and `snapshot_id`."""
+
+    file: str
+    snapshot_id: str
+    events: int
+
+
+@dataclass(frozen=True)
+class Projection:
+    """All tables at one snapshot, lowest layer first."""
+
+    directory: Path
+    snapshot_id: str
+    schema_id: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def name(self) -> str:
+        return f"projection-{self.snapshot_id}-{self.schema_id}.json"
+
+    def save(self) -> None:
+        """Write the list of layers under the projection's name."""
+        content = {"snapshot_id": self.snapshot_id, "schema_id": self.schema_id, "layers": [*map(asdict, self.layers)]}
+        temporary = self.directory / f".{self.name}"
+        temporary.write_text(json.dumps(content, indent=1))
+        temporary.rename(self.directory / self.name)
+
+    @classmethod
+    def load(cls, path: Path) -> Projection:
+        content = json.loads(path.read_text())
+        layers = tuple(Layer(**layer) for layer in content["layers"])
+        return cls(path.parent, content["snapshot_id"], content["schema_id"], layers)
+
+    def open(self) -> duckdb.DuckDBPyConnection:
+        """A read-only connection in which all layers read as the tables in TABLES (those that are built).
+
+        Each call makes a database instance of its own, so that one may be sandboxed while another is not.
+        """
+        con = duckdb.connect(":memory:")
+        try:
+            con.execute("SET TimeZone = 'UTC'")
+            names = attach(con, self.directory, self.layers)
+            define_views(con, names, derived_in=names[-1] if names else None)
+        except duckdb.Error:
+            con.close()
+            raise
+        return con
+
+    def count_rows(self) -> dict[str, int]:
+        """Rows per public table; the matrix is missing before the audit."""
+        with self.open() as con:
+            built = [name for (name,) in con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()]
+            tables = [table for table in TABLES if table in built]
+            [row] = con.execute("SELECT " + ", ".join(f"(SELECT count(*) FROM {t})" for t in tables)).fetchall()
+        return dict(zip(tables, row, strict=True))
+
+
+def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer, ...]) -> list[str]:
+    """Attach the layers read-only; their catalogue names, lowest first."""
+    names = [f"layer_{number}" for number in range(len(layers))]
+    for name, layer in zip(names, layers, strict=True):
+        con.execute(f"ATTACH '{quoted(directory / layer.file)}' AS {name} (READ_ONLY)")
+    return names
+
+
+def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:
+    """Define, in the connection's own catalogue, the public tables over these attached layers."""
+    for table in PER_EVENT:
+        con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers))
+    con.execute(f"CREATE VIEW results AS {_RESULTS}")
+    con.execute(f"CREATE VIEW samples AS {_SAMPLES}")
+    if derived_in is not None:
+        built = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [derived_in]).fetchall()
+        for table in DERIVED:
+            if (table,) in built:
+                con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
+
+
+def current(settings: Settings) -> Projection | None:
+    """The projection in service, None before the first."""
+    try:
+        name = (settings.warehouse_dir / "CURRENT").read_text()
+    except FileNotFoundError:
+        return None
+    return Projection.load(settings.warehouse_dir / name)
+
+
+def require_current(settings: Settings) -> Projection:
+    """The projection in service. Raises WarehouseEmpty, with what to do, before the first."""
+    projection = current(settings)
+    if projection is None:
+        raise WarehouseEmpty(
+            f"There is no warehouse at {settings.warehouse_dir} yet: measure (`accel bench run`) or import "
+            "(`accel migrate PATH`), then `accel db rebuild`."
+        )
+    return projection
+
+
+def quoted(value: object) -> str:
+    """The text of `value` for use between single quotes in SQL."""
+    return str(value).replace("'", "''")
