@@ -65,7 +65,7 @@ class Manifest(_Part):
     rows: int
     families: tuple[str, ...]
     targets: tuple[tuple[str, str, str | None], ...]
-    """Hardware, backend and device of every target seen; of another one nothing is predicted."""
+    """Hardware, backend and device of every target seen with enough families; of no other anything is predicted."""
     precisions: tuple[str | None, ...]
     flops_range: tuple[float, float]
     """Least and most FLOPs of one batch seen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,9 +45,13 @@ class Dataset:
         """The group each row belongs to when the model is tested on families it has not seen."""
         return [cell.model_family for cell in self.cells]
 
-    @property
-    def targets(self) -> list[Target]:
-        return sorted({c.cell.target for c in self.cells}, key=lambda t: (t.hardware, t.backend, t.device or ""))
+    def targets(self, fewest_families: int) -> list[Target]:
+        """The targets with cells of at least that many families, in a fixed order."""
+        families: dict[Target, set[str]] = defaultdict(set)
+        for cell in self.cells:
+            families[cell.cell.target].add(cell.model_family)
+        enough = (target for target, names in families.items() if len(names) >= fewest_families)
+        return sorted(enough, key=lambda t: (t.hardware, t.backend, t.device or ""))
 
     @cached_property
     def sha256(self) -> str:
@@ -77,7 +81,7 @@ def build_dataset(evidence: Evidence) -> Dataset:
             skipped["sequence length beyond what the model reads"] += 1
             continue
         if cost is None or cost.flops <= 0:
-            skipped["cost of the model unknown"] += 1
+            skipped["cost of the model, or the length it was measured at, unknown"] += 1
             continue
         row = evidence.models.get(cell.model_id)
         cells.append(pooled)

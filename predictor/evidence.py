@@ -5,6 +5,7 @@ Usable are measured and unsuspected imported results that ran, and whose outputs
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -114,6 +115,12 @@ def load_evidence(reader: Reader) -> Evidence:
         # Another snapshot may have been published between two of the queries: then read again, from one.
         if reader.snapshot_id == snapshot_id:
             return evidence
+
+
+def canonical_precision(name: str) -> str:
+    """`float32` and `FP32` are `fp32`, and so on; a name of another kind stays as it is, in lower case."""
+    lower = name.lower()
+    return {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(lower, lower)
 
 
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
@@ -230,15 +237,13 @@ def _cell(row: dict[str, Any]) -> Cell:
         model_id=row["model_id"],
         target=Target(row["hardware"], row["backend"], row["device"]),
         mode=row["mode"],
-        precision=row["precision"],
+        precision=None if row["precision"] is None else canonical_precision(row["precision"]),
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
     )
 
 
 def _device(row: dict[str, Any]) -> Device:
-    import json
-
     return Device(
         target=Target(row["hardware"], row["backend"], row["device"]),
         available=row["available"],

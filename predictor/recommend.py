@@ -28,8 +28,9 @@ from predictor.answers import (
 )
 from predictor.artifact import Predictor
 from predictor.dataset import MODE
-from predictor.evidence import Cell, Evidence, Target
+from predictor.evidence import Cell, Evidence, Target, canonical_precision
 from predictor.features import device_spec, features_of
+from predictor.intervals import FEWEST_GROUPS
 from predictor.neighbours import Estimate, measured, scaled
 from predictor.subject import Subject, item_cost, length_asked, resolve_subject
 
@@ -37,7 +38,6 @@ FARTHEST = 10.0
 """Times beyond the batches seen in training at which nothing is predicted any more."""
 WIDEST = 50.0
 """High over low at which an interval is no answer."""
-_PLAIN = "fp32"
 _ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
 
 
@@ -136,15 +136,9 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
 def _question(evidence: Evidence, query: Query) -> tuple[_Question, list[str]]:
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
-    precisions = (_PLAIN, None) if query.precision is None else (_canonical(query.precision),)
+    precisions = ("fp32", None) if query.precision is None else (canonical_precision(query.precision),)
     question = _Question(subject, query.mode, precisions, query.batch_size, length)
     return question, [] if warning is None else [warning]
-
-
-def _canonical(precision: str) -> str:
-    """`float32` and `FP32` are `fp32`; other names as they are, in lower case."""
-    name = precision.lower()
-    return {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(name, name)
 
 
 def _targets(evidence: Evidence, names: list[str] | None) -> tuple[list[Target], list[tuple[str, str | None]]]:
@@ -214,7 +208,7 @@ def _predicted(knowledge: Knowledge, question: _Question, target: Target, warnin
     if precision == "":
         raise _Abstain(f"not measured, and nothing in precision {question.precisions[0]} was learned from")
     if not predictor.knows(target):
-        raise _Abstain("not measured, and nothing measured on this device was learned from")
+        raise _Abstain(f"not measured, and fewer than {FEWEST_GROUPS} model families on this device were learned from")
     cost = item_cost(subject.model_id, subject.spec, question.sequence_length, evidence.models)
     if cost is None or cost.flops <= 0:
         raise _Abstain(f"not measured, and what {subject.model_id} costs is not known: only results name it")
@@ -299,8 +293,8 @@ def _command(question: _Question, hardware: str) -> str:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
     length = "" if question.sequence_length is None else f" --sequence-length {question.sequence_length}"
     return (
-        f"accel bench run --model {question.subject.model_id} --hardware {hardware} "
-        f"--batch-size {question.batch_size}{length}"
+        f"accel bench run --models {question.subject.model_id} --hardware {hardware} "
+        f"--batch-sizes {question.batch_size}{length}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from typing import Any
 from accel_platform.errors import NotFound
 from accel_platform.workloads.families import ModelSpec, resolve_model, sequence_length_for
 from predictor.evidence import Evidence
+
+_TRACING = threading.Lock()
+"""The first trace imports transformers, whose lazy modules break when two threads import them at once."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,10 @@ def item_cost(
         return ItemCost(row["parameters"], row["layers"], row["flops_per_item"], row["activation_bytes_per_item"])
     if spec is None:
         return None
-    from accel_platform.workloads.cost import cost_of
+    with _TRACING:
+        from accel_platform.workloads.cost import cost_of
 
-    cost = cost_of(spec, batch_size=1, sequence_length=sequence_length)
+        cost = cost_of(spec, batch_size=1, sequence_length=sequence_length)
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes)
 
 

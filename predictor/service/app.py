@@ -7,6 +7,7 @@ import binascii
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,15 +17,17 @@ from fastapi_offline import FastAPIOffline
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
 from predictor.service import problems
 from predictor.service.schemas import Health, Matrix, Result, ResultPage
+from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
 _PAGE = 100
+# FastAPI would trace into whatever OpenTelemetry provider the process or its environment sets up.
+_NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False}
 _RESULT_COLUMNS = ", ".join(Result.model_fields)
 Filter = Annotated[str | None, Query(max_length=200)]
 
@@ -39,6 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=_VERSION,
         redoc_url=None,
         lifespan=_warm,
+        telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
 
@@ -120,7 +124,8 @@ def create_app(settings: Settings) -> FastAPI:
 async def _warm(app: FastAPI) -> AsyncIterator[None]:
     """Import what costing an unmeasured model needs (seconds) beside the first requests, not in one of them."""
     smallest = resolve_model("bert-tiny")
-    threading.Thread(target=lambda: cost_of(smallest, batch_size=1), name="warm", daemon=True).start()
+    trace = partial(item_cost, smallest.model_id, smallest, smallest.sequence_length, {})
+    threading.Thread(target=trace, name="warm", daemon=True).start()
     yield
 
 

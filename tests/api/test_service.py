@@ -1,0 +1,214 @@
+"""The service's routes and error documents, in process. A really started one is in `test_service_process.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from predictor.service.app import create_app
+from predictor.service.problems import CONTENT_TYPE, MOST_BODY_BYTES
+from predictor.train import train
+from tests.predictor_world import MODELS, append, measured_grid, result, world
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    settings = world(tmp_path_factory.mktemp("served"))
+    train(settings, EventLog.open(settings))
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(home=tmp_path)), raise_server_exceptions=False) as client:
+        yield client
+
+
+def _problem(response: Any, status: int, kind: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == CONTENT_TYPE
+    body: dict[str, Any] = response.json()
+    assert body["type"] == f"urn:accel:problem:{kind}" and body["status"] == status
+    assert body["title"] and body["detail"] and body["instance"].startswith("/")
+    return body
+
+
+def test_recommend_answers_with_limits_provenance_and_evidence(client: TestClient) -> None:
+    response = client.post("/recommend", json={"model": "bert-base-uncased", "batch_size": 1})
+    assert response.status_code == 200
+    answer = response.json()
+    assert set(answer) == {
+        "model", "batch_size", "sequence_length", "recommendations", "excluded", "warnings", "snapshot_id", "predictor_id",
+    }  # fmt: skip
+    assert [r["rank"] for r in answer["recommendations"]] == [1, 2, 3]
+    for r in answer["recommendations"]:
+        assert r["provenance"] == "measured" and r["evidence"] and r["compatibility"]["state"] == "compatible"
+        assert set(r["latency_ms"]) == {"p50", "low", "high", "level"}
+        assert r["latency_ms"]["low"] <= r["latency_ms"]["p50"] <= r["latency_ms"]["high"]
+    [excluded] = answer["excluded"]
+    assert excluded["hardware"] == "cuda" and "no NVIDIA driver" in excluded["reason"] and excluded["suggestion"]
+
+
+def test_predict_answers_one_cell(client: TestClient) -> None:
+    body = {"model": "bert-large", "hardware": "openvino", "batch_size": 2, "sequence_length": 64}
+    answer = client.post("/predict", json=body).json()
+    assert (answer["model"], answer["hardware"], answer["provenance"]) == ("bert-large", "openvino", "predicted")
+    assert answer["evidence"] and answer["predictor_id"].startswith("lgbm-")
+    problem = _problem(client.post("/predict", json={"model": "bert-base", "hardware": "cuda"}), 404, "not-found")
+    assert "accel bench run" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": "x" * 201}, "model"),
+        ({"model": "bert-base", "batch_size": 0}, "batch_size"),
+        ({"model": "bert-base", "batch_size": 65_537}, "batch_size"),
+        ({"model": "bert-base", "batch_size": "many"}, "batch_size"),
+        ({"model": "bert-base", "batch_size": 1e400}, "body"),
+        ({"model": "bert-base", "sequence_length": -1}, "sequence_length"),
+        ({"model": "bert-base", "objective": "glory"}, "objective"),
+        ({"model": "bert-base", "mode": "x"}, "mode"),
+        ({"model": "bert-base", "precision": "fp32; DROP"}, "precision"),
+        ({"model": "bert-base", "hardware": []}, "hardware"),
+        ({"model": "bert-base", "hardware": ["cpu"] * 65}, "hardware"),
+        ({"model": "bert-base", "hardware": [""]}, "hardware.0"),
+        ({"model": "bert-base", "colour": "red"}, "colour"),
+    ],
+)
+def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any], field: str) -> None:
+    import json
+
+    response = client.post("/recommend", content=json.dumps(body), headers={"content-type": "application/json"})
+    problem = _problem(response, 422, "invalid-input")
+    assert field in [error["field"] for error in problem["errors"]] or field == "body"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": "bert", "batch_size": NaN}'])
+def test_no_body_is_a_surprise(client: TestClient, content: bytes) -> None:
+    response = client.post("/recommend", content=content, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 422)
+    assert response.headers["content-type"] == CONTENT_TYPE
+
+
+def test_a_huge_body_is_not_read(client: TestClient) -> None:
+    announced = client.post("/recommend", content=b"x" * (MOST_BODY_BYTES + 1))
+    _problem(announced, 413, "request-entity-too-large")
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b"x" * (MOST_BODY_BYTES // 10)
+
+    _problem(client.post("/recommend", content=chunks()), 413, "request-entity-too-large")
+
+
+def test_an_unknown_model_is_404_with_close_matches(client: TestClient) -> None:
+    problem = _problem(client.post("/recommend", json={"model": "bert-bse"}), 404, "not-found")
+    assert "bert-base" in problem["detail"] and "Did you mean" in problem["detail"]
+
+
+def test_unknown_hardware_is_422(client: TestClient) -> None:
+    response = client.post("/recommend", json={"model": "bert-base", "hardware": ["cudaa"]})
+    assert "cuda" in _problem(response, 422, "invalid-input")["detail"]
+
+
+def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
+    _problem(client.get("/nope"), 404, "not-found")
+    response = client.get("/recommend")
+    _problem(response, 405, "method-not-allowed")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/health", "/results", "/matrix"])
+def test_an_empty_warehouse_is_503_with_the_command(empty: TestClient, path: str) -> None:
+    assert "accel bench run" in _problem(empty.get(path), 503, "warehouse-empty")["detail"]
+    _problem(empty.post("/recommend", json={"model": "bert-base"}), 503, "warehouse-empty")
+
+
+def test_health_says_what_it_answers_from(client: TestClient) -> None:
+    health = client.get("/health").json()
+    assert health["status"] == "ok" and health["results"] == 60 and health["cells"] == 60
+    assert re.fullmatch(r"[0-9a-f]{32}", health["snapshot_id"])
+    assert health["predictor_id"].startswith("lgbm-") and health["predictor_missing"] is None
+
+
+def test_pages_of_results_are_whole_and_disjoint(client: TestClient) -> None:
+    seen: list[str] = []
+    cursor = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        query = {"limit": 25} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/results", params=query).json()
+        seen += [row["result_id"] for row in page["results"]]
+        cursor = page["next_cursor"]
+        pages += 1
+    assert pages == 3 and len(seen) == len(set(seen)) == 60
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_results_are_filtered(client: TestClient) -> None:
+    rows = client.get("/results", params={"model": "bert-base", "hardware": "cpu", "status": "ok"}).json()["results"]
+    assert {(r["model_id"], r["hardware"], r["batch_size"]) for r in rows} == {
+        ("bert-base", "cpu", 1),
+        ("bert-base", "cpu", 4),
+    }
+    assert rows[0]["latency_p95_ms"] is None and rows[0]["latency_p50_ms"] > 0
+    assert client.get("/results", params={"provenance": "simulated"}).json()["results"] == []
+    assert client.get("/results", params={"model": "' OR 1=1 --"}).json()["results"] == []
+
+
+@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"cursor": "rubbish!"}, {"cursor": "AAAA"}])
+def test_bad_pages_are_422(client: TestClient, query: dict[str, Any]) -> None:
+    _problem(client.get("/results", params=query), 422, "invalid-input")
+
+
+def test_matrix(client: TestClient) -> None:
+    cells = client.get("/matrix", params={"model": "bert-base"}).json()["cells"]
+    assert [c["hardware"] for c in cells] == ["cpu", "onnxruntime", "openvino"]
+    assert {c["state"] for c in cells} == {"compatible"} and all(c["evidence"] for c in cells)
+
+
+def test_the_documentation_needs_no_network(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert not re.findall(r"(?:https?:)?//[a-z]", page.text)
+    assets = re.findall(r'(?:href|src)="(/[^"]+)"', page.text)
+    assert len(assets) >= 2
+    for asset in assets:
+        assert client.get(asset).status_code == 200
+    schema = client.get("/openapi.json").json()
+    assert {"/recommend", "/predict", "/health", "/results", "/matrix"} <= set(schema["paths"])
+    errors = schema["paths"]["/recommend"]["post"]["responses"]
+    assert CONTENT_TYPE in errors["422"]["content"] and CONTENT_TYPE in errors["404"]["content"]
+    assert set(client.get("/").json()["open"]) == {"GET", "POST"}
+
+
+def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    app = create_app(settings)
+    monkeypatch.setattr("predictor.advisor.recommend", lambda *_: 1 / 0)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
+    assert "ZeroDivisionError" in problem["detail"] and "Traceback" not in str(problem)
+
+
+def test_new_evidence_and_predictors_are_picked_up(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:4]))
+    with TestClient(create_app(settings)) as client:
+        before = client.get("/health").json()
+        assert before["predictor_id"] is None and "accel train" in before["predictor_missing"]
+        append(settings, [result(MODELS[5], "cpu", 1, provenance="imported")])
+        report = train(settings, EventLog.open(settings))
+        after = client.get("/health").json()
+    assert after["snapshot_id"] == report.snapshot_id != before["snapshot_id"]
+    assert after["predictor_id"] == report.predictor_id and after["results"] == before["results"] + 1

@@ -1,0 +1,150 @@
+"""The service as users run it: a process of its own on a free loopback port."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from predictor.train import train
+from tests.predictor_world import MODELS, append, measured_grid, result, world
+
+ACCEL = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
+
+
+@contextmanager
+def _serving(settings: Settings) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The service's base URL and process, from the line it prints until it has ended."""
+    process = subprocess.Popen(
+        [*ACCEL, "serve", "--port", "0", "--home", str(settings.home)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+        assert found, "the service did not say where it listens"
+        yield found.group(), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_until_healthy(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            httpx.get(f"{url}/health", timeout=5).raise_for_status()
+            return
+        except httpx.TransportError:
+            assert time.monotonic() < deadline, "the service did not answer within 30 s"
+            time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:6]))
+    log = EventLog.open(settings)
+    train(settings, log)
+    answers: list[dict[str, object]] = []
+    failures: list[str] = []
+    done = threading.Event()
+
+    def ask(url: str, model: str) -> None:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            while not done.is_set():
+                try:
+                    response = client.post("/recommend", json={"model": model, "batch_size": 2})
+                    response.raise_for_status()
+                    answers.append(response.json())
+                except httpx.HTTPError as error:
+                    failures.append(repr(error))
+
+    with _serving(settings) as (url, process):
+        _wait_until_healthy(url)
+        threads = [threading.Thread(target=ask, args=(url, m)) for m in ("bert-base", "vit-base", "bert-large", "gpt2")]
+        for thread in threads:
+            thread.start()
+        for batch_size in range(8, 14):
+            append(settings, [result(MODELS[0], "cpu", batch_size, provenance="imported")])
+            train(settings, log)
+        # The last swap must be seen as well.
+        time.sleep(1)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert process.poll() is None
+    assert failures == []
+    assert len({str(a["snapshot_id"]) for a in answers}) >= 5
+    assert len({str(a["predictor_id"]) for a in answers}) >= 5
+    assert all(a["recommendations"] for a in answers)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:3]))
+    with _serving(settings) as (url, process):
+        _wait_until_healthy(url)
+        port = url.rpartition(":")[2]
+        second = subprocess.run(
+            [*ACCEL, "serve", "--port", port, "--home", str(tmp_path)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert second.returncode == 1
+        assert f"Port {port}" in second.stderr and "--port" in second.stderr and "Traceback" not in second.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+    with socket.socket() as freed:
+        freed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        freed.bind(("127.0.0.1", int(port)))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.10", "::", "example.org"])
+def test_only_loopback_is_served(tmp_path: Path, host: str) -> None:
+    from accel_platform.errors import InvalidInput
+    from predictor.service.serve import serve
+
+    with pytest.raises(InvalidInput, match="loopback"):
+        serve(Settings(home=tmp_path), host, 0, ready=lambda url: pytest.fail(f"listened on {url}"))
+
+
+@pytest.mark.slow
+def test_the_commands_train_recommend_and_predict(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    environment = {**os.environ, "ACCEL_HOME": str(settings.home)}
+
+    def accel(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ACCEL, *arguments], check=False, capture_output=True, text=True, env=environment, timeout=120
+        )
+
+    trained = accel("train", "--json")
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads(trained.stdout)["rows"] == 60
+    recommended = accel("recommend", "bert-base-uncased", "--json", "--objective", "throughput", "--hardware", "cpu")
+    answer = json.loads(recommended.stdout)
+    assert [r["hardware"] for r in answer["recommendations"]] == ["cpu"]
+    predicted = accel("predict", "bert-large", "--hardware", "cpu", "--batch-size", "2", "--json")
+    assert json.loads(predicted.stdout)["provenance"] == "predicted"
+    table = accel("recommend", "bert-base-uncased")
+    assert "measured" in table.stdout and "left out: cuda" in table.stderr
+    unknown = accel("recommend", "no-such-model-at-all")
+    assert unknown.returncode == 1 and "Traceback" not in unknown.stderr and unknown.stdout == ""
+    invalid = accel("recommend", "bert-base", "--batch-size", "99999")
+    assert invalid.returncode == 2 and "--batch-size" in invalid.stderr

@@ -1,0 +1,57 @@
+"""The spec sheet: plausible figures, names that drivers report, and a CPU's peak."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_platform.hardware.catalog import catalog, cpu_spec, find_spec
+
+
+def test_every_device_has_a_source_and_figures_in_proportion() -> None:
+    devices = catalog()
+    assert len(devices) >= 15
+    assert len({device.name for device in devices}) == len(devices)
+    for device in devices:
+        assert device.source and device.vendor and device.release_year and device.release_year >= 2016, device.name
+        assert device.peak_fp32_tflops and device.bandwidth_gb_s and device.memory_gib and device.tdp_w, device.name
+        # A matrix unit is never slower than the vector unit, and no memory feeds a FLOP per byte at peak.
+        assert device.peak_fp16_tensor_tflops is None or device.peak_fp16_tensor_tflops > device.peak_fp32_tflops
+        assert 5 < device.peak_fp32_tflops * 1e3 / device.bandwidth_gb_s < 150, device.name
+
+
+def test_no_two_devices_share_a_name() -> None:
+    for device in catalog():
+        for name in (device.name, *device.aliases):
+            assert find_spec(name) == device, name
+
+
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [
+        ("Tesla T4", "NVIDIA T4"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM4 80GB"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"),
+        ("nvidia geforce rtx 4090", "NVIDIA GeForce RTX 4090"),
+        ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+    ],
+)
+def test_names_as_drivers_report_them(reported: str, name: str) -> None:
+    found = find_spec(reported)
+    assert found is not None and found.name == name
+
+
+@pytest.mark.parametrize("name", [None, "", "NVIDIA A100", "NVIDIA L40", "RTX 4090 Laptop GPU", "Test CPU"])
+def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
+    assert find_spec(name) is None
+
+
+def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None:
+    spec = cpu_spec("x", cores=10, clock_max_mhz=3000, vector_bits=512, memory_mib=2048)
+    assert spec.peak_fp32_tflops == pytest.approx(10 * 3.0e9 * 16 * 2 * 2 / 1e12)
+    assert spec.memory_gib == 2
+
+
+@pytest.mark.parametrize("missing", ["cores", "clock_max_mhz", "vector_bits"])
+def test_cpu_peak_is_unknown_unless_all_is_known(missing: str) -> None:
+    facts = {"cores": 4, "clock_max_mhz": 2000.0, "vector_bits": 256, "memory_mib": None, missing: None}
+    assert cpu_spec("x", **facts).peak_fp32_tflops is None  # type: ignore[arg-type]

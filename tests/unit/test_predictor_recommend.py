@@ -1,0 +1,241 @@
+"""The ranked answer: which kind of evidence wins, when it abstains, and what it says then."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from accel_platform.errors import InvalidInput, NotFound, WarehouseEmpty
+from accel_platform.events import EventLog
+from accel_platform.events.types import Payload
+from accel_platform.settings import Settings
+from predictor.advisor import Advisor
+from predictor.answers import Answer, PredictQuery, RecommendQuery
+from predictor.train import train
+from tests.predictor_world import (
+    CPU,
+    MODELS,
+    Model,
+    append,
+    described,
+    measured_grid,
+    result,
+    verified,
+    world,
+)
+
+BERT, VIT = MODELS[0], MODELS[1]
+GPU = "NVIDIA L4"
+
+
+@pytest.fixture(scope="module")
+def advisor(tmp_path_factory: pytest.TempPathFactory) -> Advisor:
+    """All models on three runtimes; vit-base on openvino is left out; some on a GPU of another host."""
+    grid = [
+        p
+        for p in measured_grid()
+        if (getattr(p, "model_id", ""), getattr(p, "hardware", "")) != ("vit-base", "openvino")
+    ]
+    gpu = [result(m, "cuda", 1, device=GPU, provenance="imported") for m in (MODELS[2], MODELS[4])]
+    settings = world(tmp_path_factory.mktemp("world"), [*grid, *gpu])
+    train(settings, EventLog.open(settings))
+    return Advisor(settings)
+
+
+def _ask(advisor: Advisor, model: str, **more: object) -> Answer:
+    return advisor.recommend(RecommendQuery.model_validate({"model": model, **more}))
+
+
+def test_measured_beats_scaled_beats_predicted(advisor: Advisor) -> None:
+    def provenance(model: str, **more: object) -> dict[str, str]:
+        return {r.hardware: r.provenance for r in _ask(advisor, model, **more).recommendations}
+
+    assert provenance("bert-base") == {"cpu": "measured", "openvino": "measured", "onnxruntime": "measured"}
+    # Not measured on openvino: from another runtime, although the learned model could speak as well.
+    assert provenance("vit-base") == {"cpu": "measured", "onnxruntime": "measured", "openvino": "scaled"}
+    assert provenance("bert-base", batch_size=2, hardware=["cpu"]) == {"cpu": "scaled"}
+    assert provenance("bert-base", batch_size=8, hardware=["cpu"]) == {"cpu": "predicted"}
+    assert provenance("bert-large") == {"cpu": "predicted", "openvino": "predicted", "onnxruntime": "predicted"}
+
+
+@pytest.mark.parametrize("model", ["bert-base", "bert-large", "vit-base", "whisper-base"])
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 7])
+def test_every_figure_is_in_order_and_consistent(advisor: Advisor, model: str, batch_size: int) -> None:
+    answer = _ask(advisor, model, batch_size=batch_size)
+    assert [r.rank for r in answer.recommendations] == [1, 2, 3]
+    for r in answer.recommendations:
+        for interval in (r.latency_ms, r.throughput_items_per_s, r.memory_peak_mib):
+            if interval is not None and interval.low is not None and interval.high is not None:
+                assert 0 < interval.low <= interval.p50 <= interval.high
+        assert r.throughput_items_per_s.p50 == pytest.approx(batch_size * 1e3 / r.latency_ms.p50)
+        assert r.throughput_items_per_s.low == pytest.approx(batch_size * 1e3 / (r.latency_ms.high or 0))
+        assert r.evidence
+    for a, b in itertools.pairwise(answer.recommendations):
+        assert a.latency_ms.p50 <= b.latency_ms.p50
+
+
+def test_objectives_rank_by_what_they_name(advisor: Advisor) -> None:
+    fastest = _ask(advisor, "bert-base", objective="throughput").recommendations
+    assert [r.throughput_items_per_s.p50 for r in fastest] == sorted(
+        (r.throughput_items_per_s.p50 for r in fastest), reverse=True
+    )
+    # vit-base on openvino is scaled from another runtime, which tells nothing of memory: last, not first.
+    smallest = _ask(advisor, "vit-base", objective="memory").recommendations
+    assert smallest[-1].hardware == "openvino" and smallest[-1].memory_peak_mib is None
+
+
+def test_evidence_names_the_events(advisor: Advisor) -> None:
+    [r] = _ask(advisor, "bert-base", hardware=["cpu"]).recommendations
+    rows = advisor.reader.rows("SELECT event_id, model_id, hardware FROM results WHERE event_id = ?::UUID", r.evidence)
+    assert [(row["model_id"], row["hardware"]) for row in rows] == [("bert-base", "cpu")]
+
+
+def test_what_no_host_has_is_left_out_with_the_command(advisor: Advisor) -> None:
+    answer = _ask(advisor, "bert-base")
+    [gpu] = [e for e in answer.excluded if e.device == GPU]
+    # Two families were measured there: too few to scale by, and too few to learn the device from.
+    assert gpu.reason == "not measured, and fewer than 3 model families on this device were learned from"
+    assert "accel bench run --models bert-base --hardware cuda --batch-sizes 1 --sequence-length 128" in gpu.suggestion
+
+
+def test_an_unavailable_device_says_why(tmp_path: Path) -> None:
+    answer = _ask(Advisor(world(tmp_path)), "bert-base")
+    [cuda] = answer.excluded
+    assert (cuda.hardware, cuda.device) == ("cuda", None) and "no NVIDIA driver" in cuda.reason
+    assert cuda.suggestion.startswith("on a host that has it: accel bench run")
+
+
+def test_without_a_predictor_measurements_still_answer(tmp_path: Path) -> None:
+    answer = _ask(Advisor(world(tmp_path)), "bert-base")
+    assert len(answer.recommendations) == 3 and answer.predictor_id is None
+    unmeasured = _ask(Advisor(Settings(home=tmp_path)), "bert-large")
+    assert not unmeasured.recommendations
+    assert all("accel train" in e.reason or "unavailable" in e.reason for e in unmeasured.excluded)
+
+
+def test_hub_ids_and_legacy_names_resolve(tmp_path: Path) -> None:
+    legacy = Model("My_Old.Model", "unknown", "text", 1, 5.0)
+    settings = world(tmp_path, [*measured_grid(MODELS[:1]), result(legacy, "cpu", 1, provenance="imported")])
+    advisor = Advisor(settings)
+    for name in ("bert-base-uncased", "google-bert/bert-base-uncased", "BERT"):
+        assert _ask(advisor, name).model == "bert-base"
+    answer = _ask(advisor, "my-old_model")
+    assert answer.model == "My_Old.Model"
+    assert [(r.hardware, r.provenance) for r in answer.recommendations] == [("cpu", "measured")]
+    assert all("accel migrate" in e.suggestion for e in answer.excluded)
+    with pytest.raises(NotFound, match=r"Did you mean .*bert-base"):
+        _ask(advisor, "bert-bse")
+    with pytest.raises(NotFound, match="My_Old.Model"):
+        _ask(advisor, "my-old-modell")
+
+
+def test_the_length_that_was_measured_is_the_default_and_said(advisor: Advisor) -> None:
+    answer = _ask(advisor, "bert-base")
+    assert answer.sequence_length == 128
+    assert any("No sequence_length given" in w and "128" in w for w in answer.warnings)
+    other = _ask(advisor, "bert-base", sequence_length=64)
+    assert other.sequence_length == 64
+    assert {r.provenance for r in other.recommendations} == {"predicted"}
+    ignored = _ask(advisor, "vit-base", sequence_length=64)
+    assert ignored.sequence_length is None and any("ignored" in w for w in ignored.warnings)
+
+
+def test_a_length_the_model_cannot_read_is_invalid(advisor: Advisor) -> None:
+    with pytest.raises(InvalidInput, match="512"):
+        _ask(advisor, "bert-base", sequence_length=100_000)
+
+
+def test_far_beyond_what_was_learned_it_abstains_and_near_it_warns(advisor: Advisor) -> None:
+    near = _ask(advisor, "bert-base", batch_size=8)
+    assert near.recommendations and any("2.0 times beyond" in w for w in near.warnings)
+    far = _ask(advisor, "bert-base", batch_size=4096)
+    assert not far.recommendations
+    assert all("times beyond any batch learned from" in e.reason for e in far.excluded if e.device == CPU)
+
+
+@pytest.mark.parametrize(("more", "words"), [({"mode": "training"}, "mode training"), ({"precision": "int8"}, "int8")])
+def test_another_mode_or_precision_abstains(advisor: Advisor, more: dict[str, str], words: str) -> None:
+    answer = _ask(advisor, "bert-base", hardware=["cpu"], **more)
+    assert not answer.recommendations and words in answer.excluded[0].reason
+
+
+def test_precision_names_mean_the_same(advisor: Advisor) -> None:
+    for name in ("fp32", "float32", "FP32"):
+        assert _ask(advisor, "bert-base", precision=name, hardware=["cpu"]).recommendations[0].provenance == "measured"
+
+
+def test_figures_without_a_precision_are_used_with_a_warning_unless_one_is_asked(tmp_path: Path) -> None:
+    advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1, provenance="imported", precision=None)]))
+    answer = _ask(advisor, "bert-base", hardware=["cpu"])
+    assert answer.recommendations[0].provenance == "measured"
+    assert any("state no precision" in w for w in answer.warnings)
+    assert not _ask(advisor, "bert-base", hardware=["cpu"], precision="fp32").recommendations
+
+
+def test_a_failed_cell_is_left_out_with_the_failure(tmp_path: Path) -> None:
+    failed = result(BERT, "cpu", 64).model_copy(
+        update={"status": "failed", "samples_ns": (), "reason": "out of memory: 61 GiB", "memory_peak_mib": None}
+    )
+    settings = world(tmp_path, [*measured_grid(MODELS[:4]), failed])
+    train(settings, EventLog.open(settings))
+    [excluded] = _ask(Advisor(settings), "bert-base", batch_size=64, hardware=["cpu"]).excluded
+    assert "out of memory: 61 GiB" in excluded.reason and "event" in excluded.reason
+
+
+def test_a_model_whose_outputs_are_wrong_is_left_out(tmp_path: Path) -> None:
+    wrong: list[Payload] = [described(BERT)]
+    for batch_size in (1, 4):
+        wrong += [result(BERT, "openvino", batch_size), verified(BERT, "openvino", batch_size, passed=False)]
+    answer = _ask(Advisor(world(tmp_path, [*measured_grid(MODELS[1:4]), *wrong])), "bert-base", hardware=["openvino"])
+    assert not answer.recommendations
+    assert "outputs differ from the reference" in answer.excluded[0].reason
+
+
+def test_simulated_suspect_and_emulated_figures_are_never_recommended(tmp_path: Path) -> None:
+    rows = [result(BERT, "cpu", 1, provenance=p) for p in ("simulated", "suspect", "emulated")]
+    answer = _ask(Advisor(world(tmp_path, [described(BERT), *rows])), "bert-base")
+    assert not answer.recommendations
+
+
+def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> None:
+    assert [r.hardware for r in _ask(advisor, "bert-base", hardware=["CPU"]).recommendations] == ["cpu"]
+    assert len(_ask(advisor, "bert-base", hardware=[CPU]).recommendations) == 3
+    [known] = _ask(advisor, "bert-base", hardware=["nvidia h200"]).excluded
+    assert (known.hardware, known.device) == ("cuda", "NVIDIA H200 SXM")
+    [rocm] = _ask(advisor, "bert-base", hardware=["rocm"]).excluded
+    assert "nothing was measured there" in rocm.reason
+    with pytest.raises(InvalidInput, match="Did you mean cuda"):
+        _ask(advisor, "bert-base", hardware=["cudaa"])
+
+
+def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> None:
+    answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu", batch_size=2))
+    assert (answer.hardware, answer.provenance, answer.batch_size) == ("cpu", "scaled", 2)
+    with pytest.raises(NotFound, match="accel bench run --models bert-base --hardware rocm"):
+        advisor.predict(PredictQuery(model="bert-base", hardware="rocm"))
+    several = advisor.predict(PredictQuery(model="bert-base", hardware=CPU))
+    assert any("several" in w for w in several.warnings)
+
+
+def test_the_advisor_follows_new_evidence_and_refuses_a_damaged_predictor(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    advisor = Advisor(settings)
+    before = _ask(advisor, "bert-base", hardware=["cpu"])
+    append(settings, [result(BERT, "cpu", 1, fingerprint="new driver", scale=0.5), verified(BERT, "cpu", 1)])
+    after = _ask(advisor, "bert-base", hardware=["cpu"])
+    assert after.snapshot_id != before.snapshot_id
+    assert after.recommendations[0].latency_ms.p50 < 0.6 * before.recommendations[0].latency_ms.p50
+    report = train(settings, EventLog.open(settings))
+    assert _ask(advisor, "bert-base").predictor_id == report.predictor_id
+    (settings.models_dir / report.predictor_id / "latency_p50.txt").write_text("altered")
+    fresh = Advisor(settings)
+    assert _ask(fresh, "bert-base", hardware=["cpu"]).recommendations[0].provenance == "measured"
+    reasons = [e.reason for e in _ask(fresh, "bert-large", hardware=["cpu"]).excluded]
+    assert "refused" in reasons[0] and "accel train" in reasons[0]
+
+
+def test_an_empty_warehouse_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseEmpty, match="accel bench run"):
+        _ask(Advisor(Settings(home=tmp_path)), "bert-base")
