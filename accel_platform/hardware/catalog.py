@@ -47,12 +47,7 @@ def find_spec(name: str | None) -> DeviceSpec | None:
 
 
 def cpu_spec(
-    name: str,
-    *,
-    cores: int | None,
-    clock_max_mhz: float | None,
-    vector_bits: int | None,
-    memory_mib: float | None,
+    name: str, *, cores: int | None, clock_max_mhz: float | None, vector_bits: int | None, memory_mib: float | None
 ) -> DeviceSpec:
     """A CPU described by its cores; the peak stays None unless cores, clock and vector width are all known.
 
@@ -79,9 +74,7 @@ def cpu_spec(
 
 @cache
 def _by_key() -> dict[str, DeviceSpec]:
-    return {
-        _key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)
-    }
+    return {_key(name): spec for spec in catalog() for name in (spec.name, *spec.aliases)}
 
 
 def _key(name: str) -> str:
