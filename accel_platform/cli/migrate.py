@@ -1,0 +1,90 @@
+"""`accel migrate`: old result files into the event log. The work is in the `migrations` package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from migrations.importer import DocumentReport, ImportReport
+
+_PROGRESS_EVERY = 25
+
+
+def migrate(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories of old results.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and judge everything, write nothing.")] = False,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Import old benchmark files, accounting for every one: imported, duplicate, no results, or quarantined and why."""
+    from accel_platform.events import EventLog
+    from migrations.importer import migrate as run
+
+    log = EventLog.open(settings_for(home))
+    report = run(_existing(paths), log, dry_run=dry_run, on_progress=_progress)
+    if wants_json(json_, format_):
+        print_json(report.as_dict())
+        return
+    print_table([_row(document) for document in report.documents], empty="No files found.")
+    typer.echo(_summary(report))
+
+
+def _existing(paths: list[Path]) -> list[Path]:
+    from accel_platform.errors import InvalidInput
+
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise InvalidInput(f"There is no file or directory {', '.join(missing)}: check the path.")
+    return paths
+
+
+def _progress(number: int, total: int, document: DocumentReport) -> None:
+    if number % _PROGRESS_EVERY == 0 or number == total:
+        note(f"{number}/{total} files, last: {Path(document.source_path).name}")
+
+
+def _row(document: DocumentReport) -> dict[str, Any]:
+    return {
+        "file": _short(document.source_path),
+        "format": document.format,
+        "outcome": f"{document.outcome} before" if document.already else document.outcome,
+        "records": document.records,
+        "failures": document.failures,
+        "suspects": document.suspects,
+        "reason": None if document.reason is None else _clipped(document.reason, 60),
+    }
+
+
+def _summary(report: ImportReport) -> str:
+    outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(report.outcomes.items()))
+    done = "Would bring in" if report.dry_run else "Brought in"
+    return (
+        f"{report.found} files: {outcomes or 'none'}. {done} {report.records} records, "
+        f"{report.failures} of them failures and {report.suspects} suspected or simulated."
+    )
+
+
+def _short(path: str) -> str:
+    """The last two parts of a path, which tell files of one directory apart."""
+    return "/".join(Path(path).parts[-2:])
+
+
+def _clipped(text: str, width: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"

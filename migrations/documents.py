@@ -1,0 +1,188 @@
+"""Files found on disk and turned into documents: bytes, their hash, and what they parse to. No format is known here.
+
+The kind of a document is decided by its content alone. What cannot be parsed is a document too: it keeps its bytes and
+the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from accel_platform.errors import NotFound
+
+Kind = Literal["json", "json_lines", "csv", "text", "unreadable"]
+
+_DELIMITERS = ",\t;"
+_FIGURE_IN_TEXT = re.compile(
+    r"(latency|throughput|duration|fps|per second|tokens/s|items/s)\W{0,20}\d|\d\s*(ms|fps|tokens/s|items/s)\b",
+    re.IGNORECASE,
+)
+_RAGGED_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of one file, or why they could not be had. Hashing comes first: what is known need not be parsed."""
+
+    source_path: str
+    sha256: str
+    raw: bytes = field(repr=False)
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, raw: bytes, source_path: str) -> Content:
+        return cls(source_path, hashlib.sha256(raw).hexdigest(), raw)
+
+    def text(self) -> str:
+        """The content as text; bytes that are no text as base64 behind a `base64:` mark, so that nothing is lost."""
+        try:
+            return _decode(self.raw)
+        except UnicodeDecodeError:
+            return "base64:" + base64.b64encode(self.raw).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file. `value` is the JSON, the list of objects (JSON Lines), or the rows by column name (CSV).
+
+    It is None for prose, which holds no figures, and for what could not be parsed, where `problem` says why.
+    """
+
+    content: Content
+    kind: Kind
+    value: Any = None
+    columns: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def source_path(self) -> str:
+        return self.content.source_path
+
+
+def find_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Every file under the paths, absolute, each once, in a stable order. Raises NotFound for a path not there."""
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise NotFound(f"There is no file or directory {path}: check the path.")
+        for found in sorted(_walk(path)) if path.is_dir() else [path]:
+            absolute = Path(os.path.abspath(found))
+            if absolute not in seen:
+                seen.add(absolute)
+                yield absolute
+
+
+def load(path: Path) -> Content:
+    """The bytes of a file; one that cannot be opened says so in `problem` and has no hash."""
+    try:
+        return Content.of(path.read_bytes(), str(path))
+    except OSError as error:
+        return Content(str(path), "", b"", f"cannot be opened: {error.strerror or error}")
+
+
+def parse(content: Content) -> Document:
+    """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
+    Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
+    if content.problem is not None:
+        return Document(content, "unreadable", problem=content.problem)
+    try:
+        text = _decode(content.raw)
+    except UnicodeDecodeError as error:
+        return Document(content, "unreadable", problem=f"not text: {error.reason} at byte {error.start}")
+    if "\0" in text:
+        return Document(content, "unreadable", problem="not text: it holds NUL bytes")
+    if not text.strip():
+        return Document(content, "unreadable", problem="empty")
+    try:
+        return Document(content, "json", json.loads(text))
+    except RecursionError:
+        return Document(content, "unreadable", problem="JSON nested too deeply to parse")
+    except ValueError as error:
+        problem = f"invalid JSON: {error}"
+    objects, others = _json_lines(text)
+    if objects and not others:
+        return Document(content, "json_lines", objects)
+    if text.lstrip()[0] in "{[":
+        return Document(content, "unreadable", problem=problem)
+    if objects or _json_behind_other_text(text):
+        return Document(content, "unreadable", problem="JSON mixed with other text")
+    return _table(content, text) or _prose(content, text)
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(directory):
+        yield from (Path(folder, name) for name in names)
+
+
+def _decode(raw: bytes) -> str:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16")
+    return raw.decode("utf-8-sig")
+
+
+def _json_lines(text: str) -> tuple[list[dict[str, Any]], int]:
+    """The lines that are one JSON object each, and how many other lines there are that are not blank."""
+    objects, others = [], 0
+    for line in text.splitlines():
+        value = None
+        if line.lstrip().startswith("{"):
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+        if isinstance(value, dict):
+            objects.append(value)
+        elif line.strip():
+            others += 1
+    return objects, others
+
+
+def _json_behind_other_text(text: str) -> bool:
+    """Whether a JSON object or list starts within the first lines, behind stray characters, and runs to the end."""
+    start = re.search(r"[{\[]", text[:200])
+    if start is None:
+        return False
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, start.start())
+    except (ValueError, RecursionError):
+        return False
+    return not text[end:].strip()
+
+
+def _table(content: Content, text: str) -> Document | None:
+    """The text as a table, if its first line names columns. Rows of another length make it unreadable: putting values
+    under the wrong names would be worse than refusing."""
+    header = text.lstrip("\r\n").splitlines()[0]
+    delimiter = max(_DELIMITERS, key=header.count)
+    if delimiter not in header:
+        return None
+    try:
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if line]
+    except csv.Error as error:
+        return Document(content, "unreadable", problem=f"invalid CSV: {error}")
+    columns = tuple(name.strip() for name in lines[0])
+    fitting = sum(len(line) == len(columns) for line in lines)
+    if fitting < _RAGGED_SHARE * len(lines) or (len(lines) == 1 and delimiter == ","):
+        return None
+    if fitting < len(lines):
+        problem = f"{len(lines) - fitting} of {len(lines)} rows have another number of cells than the header"
+        return Document(content, "unreadable", problem=problem)
+    if len(set(columns)) < len(columns):
+        return Document(content, "unreadable", problem="a table with two columns of one name")
+    return Document(content, "csv", [dict(zip(columns, line, strict=True)) for line in lines[1:]], columns)
+
+
+def _prose(content: Content, text: str) -> Document:
+    if _FIGURE_IN_TEXT.search(text):
+        return Document(content, "unreadable", problem="plain text that holds figures")
+    return Document(content, "text")

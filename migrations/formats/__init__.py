@@ -1,0 +1,44 @@
+"""One small module per format. To add one, put a module here; nothing else changes.
+
+A module holds `recognise(document) -> float`, how sure it is (0 to 1) that the content is its format, and
+`read(document)`, which yields a `Record` or `Refused` for every cell. A format that holds no results says what it is in
+`NOT_RESULTS` and has no `read`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from migrations.documents import Document
+from migrations.records import Record, Refused
+
+
+@dataclass(frozen=True)
+class Format:
+    """One discovered format; its name is its module's."""
+
+    name: str
+    recognise: Callable[[Document], float]
+    read: Callable[[Document], Iterable[Record | Refused]]
+    not_results: str | None = None
+
+
+@lru_cache(maxsize=1)
+def all_formats() -> tuple[Format, ...]:
+    """Every format of this package, by name. Raises AttributeError for a module that does not keep the contract."""
+    return tuple(_load(info.name) for info in pkgutil.iter_modules(__path__))
+
+
+def _load(name: str) -> Format:
+    module = importlib.import_module(f"{__name__}.{name}")
+    not_results: str | None = getattr(module, "NOT_RESULTS", None)
+    read = _nothing if not_results else module.read
+    return Format(name, module.recognise, read, not_results)
+
+
+def _nothing(_document: Document) -> Iterator[Record | Refused]:
+    return iter(())

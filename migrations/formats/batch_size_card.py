@@ -1,0 +1,56 @@
+"""Cards of one model on one hardware: `batch_sizes.{"1"}{throughput, latency_ms, memory_usage_mb, success}`.
+
+Most cards there are were invented; that is for `suspicion.py` to say, here they are read as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.documents import Document
+from migrations.records import Record, Refused, child, refuse
+from migrations.values import count, quantity
+
+_UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_usage_mb": "MiB, written MB"}
+_CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where `batch_sizes` is an object of cells with a figure or an outcome, beside a model and hardware."""
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("batch_sizes"), dict):
+        return 0.0
+    if not {"model", "model_key", "model_path"} & value.keys() or not {"hardware", "hardware_key"} & value.keys():
+        return 0.0
+    cells = [cell for cell in value["batch_sizes"].values() if isinstance(cell, dict)]
+    return 0.9 if cells and all(_CELL_KEYS & cell.keys() for cell in cells) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per batch size."""
+    value = document.value
+    named = Named(
+        (value.get("model_path"), value.get("model_key"), value.get("model")),
+        value.get("hardware_key") or value.get("hardware"),
+        family=value.get("model_category"),
+    )
+    for key, content in value["batch_sizes"].items():
+        pointer, batch_size = child("/batch_sizes", key), count(key, at_least=1)
+        if not isinstance(content, dict) or batch_size is None:
+            yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
+            continue
+        times = (content.get("timestamp"), value.get("timestamp"))
+        original = {"model_shown": value.get("model"), "command": content.get("command")}
+        status = status_of(content.get("success", True))
+        figures = {
+            "latency_mean_ms": quantity(content.get("latency_ms")),
+            "throughput_items_per_s": quantity(content.get("throughput")),
+            "memory_peak_mib": quantity(content.get("memory_usage_mb")),
+        }
+        yield Cell(document.source_path, pointer, named, times, original=original).result(
+            status,
+            {"batch_size": batch_size, **(figures if status == "ok" else {})},
+            reason=reason_unless_ok(status, content, value, content.get("success")),
+            units=_UNITS,
+        )

@@ -1,0 +1,64 @@
+"""Direct benchmarks of one model: `batch_results.{"1"}{latencies_ms[], throughput_items_per_second, memory_mb}`.
+
+`memory_mb` is what the process held resident at the end of the batch size, which is at most its peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.documents import Document
+from migrations.records import Record, Refused, child, refuse
+from migrations.values import NS_PER_MS, count, quantity, samples_ns
+
+_UNITS = {
+    "latencies_ms": "ms",
+    "throughput_items_per_second": "items/s",
+    "memory_mb": "MiB, written MB; resident at the end",
+}
+
+
+def recognise(document: Document) -> float:
+    """Sure where `batch_results` has batch sizes as keys, beside a model and hardware."""
+    value = document.value
+    if not isinstance(value, dict) or not {"model", "hardware"} <= value.keys():
+        return 0.0
+    batches = value.get("batch_results")
+    if not isinstance(batches, dict):
+        return 0.0
+    if not batches:
+        return 0.6 if "success" in value else 0.0
+    return 0.95 if all(count(key, at_least=1) is not None for key in batches) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per batch size; a run without any is one record about the model as a whole."""
+    value = document.value
+    named, path = Named((value.get("model"),), value.get("hardware")), document.source_path
+    if not value["batch_results"]:
+        status = status_of(value.get("success"))
+        reason = reason_unless_ok(status, value, value.get("success"))
+        yield Cell(path, "/batch_results", named, (value.get("timestamp"),)).result(status, {}, reason=reason)
+    for key, content in value["batch_results"].items():
+        pointer = child("/batch_results", key)
+        if not isinstance(content, dict):
+            yield refuse(pointer, "unexpected_shape", "an object was expected", content)
+            continue
+        status = status_of(content.get("success", value.get("success")))
+        samples = samples_ns(content.get("latencies_ms"), ns_per_unit=NS_PER_MS)
+        mean_ms = quantity(content.get("avg_latency_ms"))
+        figures = {
+            "samples_ns": samples,
+            "latency_mean_ms": None if samples else mean_ms,
+            "throughput_items_per_s": quantity(content.get("throughput_items_per_second")),
+            "memory_peak_mib": quantity(content.get("memory_mb")),
+        }
+        original = {"device": content.get("device"), "stated": {"avg_latency_ms": mean_ms} if samples else None}
+        times = (content.get("timestamp"), value.get("timestamp"))
+        yield Cell(path, pointer, named, times, original=original).result(
+            status,
+            {"batch_size": count(content.get("batch_size", key), at_least=1), **(figures if status == "ok" else {})},
+            reason=reason_unless_ok(status, content, value, content.get("success")),
+            units=_UNITS,
+        )

@@ -1,0 +1,114 @@
+"""The documented `{model}_{device}_{precision}_{timestamp}.json`: `batch_results.b{B}_s{S}` cells in milliseconds.
+
+A cell's `latency_ms` is the list of its samples. The loading figures are of the whole process: every cell carries the
+load time; the peak memory belongs to the largest cell and is given to no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named, reason_unless_ok
+from migrations.documents import Document
+from migrations.identity import hardware_named
+from migrations.records import Record, Refused, child, refuse
+from migrations.values import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
+
+_KEY = re.compile(r"b(?P<batch>\d+)_s(?P<seq>\d+)")
+_UNITS = {
+    "latency_ms": "ms",
+    "throughput_samples_per_sec": "items/s",
+    "load_time_seconds": "s",
+    "peak_memory_mb": "MiB, written MB",
+}
+_STATISTICS = {
+    "latency_mean_ms": "latency_mean_ms",
+    "latency_median_ms": "latency_p50_ms",
+    "latency_90p_ms": "latency_p90_ms",
+    "latency_min_ms": "latency_min_ms",
+    "latency_max_ms": "latency_max_ms",
+    "latency_std_ms": "latency_std_ms",
+}
+"""The file's names for what the platform calls otherwise."""
+
+
+def recognise(document: Document) -> float:
+    """Sure where `batch_results` has `b{B}_s{S}` keys, beside a model id and a device."""
+    value = document.value
+    if not isinstance(value, dict) or not {"model_id", "device"} <= value.keys():
+        return 0.0
+    cells = value.get("batch_results")
+    if isinstance(cells, dict) and any(_KEY.fullmatch(key) for key in cells):
+        return 0.95
+    return 0.7 if not cells and {"precision", "load_results"} <= value.keys() else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per cell; a file without cells is one failure of the model as a whole."""
+    value = document.value
+    load = _object(value.get("load_results"))
+    whole = Cell(
+        document.source_path,
+        "",
+        Named((value.get("model_id"),), value.get("device"), value.get("architecture_type"), value.get("precision")),
+        times=(value.get("timestamp"),),
+        machine=_machine(value),
+        original={"task": value.get("task")},
+    )
+    cells = value.get("batch_results")
+    load_ms = {"load_ms": scaled(load.get("load_time_seconds"), MS_PER_S)}
+    if not cells:
+        yield whole.result("failed", load_ms, reason=reason_unless_ok("failed", value, "no batch_results"))
+        return
+    largest = max(cells, key=_items)
+    for key, content in cells.items():
+        peak = {"memory_peak_mib": quantity(load.get("peak_memory_mb"))} if key == largest else {}
+        yield _cell(replace(whole, pointer=child("/batch_results", key)), key, content, {**load_ms, **peak})
+
+
+def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Record | Refused:
+    shape = _KEY.fullmatch(key)
+    if shape is None or not isinstance(content, dict):
+        return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)
+    size = {"batch_size": count(shape["batch"], at_least=1), "sequence_length": count(shape["seq"], at_least=1)}
+    cell = replace(whole, original={**whole.original, "cell": key})
+    if content.get("error") or content.get("success") is False:
+        reason = reason_unless_ok("failed", content, content.get("success"))
+        return cell.result("failed", {**size, **loading}, reason=reason)
+    stated = {name: quantity(content.get(name)) for name in _STATISTICS if name in content}
+    samples = samples_ns(content.get("latency_ms"), ns_per_unit=NS_PER_MS)
+    if samples:
+        cell = replace(cell, original={**cell.original, "stated": stated})
+        latencies: dict[str, Any] = {"samples_ns": samples}
+    else:
+        latencies = {_STATISTICS[name]: value for name, value in stated.items()}
+        # Some files hold one number where the list should be: the only latency they know.
+        latencies.setdefault("latency_mean_ms", quantity(content.get("latency_ms")))
+    rates = {
+        "throughput_items_per_s": quantity(content.get("throughput_samples_per_sec")),
+        "first_ms": quantity(content.get("first_token_latency_ms")),
+    }
+    return cell.result("ok", {**size, **loading, **latencies, **rates}, units=_UNITS)
+
+
+def _items(key: str) -> int:
+    shape = _KEY.fullmatch(key)
+    return int(shape["batch"]) * int(shape["seq"]) if shape else 0
+
+
+def _machine(value: dict[str, Any]) -> Machine:
+    info = _object(value.get("device_info"))
+    name = next((info[key] for key in ("name", "device_name", "cpu_model") if isinstance(info.get(key), str)), None)
+    hardware = hardware_named(value.get("device"))
+    return Machine(
+        device_names={hardware: name} if hardware and name else {},
+        software={key: str(text) for key, text in info.items() if key.endswith("_version") and text},
+        threads=count(info.get("threads"), at_least=1),
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

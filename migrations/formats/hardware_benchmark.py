@@ -1,0 +1,129 @@
+"""Results of the old framework's hardware benchmark runner: `benchmarks.{family}.{model}.{hardware}`, in seconds.
+
+A cell's key says its shape (`batch_4_seq_128`, `batch_4_img_224x224`, `batch_4_audio_30s`, `batch_4`). The runner names
+no precision and never filled in memory. Its outer status says nothing about the cells inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from accel_platform.events.types import Hardware
+from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
+from migrations.documents import Document
+from migrations.records import Record, Refused, child, refuse
+from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+
+_KEY = re.compile(r"batch_(?P<batch>\d+)(?:_seq_(?P<seq>\d+)|_img_(?P<img>\d+x\d+)|_audio_(?P<audio>[\d.]+)s)?")
+_HOST_FACTS = ("hostname", "architecture", "os", "processor", "cpu_count_physical", "cpu_count_logical")
+_SOFTWARE = ("python_version", "torch_version", "transformers_version", "cuda_version", "openvino_version")
+_UNITS = {"latencies": "s", "avg_latency": "s", "total_time": "s", "model_load_time": "s", "throughput": "items/s"}
+_STATED = ("avg_latency", "throughput", "total_time", "timeout", "completed_iterations", "real_time_factor")
+
+
+def recognise(document: Document) -> float:
+    """Sure where some entry three levels under `benchmarks` holds `benchmark_results` or a status."""
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("benchmarks"), dict):
+        return 0.0
+    entries = [entry for *_, entry in _entries(value["benchmarks"]) if isinstance(entry, dict)]
+    if any("benchmark_results" in entry for entry in entries):
+        return 0.95
+    described = "system_info" in value or "hardware_info" in value
+    return 0.8 if described and all("status" in entry for entry in entries) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """Every cell; an entry without cells is one record about the model as a whole."""
+    machine = _machine(document.value)
+    for pointer, family, model, hardware, entry in _entries(document.value["benchmarks"]):
+        if not isinstance(entry, dict):
+            yield refuse(pointer, "unexpected_shape", "an object was expected", entry)
+            continue
+        whole = Cell(
+            document.source_path,
+            pointer,
+            Named((model, entry.get("model_name")), hardware, family=family),
+            times=(entry.get("timestamp"), document.value.get("timestamp")),
+            machine=machine,
+            original={"family": family, "model_class": entry.get("model_class")},
+        )
+        load = {"load_ms": scaled(entry.get("model_load_time"), MS_PER_S)}
+        cells = entry.get("benchmark_results")
+        if isinstance(cells, dict) and cells:
+            for key, content in cells.items():
+                where = child(child(pointer, "benchmark_results"), key)
+                yield _cell(replace(whole, pointer=where), key, content, load)
+        else:
+            status = status_of(entry.get("status"))
+            yield whole.result(status, load, reason=reason_unless_ok(status, entry, entry.get("status")))
+
+
+def _cell(whole: Cell, key: str, content: Any, load: dict[str, float | None]) -> Record | Refused:
+    shape = _KEY.fullmatch(key)
+    if shape is None or not isinstance(content, dict):
+        return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)
+    stated = {name: content[name] for name in _STATED if name in content}
+    cell = replace(whole, original={**whole.original, "cell": key, "stated": stated})
+    samples = samples_ns(content.get("latencies"), ns_per_unit=NS_PER_S)
+    mean_ms = scaled(content.get("avg_latency"), MS_PER_S)
+    status = status_of(content.get("status"))
+    if content.get("timeout") and not samples and mean_ms is None:
+        status = "timeout"
+    figures: dict[str, Any] = {
+        "batch_size": count(shape["batch"], at_least=1),
+        "sequence_length": count(shape["seq"], at_least=1),
+        **load,
+    }
+    if status == "ok":
+        figures |= {
+            "samples_ns": samples,
+            "iterations": count(content.get("iterations")),
+            "latency_mean_ms": None if samples else mean_ms,
+            "throughput_items_per_s": quantity(content.get("throughput")),
+        }
+    return cell.result(status, figures, reason=reason_unless_ok(status, content, content.get("status")), units=_UNITS)
+
+
+def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Any]]:
+    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once."""
+    for family, models in benchmarks.items():
+        at_family = child("/benchmarks", family)
+        if not isinstance(models, dict):
+            yield at_family, family, "", "", models
+            continue
+        for model, entries in models.items():
+            at_model = child(at_family, model)
+            if not isinstance(entries, dict):
+                yield at_model, family, model, "", entries
+                continue
+            for hardware, entry in entries.items():
+                yield child(at_model, hardware), family, model, hardware, entry
+
+
+def _machine(value: dict[str, Any]) -> Machine:
+    info = _object(value.get("system_info"))
+    host = {key: info[key] for key in _HOST_FACTS if key in info}
+    software = {key: str(info[key]) for key in _SOFTWARE if info.get(key)}
+    return Machine(
+        host=host, device_names=_device_names(info, _object(value.get("hardware_details"))), software=software
+    )
+
+
+def _device_names(info: dict[str, Any], details: dict[str, Any]) -> dict[Hardware, str]:
+    """CPU and GPU names. `processor` is often only the architecture again, which names nothing."""
+    names: dict[Hardware, str] = {}
+    cpu = _object(details.get("openvino_device_info")).get("CPU") or info.get("processor")
+    if isinstance(cpu, str) and cpu and cpu != info.get("architecture"):
+        names |= {"cpu": cpu, "openvino": cpu, "onnxruntime": cpu}
+    gpus = info.get("cuda_devices") or details.get("cuda_devices")
+    if isinstance(gpus, list) and gpus and isinstance(gpus[0], Mapping) and isinstance(gpus[0].get("name"), str):
+        names["cuda"] = gpus[0]["name"]
+    return names
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,51 @@
+"""Which format a document is, by its content alone, and a description of what nobody knows. Nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from migrations.documents import Document
+from migrations.formats import Format, all_formats
+
+SURE_ENOUGH = 0.5
+"""Below this no reader is given the document: a wrong reading is worse than a quarantine."""
+
+_KEYS_SHOWN = 24
+
+
+def recognise(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
+    """The format that is surest of the document, None where none is sure enough."""
+    if document.kind in ("unreadable", "text"):
+        return None
+    best, confidence = None, 0.0
+    for candidate in all_formats() if formats is None else formats:
+        sure = candidate.recognise(document)
+        if sure > confidence:
+            best, confidence = candidate, sure
+    return best if confidence >= SURE_ENOUGH else None
+
+
+def describe(document: Document) -> str:
+    """The keys of a document two levels deep, or its columns: what a reader for it would have to know."""
+    if document.kind == "csv":
+        return f"CSV with columns {_some(document.columns)}"
+    if document.kind == "json_lines":
+        return f"{len(document.value)} JSON lines, the first {_shape(document.value[0], 1)}"
+    return f"JSON {_shape(document.value, 2)}"
+
+
+def _shape(value: Any, depth: int) -> str:
+    if isinstance(value, dict):
+        if depth == 0:
+            return "{…}"
+        return "{" + _some(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{len(value)} × {_shape(value[0], depth)}]" if value else "[]"
+    return {str: "text", bool: "true/false", int: "number", float: "number"}.get(type(value), "null")
+
+
+def _some(parts: Iterable[str]) -> str:
+    every = list(parts)
+    rest = len(every) - _KEYS_SHOWN
+    return ", ".join(every[:_KEYS_SHOWN]) + (f", and {rest} more" if rest > 0 else "")

@@ -1,0 +1,40 @@
+"""What a reader hands back: results with where they stood in the document, and cells it had to refuse. No reading here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from accel_platform.events.types import ResultRecorded
+
+
+@dataclass(frozen=True)
+class Record:
+    """One result cell. `pointer` is the JSON pointer of the cell inside its document (`/row/3` in a CSV)."""
+
+    result: ResultRecorded
+    pointer: str
+    occurred_at: datetime | None = None
+    host_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A cell that could not become a result, kept as it came, with the rule it broke."""
+
+    pointer: str
+    rule: str
+    reason: str
+    content: str
+
+
+def refuse(pointer: str, rule: str, reason: str, content: Any) -> Refused:
+    """Refuse one value of a document, kept as JSON text."""
+    return Refused(pointer, rule, reason, json.dumps(content, ensure_ascii=False, default=str))
+
+
+def child(pointer: str, key: str | int) -> str:
+    """The pointer of a member, escaped as RFC 6901 says."""
+    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,115 @@
+"""Numbers, units and times as old files write them, converted once. What a file leaves open stays None.
+
+Memory: the old framework divided bytes by 1024 x 1024 and called it MB (its figures are whole multiples of 1/256, a
+4 KiB page), so its "MB" are MiB already; `MIB_PER_MB` is for files that mean decimal megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+MS_PER_S = 1_000.0
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+MIB_PER_MB = 1_000_000 / 1_048_576
+MIB_PER_GIB = 1_024.0
+
+_COMPACT_TIME = re.compile(r"\d{8}_\d{6}")
+_EPOCH_S = (1_000_000_000, 4_000_000_000)
+"""Epoch seconds are believed between 2001 and 2096; a number outside is no time."""
+
+
+def number(value: Any) -> float | None:
+    """A finite number, also one written as text; None for anything else (NaN, Infinity, "", "N/A", true)."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        value = value.strip().replace("_", "x")  # Python would read "1_000" as a number; no benchmark writes that
+    try:
+        parsed = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return parsed if math.isfinite(parsed) else None
+
+
+def quantity(value: Any) -> float | None:
+    """A finite number that is not negative, else None: no time, rate or size of memory is below zero."""
+    parsed = number(value)
+    return parsed if parsed is not None and parsed >= 0 else None
+
+
+def scaled(value: Any, factor: float) -> float | None:
+    """A quantity in another unit; None stays None."""
+    parsed = quantity(value)
+    if parsed is None:
+        return None
+    product = parsed * factor
+    return product if math.isfinite(product) else None
+
+
+def count(value: Any, *, at_least: int = 0) -> int | None:
+    """A whole number of at least `at_least`, also one written as text or as 4.0; else None."""
+    parsed = number(value)
+    if parsed is None or parsed != int(parsed) or parsed < at_least:
+        return None
+    return int(parsed)
+
+
+def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
+    """Sample times in integer nanoseconds. Empty where the list is missing, or one entry is no time: a sample list with
+    holes has no honest statistics."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return ()
+    converted = [scaled(value, ns_per_unit) for value in values]
+    if any(value is None or value >= 2**63 for value in converted):
+        return ()
+    return tuple(round(value) for value in converted if value is not None)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something happened: `at` where the zone is known, `local` where the file names none, else neither."""
+
+    at: datetime | None = None
+    local: datetime | None = None
+
+    def __bool__(self) -> bool:
+        return self.at is not None or self.local is not None
+
+
+def moment(value: Any) -> Moment:
+    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS`, or epoch seconds. Unreadable is empty."""
+    if isinstance(value, bool) or value is None:
+        return Moment()
+    epoch_s = number(value)
+    if epoch_s is not None:
+        low, high = _EPOCH_S
+        return Moment(at=datetime.fromtimestamp(epoch_s, UTC)) if low <= epoch_s <= high else Moment()
+    if not isinstance(value, str):
+        return Moment()
+    text = value.strip()
+    try:
+        if _COMPACT_TIME.fullmatch(text):
+            return Moment(local=datetime.strptime(text, "%Y%m%d_%H%M%S"))
+        if len(text) < 10:
+            return Moment()
+        parsed = datetime.fromisoformat(text)
+        if parsed.tzinfo is None:
+            return Moment(local=parsed)
+        return Moment(at=parsed.astimezone(UTC))
+    except (ValueError, OverflowError):
+        return Moment()
+
+
+def first_moment(*values: Any) -> Moment:
+    """The first of several times that can be read, the most specific first."""
+    for value in values:
+        found = moment(value)
+        if found:
+            return found
+    return Moment()

@@ -1,0 +1,128 @@
+"""Bytes to documents: the kind by content, tolerance, and what is refused with which reason."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.errors import NotFound
+from migrations.documents import Content, Document, find_files, load, parse
+from migrations.recognise import describe
+
+
+def of(raw: bytes | str) -> Document:
+    return parse(Content.of(raw.encode() if isinstance(raw, str) else raw, "/old/file"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (b'{"a": 1}', "json"),
+        (b"\xef\xbb\xbf" + b'{"a": 1}\r\n', "json"),
+        ('{"a": 1}'.encode("utf-16"), "json"),
+        (b"[1, 2]", "json"),
+        (b'{"a": 1}\n{"a": 2}\n', "json_lines"),
+        (b'{"a": 1}\r\n\r\n{"a": 2}', "json_lines"),
+        (b"a,b\n1,2\n", "csv"),
+        (b'a,b\r\n1,"x, y"\r\n', "csv"),
+        (b"a;b\n1;2\n", "csv"),
+        (b"a\tb\n1\t2\n", "csv"),
+        (b",latency(s)\n0,1.5\n", "csv"),
+        (b"# Notes\n\nThese files are old, some are broken.\n", "text"),
+        (b"Loading, please wait\nDone, thanks\n, and, so, on\n", "text"),
+    ],
+)
+def test_the_kind_is_seen_in_the_content(raw: bytes, kind: str) -> None:
+    assert of(raw).kind == kind
+    assert of(raw).problem is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"", "empty"),
+        (b" \n\t", "empty"),
+        (b'{"init": "Success", "cpu": ', "invalid JSON: Expecting value"),
+        (b'{"a": [1, 2', "invalid JSON"),
+        (b"{" * 20_000, "invalid JSON|nested too deeply"),
+        (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
+        (b"\x89PNG\r\n\x1a\n\x00", "not text"),
+        (b"PK\x03\x04\x00\x00", "NUL bytes"),
+        (b')]}\'\n{"a": 1}', "JSON mixed with other text"),
+        (b'x{"a": 1}', "JSON mixed with other text"),
+        (b'device: 0\n{"a": 1}\n{"a": 2}\ndone\n', "JSON mixed with other text"),
+        (b"a,b,c\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2\n", "1 of 7 rows have another number of cells"),
+        (b"a,a\n1,2\n", "two columns of one name"),
+        (b"Median:     12.5 ms\nThroughput: 80 FPS\n", "plain text that holds figures"),
+    ],
+)
+def test_what_cannot_be_used_says_why(raw: bytes, problem: str) -> None:
+    document = of(raw)
+    assert document.kind == "unreadable"
+    assert document.problem is not None
+    assert any(part in document.problem for part in problem.split("|"))
+
+
+def test_nan_and_infinity_are_tolerated() -> None:
+    value = of('{"a": NaN, "b": Infinity, "c": -Infinity}').value
+    assert math.isnan(value["a"])
+    assert value["b"] == math.inf
+
+
+def test_csv_keeps_quoted_cells_and_names_columns() -> None:
+    document = of('model,note\nbert,"a, ""b""\nc"\n')
+    assert document.columns == ("model", "note")
+    assert document.value == [{"model": "bert", "note": 'a, "b"\nc'}]
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_some_document_and_come_back_whole(raw: bytes) -> None:
+    document = of(raw)
+    assert (document.kind == "unreadable") == (document.problem is not None)
+    text = document.content.text()
+    if text.startswith("base64:"):
+        import base64
+
+        assert base64.b64decode(text.removeprefix("base64:")) == raw
+    elif not raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        assert text.encode() == raw
+
+
+@given(st.recursive(st.none() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v), max_leaves=20))
+def test_any_json_can_be_described(value: object) -> None:
+    document = of(json.dumps(value))
+    assert document.kind == "json"
+    assert describe(document).startswith("JSON ")
+
+
+def test_a_description_names_keys_two_levels_deep_and_stays_short() -> None:
+    value = {"results": {"cpu": {"deep": 1}}, "list": [{"x": 1.5}], **{f"k{i}": None for i in range(40)}}
+    text = describe(of(json.dumps(value)))
+    assert "results: {cpu: {…}}" in text
+    assert "list: [1 × {x: number}]" in text
+    assert "and 18 more" in text
+
+
+def test_files_are_found_once_each_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.json", "a/1.json", "a/.hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = list(find_files([tmp_path, tmp_path / "a", tmp_path / "a/1.json"]))
+    assert found == [tmp_path / "a/.hidden", tmp_path / "a/1.json", tmp_path / "b/2.json"]
+
+
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        list(find_files([tmp_path / "nowhere"]))
+
+
+def test_a_file_that_cannot_be_opened_is_a_document_too(tmp_path: Path) -> None:
+    content = load(tmp_path)  # a directory cannot be read as a file, whoever runs the test
+    assert content.sha256 == ""
+    assert parse(content).kind == "unreadable"
+    assert "cannot be opened" in (content.problem or "")

@@ -1,0 +1,371 @@
+"""Files into the log: every one accounted for, once, whatever it holds and however often it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from accel_platform.cli.migrate import migrate as command
+from accel_platform.errors import InvalidInput
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
+from accel_platform.settings import Settings
+from migrations import importer
+from migrations.importer import ImportReport, migrate
+
+REPOSITORY = Path(__file__).parent.parent.parent
+SAMPLES = REPOSITORY / "samples" / "legacy"
+FIXTURES = REPOSITORY / "tests" / "data" / "formats"
+ARCHIVE = REPOSITORY.parent / "shared" / "data" / "legacy"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EventLog:
+    return EventLog.open(Settings(home=tmp_path / "home"))
+
+
+P = TypeVar("P")
+
+
+def payloads(log: EventLog, kind: type[P]) -> list[P]:
+    return [event.payload for event in log.read(types={kind.__name__}) if isinstance(event.payload, kind)]
+
+
+def check_accounts(report: ImportReport, log: EventLog, files: int) -> None:
+    """The books: one report row per file, one ledger event per file, outcomes and counts that add up."""
+    assert report.found == files == len(report.documents) == sum(report.outcomes.values())
+    entries = payloads(log, DocumentImported)
+    assert Counter(e.source_path for e in entries) == Counter(d.source_path for d in report.documents)
+    events = list(log.read())
+    caused = Counter((e.causation_id, e.type) for e in events if e.causation_id)
+    by_id = {e.event_id: e.payload for e in events if isinstance(e.payload, DocumentImported)}
+    for event_id, entry in by_id.items():
+        assert entry.records == caused[event_id, "ResultRecorded"]
+        assert (entry.outcome == "quarantined") <= (caused[event_id, "RecordQuarantined"] > 0)
+        assert entry.reason or entry.outcome == "imported"
+    assert sum(n for (_, kind), n in caused.items() if kind == "ResultRecorded") == report.records
+    results = payloads(log, ResultRecorded)
+    assert sum(r.status != "ok" for r in results) == report.failures
+    assert sum(r.provenance != "imported" for r in results) == report.suspects
+
+
+def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
+    files = len(list(FIXTURES.iterdir()))
+    report = migrate([FIXTURES], log)
+    check_accounts(report, log, files)
+    assert report.outcomes == {"imported": files - 1, "not_results": 1}
+    assert report.events == len(list(log.read()))
+
+
+def test_a_second_run_writes_nothing(log: EventLog) -> None:
+    first = migrate([FIXTURES], log)
+    before = log.snapshot()
+    second = migrate([FIXTURES / "../formats"], log)
+    assert log.snapshot() == before
+    assert second.outcomes == {"already_imported": first.found}
+    assert (second.records, second.events) == (0, 0)
+    assert [(d.source_path, d.outcome, d.records) for d in second.documents] == [
+        (d.source_path, d.outcome, d.records) for d in first.documents
+    ]
+
+
+def test_equal_content_elsewhere_is_a_duplicate_and_linked(tmp_path: Path, log: EventLog) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    for name in ("a.json", "b.json", "c.json"):
+        (old / name).write_bytes((FIXTURES / "direct_benchmark.json").read_bytes())
+    report = migrate([old / "a.json", old / "b.json"], log)
+    check_accounts(report, log, 2)
+    assert [d.outcome for d in report.documents] == ["imported", "duplicate"]
+    assert str(old / "a.json") in (report.documents[1].reason or "")
+    later = migrate([old], log)
+    assert later.outcomes == {"already_imported": 2, "duplicate": 1}
+    assert [d.already for d in later.documents] == [True, True, False]
+    assert migrate([old], log).events == 0
+
+
+def test_a_dry_run_writes_nothing_and_foretells_the_real_one(tmp_path: Path, log: EventLog) -> None:
+    (tmp_path / "copy.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+    paths = [FIXTURES, tmp_path / "copy.csv"]
+    dry = migrate(paths, log, dry_run=True)
+    assert not log.snapshot().segments
+    real = migrate(paths, log)
+    assert (dry.outcomes, dry.records, dry.failures, dry.suspects) == (
+        real.outcomes,
+        real.records,
+        real.failures,
+        real.suspects,
+    )
+    assert real.outcomes["duplicate"] == 1
+
+
+def test_what_is_quarantined_is_kept_whole_and_says_what_it_is(tmp_path: Path, log: EventLog) -> None:
+    (tmp_path / "unknown.json").write_text('{"experiment": "x", "timings": [1, 2]}')
+    (tmp_path / "cut.json").write_text('{"init": "Success", "cpu": ')
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    report = migrate([tmp_path / name for name in ("unknown.json", "cut.json", "image.png")], log)
+    check_accounts(report, log, 3)
+    unknown, cut, image = payloads(log, RecordQuarantined)[:3]
+    kept = {Path(q.source_path).name: q for q in (unknown, cut, image)}
+    assert kept["unknown.json"].content == '{"experiment": "x", "timings": [1, 2]}'
+    assert "experiment: text, timings: [2 × number]" in kept["unknown.json"].reason
+    assert "invalid JSON" in kept["cut.json"].reason
+    assert kept["image.png"].content.startswith("base64:")
+
+
+def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importer, "KEPT_WHOLE_CHARACTERS", 20)
+    (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 100}))
+    migrate([tmp_path / "big.json"], log)
+    (kept,) = payloads(log, RecordQuarantined)
+    assert len(kept.content) == 20
+    assert "the rest is in the file" in kept.reason
+
+
+def test_refused_cells_are_kept_beside_the_imported_ones(tmp_path: Path, log: EventLog) -> None:
+    migrate([FIXTURES / "direct_benchmark.json"], log)
+    (kept,) = payloads(log, RecordQuarantined)
+    assert (kept.pointer, kept.rule, kept.content) == ("/batch_results/4", "unexpected_shape", '"not run"')
+    (entry,) = payloads(log, DocumentImported)
+    assert (entry.outcome, entry.records, entry.failures) == ("imported", 2, 1)
+    assert "1 cell refused" in (entry.reason or "")
+
+
+def test_a_document_of_refused_cells_alone_is_quarantined(tmp_path: Path, log: EventLog) -> None:
+    (tmp_path / "a.json").write_text('{"model": "gpt2", "hardware": "abacus", "batch_results": {"1": {}}}')
+    report = migrate([tmp_path / "a.json"], log)
+    check_accounts(report, log, 1)
+    assert report.outcomes == {"quarantined": 1}
+
+
+def test_times_stand_in_the_envelope_only_with_a_zone(log: EventLog) -> None:
+    migrate([FIXTURES / "direct_benchmark.json"], log)
+    results = [e for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
+    seen = {(e.payload.batch_size, e.occurred_at is None, e.payload.occurred_local is None) for e in results}
+    assert seen == {(1, True, False), (2, False, True)}
+
+
+def test_no_imported_row_is_taken_for_this_host(log: EventLog) -> None:
+    migrate([FIXTURES], log)
+    for event in log.read(types={"ResultRecorded"}):
+        assert isinstance(event.payload, ResultRecorded)
+        assert event.host_id is None or event.host_id.startswith("imported-")
+        assert event.payload.device_id is None or event.payload.device_id.startswith("imported-")
+
+
+def test_a_reader_that_fails_costs_its_document_only(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[object]:
+        raise KeyError("rule")
+
+    monkeypatch.setattr(importer, "judge", broken)
+    report = migrate([FIXTURES / "suite_csv.csv", FIXTURES / "suite_config.json"], log)
+    check_accounts(report, log, 2)
+    assert report.outcomes == {"quarantined": 1, "not_results": 1}
+    assert "the reader suite_csv failed: KeyError" in (report.documents[0].reason or "")
+
+
+def test_another_process_that_was_faster_wins(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = EventLog.open(Settings(home=Path(log.location).parent))
+    real = log.append
+
+    def late(events: list[Event], *, key: str | None = None) -> object:
+        migrate([FIXTURES / "suite_csv.csv"], other)
+        return real(events, key=key)
+
+    monkeypatch.setattr(log, "append", late)
+    report = migrate([FIXTURES / "suite_csv.csv"], log)
+    assert report.outcomes == {"already_imported": 1}
+    assert len(payloads(log, DocumentImported)) == 1
+
+
+@pytest.mark.slow
+def test_killed_half_way_nothing_is_lost_and_the_next_run_goes_on(tmp_path: Path, log: EventLog) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    for i in range(60):
+        card = json.loads((FIXTURES / "direct_benchmark.json").read_text())
+        (old / f"{i:03}.json").write_text(json.dumps({**card, "note": i}))
+    home = Path(log.location).parent
+    code = f"""
+        from pathlib import Path
+        from accel_platform.events import EventLog
+        from accel_platform.settings import Settings
+        from migrations.importer import migrate
+        log = EventLog.open(Settings(home=Path({str(home)!r})))
+        migrate([Path({str(old)!r})], log, on_progress=lambda n, total, document: print(n, flush=True))
+    """
+    acknowledged = 0
+    for kill_after in (7, 9, 11):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(acknowledged + kill_after):
+            acknowledged = max(acknowledged, int(process.stdout.readline()))
+        os.kill(process.pid, signal.SIGKILL)
+        process.stdout.close()
+        process.wait()
+        assert len(payloads(log, DocumentImported)) >= acknowledged
+    assert acknowledged < 60
+    report = migrate([old], log)
+    assert sum(report.outcomes.values()) == 60
+    assert report.outcomes["already_imported"] >= acknowledged
+    assert Counter(e.source_path for e in payloads(log, DocumentImported)).most_common(1)[0][1] == 1
+    assert len(payloads(log, ResultRecorded)) == 60 * 2
+
+
+@given(
+    edits=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 40)), min_size=1, max_size=4),
+    name=st.sampled_from(sorted(path.name for path in FIXTURES.iterdir())),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_mangled_file_is_accounted_for(tmp_path: Path, edits: list[tuple[float, bytes, int]], name: str) -> None:
+    raw = (FIXTURES / name).read_bytes()
+    for place, inserted, removed in edits:
+        at = int(place * len(raw))
+        raw = raw[:at] + inserted + raw[at + removed :]
+    run = tmp_path / str(time.monotonic_ns())
+    run.mkdir()
+    (run / name).write_bytes(raw)
+    (run / "again").write_bytes(raw)
+    log = EventLog.open(Settings(home=run / "home"))
+    report = migrate([run / name, run / "again"], log)
+    check_accounts(report, log, 2)
+    assert report.outcomes.get("duplicate") == 1
+    for result in payloads(log, ResultRecorded):
+        has_figure = (
+            result.samples_ns or result.latency_mean_ms or result.latency_p50_ms or result.throughput_items_per_s
+        )
+        assert result.status != "ok" or result.provenance != "imported" or has_figure
+
+
+class TestSamples:
+    """The files this repository ships."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, EventLog]:
+        log = EventLog.open(Settings(home=tmp_path_factory.mktemp("home")))
+        return migrate([SAMPLES], log), log
+
+    def test_all_are_accounted_for(self, imported: tuple[ImportReport, EventLog]) -> None:
+        report, log = imported
+        check_accounts(report, log, len([path for path in SAMPLES.rglob("*") if path.is_file()]))
+        assert set(report.outcomes) == {"imported", "duplicate", "not_results", "quarantined"}
+
+    def test_the_measured_ones_are_believed_and_the_liars_are_not(
+        self, imported: tuple[ImportReport, EventLog]
+    ) -> None:
+        _, log = imported
+        believed, doubted = set(), set()
+        for result in payloads(log, ResultRecorded):
+            if result.status == "ok":
+                folder = Path(result.source_path or "").parent.name
+                (believed if result.provenance == "imported" else doubted).add((folder, result.hardware))
+        assert {folder for folder, _ in doubted} == {"cards", "invented", "relabelled"}
+        assert ("relabelled", "cpu") in believed
+        assert {("relabelled", "cuda"), ("relabelled", "openvino")} <= doubted
+        assert {folder for folder, _ in believed} == {
+            "hardware-benchmark", "direct-benchmark", "documented", "csv", "relabelled"
+        }  # fmt: skip
+
+    def test_they_feed_a_predictor(self, imported: tuple[ImportReport, EventLog]) -> None:
+        rows = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
+        assert len(rows) >= 120
+        assert len({r.model_family for r in rows}) >= 9
+        assert {r.hardware for r in rows} == {"cpu", "openvino", "onnxruntime"}
+        assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 300_000
+
+
+@pytest.mark.skipif(not ARCHIVE.is_dir(), reason=f"the archive of real files is not at {ARCHIVE}")
+class TestArchive:
+    """Real files of other people; not part of the repository."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, EventLog]:
+        log = EventLog.open(Settings(home=tmp_path_factory.mktemp("home")))
+        return migrate([ARCHIVE], log), log
+
+    def test_all_are_accounted_for(self, imported: tuple[ImportReport, EventLog]) -> None:
+        report, log = imported
+        check_accounts(report, log, len([path for path in ARCHIVE.rglob("*") if path.is_file()]))
+        assert not [d for d in report.documents if "the reader" in (d.reason or "")]
+
+    def test_the_formats_with_a_reader_are_all_read(self, imported: tuple[ImportReport, EventLog]) -> None:
+        outcomes = Counter()
+        for document in imported[0].documents:
+            kind = Path(document.source_path).relative_to(ARCHIVE).parts[0].split("-")[1]
+            outcomes[kind, document.format, document.outcome] += 1
+        read = {key for key in outcomes if key[0] in ("A1", "A6", "C1", "C2", "F4")}
+        assert read == {
+            ("A1", "hardware_benchmark", "imported"),
+            ("A6", "suite_config", "not_results"),
+            ("C1", "batch_size_card", "imported"),
+            ("C2", "direct_benchmark", "imported"),
+            ("F4", "suite_csv", "imported"),
+        }
+
+    def test_no_believed_row_is_empty(self, imported: tuple[ImportReport, EventLog]) -> None:
+        believed = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
+        assert believed
+        assert all(r.samples_ns or r.latency_mean_ms or r.throughput_items_per_s for r in believed)
+
+    def test_the_known_lies_are_found(self, imported: tuple[ImportReport, EventLog]) -> None:
+        results = [r for r in payloads(imported[1], ResultRecorded) if r.status == "ok"]
+        cards = [r for r in results if "C1-batchsize-card" in (r.source_path or "")]
+        assert cards
+        assert all(r.provenance != "imported" for r in cards)
+        runner = [r for r in results if "A1-hwbench" in (r.source_path or "")]
+        assert {r.provenance for r in runner if r.hardware == "cpu"} == {"imported"}
+        assert {r.provenance for r in runner if r.hardware in ("cuda", "openvino")} == {"suspect"}
+
+
+class TestCommand:
+    @pytest.fixture
+    def app(self) -> typer.Typer:
+        app = typer.Typer()
+        app.command()(command)
+        return app
+
+    def test_json_is_the_report(self, app: typer.Typer, tmp_path: Path) -> None:
+        answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path), "--json"])
+        assert answer.exit_code == 0, answer.output
+        report = json.loads(answer.stdout)
+        assert report["found"] == sum(report["outcomes"].values()) == len(report["documents"])
+        assert "files, last:" in answer.stderr
+
+    def test_the_table_says_what_became_of_each_file(self, app: typer.Typer, tmp_path: Path) -> None:
+        first = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
+        assert "suite_config.json" in first.stdout
+        assert "6 imported, 1 not results" in first.stdout
+        again = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
+        assert "7 already imported" in again.stdout
+
+    def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
+        answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])
+        assert "Would bring in" in answer.stdout
+        assert not (tmp_path / "home").exists()
+
+    def test_a_missing_path_is_bad_input(self, app: typer.Typer, tmp_path: Path) -> None:
+        answer = CliRunner().invoke(app, [str(tmp_path / "nowhere"), "--home", str(tmp_path)])
+        assert isinstance(answer.exception, InvalidInput)
+        assert "nowhere" in str(answer.exception)

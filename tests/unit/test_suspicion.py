@@ -1,0 +1,246 @@
+"""Every suspicion rule: what it must mark, and the honest case beside it that it must not."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.events.types import ResultRecorded
+from migrations.claims import claims_of
+from migrations.documents import Content, parse
+from migrations.recognise import recognise
+from migrations.records import Record
+from migrations.suspicion import RULES, judge
+
+
+def judged(value: dict[str, Any]) -> list[ResultRecorded]:
+    """The results of a document as the importer would store them."""
+    document = parse(Content.of(json.dumps(value).encode(), "/old/made.json"))
+    found = recognise(document)
+    assert found is not None
+    records = [cell for cell in found.read(document) if isinstance(cell, Record)]
+    return [record.result for record in judge(records, claims_of(document))]
+
+
+def rules_of(result: ResultRecorded) -> set[str]:
+    return {suspicion.rule for suspicion in result.suspicions}
+
+
+def runner(benchmarks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A hardware-benchmark document: `benchmarks` by model, hardware and cell key, in seconds."""
+    return {
+        "benchmarks": {
+            "family": {
+                model: {hw: {"status": "completed", "benchmark_results": cells} for hw, cells in by_hardware.items()}
+                for model, by_hardware in benchmarks.items()
+            }
+        },
+        **more,
+    }
+
+
+def cell(seconds: float, batch: int = 1, **more: Any) -> dict[str, Any]:
+    return {"status": "completed", "avg_latency": seconds, "throughput": batch / seconds, **more}
+
+
+def direct(batches: dict[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"model": "gpt2", "hardware": "cpu", "success": True, "batch_results": batches, **more}
+
+
+def batch(ms: float, size: int = 1, **more: Any) -> dict[str, Any]:
+    return {"avg_latency_ms": ms, "throughput_items_per_second": size * 1000 / ms, "batch_size": size, **more}
+
+
+def test_an_honest_document_stays_imported() -> None:
+    results = judged(direct({"1": batch(10.7), "4": batch(31.9, 4)}))
+    assert [(r.provenance, r.suspicions) for r in results] == [("imported", ())] * 2
+
+
+class TestSimulationLabel:
+    @pytest.mark.parametrize(
+        "label",
+        [
+            {"is_simulation": True},
+            {"simulated": "True"},
+            {"implementation_type": "REAL_WEBGPU", "platform_support": {"simulated": True}},
+            {"implementation_type": "(MOCK)"},
+            {"device_used": "cuda:0 (mock)"},
+            {"note": "REAL - simulated for performance testing"},
+        ],
+    )
+    def test_a_label_makes_simulated(self, label: dict[str, Any]) -> None:
+        (result,) = judged(direct({"1": batch(10.7)}, **label))
+        assert (result.provenance, rules_of(result)) == ("simulated", {"simulation_label"})
+
+    @pytest.mark.parametrize(
+        "label",
+        [
+            {"is_simulation": False},
+            {"implementation_type": "REAL"},
+            {"note": "not simulated"},
+            {"error": "mock object has no attribute 'x'"},
+            {"model_note": "hammock-detector"},
+        ],
+    )
+    def test_no_label_no_mark(self, label: dict[str, Any]) -> None:
+        (result,) = judged(direct({"1": batch(10.7)}, **label))
+        assert result.provenance == "imported"
+
+    def test_a_label_speaks_for_its_own_object_alone(self) -> None:
+        real, mocked = judged(direct({"1": batch(10.7), "2": batch(20.9, 2, metrics={"is_simulated": True})}))
+        assert (real.provenance, mocked.provenance) == ("imported", "simulated")
+
+    def test_the_claim_is_not_touched(self) -> None:
+        (result,) = judged(direct({"1": batch(10.7)}, is_simulation=True))
+        assert (result.status, result.latency_mean_ms) == ("ok", 10.7)
+
+
+class TestBlanketLabel:
+    labels: ClassVar = {
+        "simulated_hardware": ["CUDA", "webgpu"],
+        "warnings": [{"type": "simulation", "affected_hardware": ["cuda"], "verification_date": "2025-04-10"}],
+    }
+
+    def test_it_makes_only_the_listed_hardware_suspect(self) -> None:
+        cells = {"cpu": {"batch_1": cell(0.123)}, "cuda": {"batch_1": cell(0.0171)}}
+        cpu, cuda = judged(runner({"gpt2": cells}, **self.labels))
+        assert (cpu.provenance, cuda.provenance) == ("imported", "suspect")
+        (suspicion,) = cuda.suspicions
+        assert (suspicion.rule, suspicion.verdict) == ("blanket_label", "suspect")
+        assert "2025-04-10" in suspicion.evidence
+
+    def test_it_says_nothing_of_failures(self) -> None:
+        (result,) = judged(runner({"gpt2": {"cuda": {"batch_1": {"status": "failed", "error": "x"}}}}, **self.labels))
+        assert (result.status, result.suspicions) == ("failed", ())
+
+
+class TestConstants:
+    def test_unlike_models_with_one_figure(self) -> None:
+        results = judged(runner({m: {"cuda": {"batch_1": cell(0.05)}} for m in ("gpt2", "t5-small", "bert")}))
+        assert all("constant_over_models" in rules_of(r) and r.provenance == "simulated" for r in results)
+        assert "bert-base, gpt2, t5-small" in results[0].suspicions[0].evidence
+
+    def test_unlike_models_with_unlike_figures(self) -> None:
+        results = judged(runner({"gpt2": {"cuda": {"batch_1": cell(0.05)}}, "t5": {"cuda": {"batch_1": cell(0.0503)}}}))
+        assert [r.provenance for r in results] == ["imported"] * 2
+
+    def test_one_latency_for_all_batches(self) -> None:
+        results = judged(direct({"1": batch(80.5), "8": batch(80.5, 8), "16": batch(161.3, 16)}))
+        assert [rules_of(r) for r in results] == [{"constant_over_batches"}, {"constant_over_batches"}, set()]
+
+    def test_copies_over_hardware(self) -> None:
+        cells = {"batch_1": cell(0.0152), "batch_4": cell(0.0311, 4)}
+        results = judged(runner({"bert": {"webgpu": cells, "webnn": cells, "rocm": {"batch_1": cell(0.0199)}}}))
+        assert ["identical_across_hardware" in rules_of(r) for r in results] == [True] * 4 + [False]
+
+    def test_copied_samples_over_hardware(self) -> None:
+        samples = {"batch_1": {"status": "completed", "latencies": [0.1, 0.12, 0.11]}}
+        results = judged(runner({"bert": {"mps": samples, "rocm": samples}}))
+        assert all(r.provenance == "simulated" for r in results)
+
+
+class TestRoundFigures:
+    @staticmethod
+    def card(*cells: tuple[float, float, float]) -> dict[str, Any]:
+        names = ("throughput", "latency_ms", "memory_usage_mb")
+        sizes = {str(4**i): {**dict(zip(names, c, strict=True)), "success": True} for i, c in enumerate(cells)}
+        return {"model": "BERT", "hardware": "WebGPU", "batch_sizes": sizes}
+
+    def test_only_whole_numbers(self) -> None:
+        one, four = judged(self.card((75, 15, 112), (300, 30, 148)))
+        assert rules_of(one) == {"round_figures"}
+        assert rules_of(four) == {"round_figures", "throughput_contradiction"}
+
+    def test_one_fraction_is_enough_for_doubt_to_go(self) -> None:
+        results = judged(self.card((66.7, 15, 112), (133.3, 30, 148)))
+        assert [r.provenance for r in results] == ["imported"] * 2
+
+
+class TestThroughput:
+    @pytest.mark.parametrize("throughput", [133.0, 70.0])
+    def test_it_contradicts_latency_and_batch(self, throughput: float) -> None:
+        (result,) = judged(direct({"4": batch(40.3, 4) | {"throughput_items_per_second": throughput}}))
+        assert rules_of(result) == {"throughput_contradiction"}
+        assert "batch 4 in 40.3 ms" in result.suspicions[0].evidence
+
+    @given(pauses=st.floats(min_value=1.0, max_value=1.15), seconds=st.floats(min_value=1e-4, max_value=100))
+    def test_a_runner_that_divides_by_the_total_time_contradicts_nothing(self, pauses: float, seconds: float) -> None:
+        samples = [seconds] * 4
+        contents = {
+            "status": "completed",
+            "latencies": samples,
+            "total_time": seconds * 4 * pauses,
+            "throughput": 8 * 4 / (seconds * 4 * pauses),
+        }
+        (result,) = judged(runner({"gpt2": {"cpu": {"batch_8": contents}}}))
+        assert result.provenance == "imported"
+
+
+def test_success_without_figures_is_suspect_and_a_failure_is_not() -> None:
+    empty, failed = judged(
+        runner({"gpt2": {"cpu": {"batch_1": {"status": "completed"}, "batch_2": {"status": "failed"}}}})
+    )
+    assert (empty.provenance, rules_of(empty)) == ("suspect", {"success_without_figures"})
+    assert (failed.status, failed.suspicions) == ("failed", ())
+
+
+class TestAbsentDevice:
+    cells: ClassVar = {"gpt2": {"mps": {"batch_1": cell(0.0123)}, "cpu": {"batch_1": cell(0.2)}}}
+
+    @pytest.mark.parametrize(
+        "section", [{"hardware_info": {"cpu": True, "mps": False}}, {"system_info": {"mps_available": False}}]
+    )
+    def test_figures_for_what_the_host_had_not(self, section: dict[str, Any]) -> None:
+        mps, cpu = judged(runner(self.cells, **section))
+        assert (rules_of(mps), rules_of(cpu)) == ({"absent_device"}, set())
+
+    @pytest.mark.parametrize("section", [{}, {"hardware_info": {"mps": True}, "system_info": {"mps_available": False}}])
+    def test_silence_and_disagreement_are_no_evidence(self, section: dict[str, Any]) -> None:
+        assert all(not r.suspicions for r in judged(runner(self.cells, **section)))
+
+
+class TestRelabelledCpu:
+    @staticmethod
+    def document(ratio: float, hardware: str = "cuda", cells: int = 6, jitter: float = 0.02) -> dict[str, Any]:
+        random_ = random.Random(7)
+        own: dict[str, Any] = {"cpu": {}, hardware: {}}
+        for i in range(cells):
+            base = 0.01 * 1.9**i
+            for name, factor in (("cpu", 1.0), (hardware, ratio)):
+                samples = [base * factor * random_.uniform(1 - jitter, 1 + jitter) for _ in range(20)]
+                own[name][f"batch_{i + 1}"] = {"status": "completed", "latencies": samples}
+        return runner({"gpt2": own})
+
+    @pytest.mark.parametrize("hardware", ["cuda", "openvino", "rocm"])
+    def test_the_cpu_under_another_name(self, hardware: str) -> None:
+        results = judged(self.document(1.006, hardware))
+        assert {r.provenance for r in results if r.hardware == "cpu"} == {"imported"}
+        assert {r.provenance for r in results if r.hardware == hardware} == {"suspect"}
+        assert "median ratio 1.0" in results[-1].suspicions[0].evidence
+
+    @pytest.mark.parametrize(
+        ("ratio", "hardware"), [(0.1, "cuda"), (0.62, "openvino"), (1.3, "cuda"), (0.88, "openvino")]
+    )
+    def test_another_speed_is_another_device(self, ratio: float, hardware: str) -> None:
+        assert all(not r.suspicions for r in judged(self.document(ratio, hardware)))
+
+    def test_two_like_cells_prove_nothing_about_a_runtime_on_the_same_cpu(self) -> None:
+        assert all(not r.suspicions for r in judged(self.document(1.0, "openvino", cells=2)))
+
+    def test_one_like_cell_is_weak_evidence_about_a_gpu(self) -> None:
+        *_, gpu = judged(self.document(1.0, "cuda", cells=1))
+        assert gpu.suspicions[0].confidence < 0.7
+
+    def test_noise_does_not_hide_it(self) -> None:
+        results = judged(self.document(1.0, "cuda", jitter=0.3))
+        assert {r.provenance for r in results if r.hardware == "cuda"} == {"suspect"}
+
+
+def test_every_rule_has_a_name_that_its_marks_carry_and_says_what_it_is() -> None:
+    assert len({rule.__name__ for rule in RULES}) == len(RULES)
+    assert all(rule.__doc__ for rule in RULES)
