@@ -149,10 +149,10 @@ def _size(segments: list[Path]) -> Figure:
 
     table = pq.read_table(segments[0], partitioning=None)
     as_json = sum(len(e.model_dump_json(exclude_none=True)) + 1 for e in codec.from_arrow(table.to_batches()))
-    share = segments[0].stat().st_size / as_json
+    stored = segments[0].stat().st_size
     return {"what": "bytes of the log against the same events as JSON Lines", "reach": "<= 15 %",
-            "got": f"{100 * share:.1f} %",
-            "detail": f"{segments[0].stat().st_size:,} against {as_json:,} bytes, {table.num_rows:,} events"}  # fmt: skip
+            "got": f"{100 * stored / as_json:.1f} %",
+            "detail": f"{stored:,} against {as_json:,} bytes, {table.num_rows:,} events"}  # fmt: skip
 
 
 def _query_path(settings: Settings) -> Figure:

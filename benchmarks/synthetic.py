@@ -1,4 +1,4 @@
-"""Synthetic result events in bulk, in the log's own layout. They measure the software and are never shown as results."""
+"""Synthetic result events in bulk, in the log's own layout: they measure the software and are no results."""
 
 from __future__ import annotations
 

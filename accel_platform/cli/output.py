@@ -90,7 +90,7 @@ def errors_for_people() -> Iterator[None]:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, Mapping | list | tuple):

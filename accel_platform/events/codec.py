@@ -80,7 +80,8 @@ def to_parquet(table: pa.Table) -> bytes:
         }
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:

@@ -123,7 +123,7 @@ def _link_new(directory: int, path: Path, data: bytes) -> bool:
 
 
 class ObjectStoreBlobs:
-    """Blobs as S3 objects, written with `If-None-Match: *`. What was read is kept in a local cache: blobs never change."""
+    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so what was read is cached locally."""
 
     def __init__(self, url: str, cache: Path) -> None:
         self.location = url

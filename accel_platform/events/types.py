@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NaiveDatetime,
 from uuid_utils.compat import uuid7
 
 Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "webnn", "webgpu"]
-"""User-facing hardware names: what a person picks. `backend` says which runtime served it, `device_id` which silicon."""
+"""User-facing hardware names. `backend` says which runtime served one, `device_id` which silicon."""
 
 Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
 """Where a figure comes from. Only `measured` and `imported` feed matrix, regressions and predictor."""
@@ -247,7 +247,7 @@ PAYLOADS: dict[str, type[Payload]] = {
 
 
 class Event(BaseModel):
-    """The envelope around one payload. `occurred_at` is when it happened in the world, `recorded_at` when we wrote it."""
+    """The envelope of one payload. `occurred_at` is when it happened in the world, `recorded_at` when we wrote it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -268,7 +268,7 @@ class Event(BaseModel):
         payload: Payload,
         *,
         source: str,
-        occurred_at: datetime | None | Literal["now"] = "now",
+        occurred_at: datetime | Literal["now"] | None = "now",
         host_id: str | None = None,
         run_id: str | None = None,
         causation_id: UUID | None = None,

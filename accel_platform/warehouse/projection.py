@@ -86,8 +86,8 @@ class Projection:
     def count_rows(self) -> dict[str, int]:
         """Rows per public table; the matrix is missing before the audit."""
         with self.open() as con:
-            built = [name for (name,) in con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()]
-            tables = [table for table in TABLES if table in built]
+            built = con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+            tables = [table for table in TABLES if (table,) in built]
             [row] = con.execute("SELECT " + ", ".join(f"(SELECT count(*) FROM {t})" for t in tables)).fetchall()
         return dict(zip(tables, row, strict=True))
 

@@ -45,7 +45,7 @@ class Between:
         return too_low if self.high is None else f"({too_low} OR {self.column} > {self.high})"
 
     def expectation(self) -> Expectation:
-        import great_expectations.expectations as gxe
+        import great_expectations.expectations.core as gxe
 
         return gxe.ExpectColumnValuesToBeBetween(
             column=self.column, min_value=self.low, max_value=self.high, strict_min=self.above, meta={"rule": self.name}
@@ -67,7 +67,7 @@ class OneOf:
         return f"{self.column} NOT IN ({', '.join(repr(v) for v in self.values)})"
 
     def expectation(self) -> Expectation:
-        import great_expectations.expectations as gxe
+        import great_expectations.expectations.core as gxe
 
         return gxe.ExpectColumnValuesToBeInSet(
             column=self.column, value_set=list(self.values), meta={"rule": self.name}
@@ -89,7 +89,7 @@ class Ordered:
         return f"{self.smaller} > {self.larger}"
 
     def expectation(self) -> Expectation:
-        import great_expectations.expectations as gxe
+        import great_expectations.expectations.core as gxe
 
         return gxe.ExpectColumnPairValuesAToBeGreaterThanB(
             column_A=self.larger,
@@ -120,16 +120,14 @@ class Required:
         return f"({missing} AND {column} {'<>' if self.unless else '='} '{value}')"
 
     def expectation(self) -> Expectation:
-        import great_expectations.expectations as gxe
+        import great_expectations.expectations.core as gxe
         from great_expectations.expectations.row_conditions import Column
 
         condition: Any = None
         if self.when is not None:
             column, value = self.when
             condition = Column(column) != value if self.unless else Column(column) == value
-        return gxe.ExpectColumnValuesToNotBeNull(
-            column=self.column, row_condition=condition, meta={"rule": self.name}
-        )
+        return gxe.ExpectColumnValuesToNotBeNull(column=self.column, row_condition=condition, meta={"rule": self.name})
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class Unique:
         return "false"
 
     def expectation(self) -> Expectation:
-        import great_expectations.expectations as gxe
+        import great_expectations.expectations.core as gxe
 
         return gxe.ExpectColumnValuesToBeUnique(column=self.column, meta={"rule": self.name})
 

@@ -1,0 +1,1 @@
+"""What the tables mean: computed on reading, from the warehouse alone."""

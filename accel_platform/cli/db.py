@@ -1,0 +1,132 @@
+"""`accel db`: make the tables again, look at them, ask them, take them away as files."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
+
+
+class ExportFormat(enum.StrEnum):
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+@app.command()
+def rebuild(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """Make every table again from the whole event log, audit them and put them in service."""
+    from dataclasses import asdict
+
+    from accel_platform.warehouse.publish import refresh
+
+    settings = settings_for(home)
+    done = refresh(settings, full=True, progress=note)
+    if wants_json(as_json, format_):
+        print_json(asdict(done))
+        return
+    print_table([{"table": table, "rows": rows} for table, rows in done.rows.items()])
+    note(f"snapshot {done.snapshot_id}, {len(done.checks)} data rules kept, {done.seconds:.1f} s")
+
+
+@app.command()
+def stats(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """What is there: segments and events in the log, rows per table, results by provenance and status."""
+    from accel_platform.events import EventLog
+    from accel_platform.warehouse.projection import current
+    from accel_platform.warehouse.query import Reader
+
+    settings = settings_for(home)
+    log = EventLog.open(settings)
+    snapshot = log.snapshot()
+    projection = current(settings)
+    in_log = {
+        "location": log.location,
+        "snapshot_id": snapshot.id,
+        "segments": len(snapshot.segments),
+        "events": log.count_events(snapshot.segments),
+    }
+    rows: dict[str, int] = {}
+    results: list[dict[str, Any]] = []
+    if projection is not None:
+        rows = projection.count_rows()
+        results = Reader(settings).rows(
+            "SELECT provenance, status, count(*) AS results FROM results GROUP BY ALL ORDER BY ALL"
+        )
+    up_to_date = projection is not None and projection.snapshot_id == snapshot.id
+    if wants_json(as_json, format_):
+        tables = (
+            {"snapshot_id": projection.snapshot_id, "up_to_date": up_to_date, "rows": rows, "results": results}
+            if (projection)
+            else None
+        )
+        print_json({"log": in_log, "warehouse": tables})
+        return
+    print_table([in_log])
+    if projection is not None:
+        typer.echo()
+        print_table([{"table": table, "rows": count} for table, count in rows.items()])
+        typer.echo()
+        print_table(results, empty="No results yet.")
+    if not up_to_date:
+        note("The log holds more than the tables: `accel db rebuild` brings them up to date.")
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the tables; `accel db stats` lists them.")],
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Run one SELECT. With --format json the answer is a list of row objects."""
+    from accel_platform.warehouse.query import Reader
+
+    rows = Reader(settings_for(home)).rows(sql)
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        print_table(rows)
+
+
+@app.command()
+def export(
+    table: Annotated[str, typer.Argument(help="A table, e.g. results.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    format_: Annotated[
+        ExportFormat | None, typer.Option("--format", help="Default: by the file's ending.", show_default=False)
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Write a whole table to a CSV, JSON (one list of row objects) or Parquet file."""
+    from accel_platform.errors import InvalidInput
+    from accel_platform.warehouse.export import export_table
+
+    endings = [known.value for known in ExportFormat]
+    kind = format_.value if format_ else output.suffix.removeprefix(".")
+    if kind not in endings:
+        raise InvalidInput(
+            f"Cannot tell the format of {output}: end its name in .{', .'.join(endings)} or add --format."
+        )
+    rows = export_table(settings_for(home), table, output, kind)
+    if as_json:
+        print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
+    else:
+        note(f"{rows:,} rows of {table} written to {output}")
