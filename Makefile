@@ -1,0 +1,69 @@
+# `make run` and `make test` work in a fresh clone that has make and Python 3.11 to 3.13; the rest builds on them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that pyproject.toml allows; empty where there is none.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+
+# Of pip's talk the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
+define install
+	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
+	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input -e '$(1)' 2>&1 \
+		| tee $(VENV)/install.log \
+		| awk '/Downloading .*([0-9][0-9]\.[0-9] MB|GB)\)/ || /^ERROR/ { print; fflush() } \
+			/^Installing collected packages/ { print "  Unpacking " NF - 3 " packages"; fflush() }' \
+		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
+endef
+
+.PHONY: help run ui test lint bench clean
+
+help:
+	@echo "make run    install, then measure, check, train and serve on http://127.0.0.1:8000"
+	@echo "make ui     the same service, with Dagster's pages on http://127.0.0.1:3000"
+	@echo "make test   install what tests need, and run all of them"
+	@echo "make lint   style, types and the walls between the packages"
+	@echo "make bench  the figures of benchmarks/README.md"
+	@echo "make clean  remove $(VENV) and caches; what was measured (.accel) stays"
+
+run: $(VENV)/.installed
+	@exec $(BIN)/accel run
+
+ui: $(VENV)/.installed
+	@exec $(BIN)/accel ui
+
+test: $(VENV)/.installed-dev
+	@exec $(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev
+	@for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python $$file; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .tmp_dagster_home_*
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "accel-platform needs Python 3.11, 3.12 or 3.13, and finds none of them:" \
+		"python3 is $$(python3 --version 2>&1 || true). Install one, or name it: make PYTHON=/path/to/python3.12 run"; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(call install,.)
+	@touch $@
+
+# What tests need includes what running needs.
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(call install,.[dev])
+	@touch $(VENV)/.installed $@

@@ -1,0 +1,59 @@
+"""The data rules of `warehouse/rules.py` as blocking asset checks, one by one and by name. No rule is stated here."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.rules import RULES, Rule
+from assets import previews
+from assets.resources import Installation
+from assets.snapshots import checked_at, made_from, snapshot_metadata
+from assets.tables import results
+
+RULE_CHECKS = [dg.AssetCheckKey(results.key, rule.name) for rule in RULES]
+
+
+def _spec(rule: Rule) -> dg.AssetCheckSpec:
+    kind = (type(rule).__doc__ or "").partition("\n")[0]
+    return dg.AssetCheckSpec(
+        rule.name, asset=results, blocking=True, description=f"{', '.join(rule.columns())}: {kind}"
+    )
+
+
+@dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])
+def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
+    """Great Expectations over the tables that are not yet in service; one broken rule, and they never will be."""
+    snapshot_id = made_from(context, "results")
+    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+    try:
+        verdicts = publish.check(staged)
+    except publish.ChecksFailed as failed:
+        verdicts = failed.checks
+        context.log.warning(str(failed))
+    else:
+        context.log.info(f"{len(verdicts)} data rules hold")
+    for verdict in verdicts:
+        yield dg.AssetCheckResult(
+            check_name=verdict.rule,
+            asset_key=results.key,
+            passed=verdict.passed,
+            metadata={
+                **snapshot_metadata(snapshot_id),
+                "expectation": verdict.expectation,
+                "rows": verdict.rows,
+                "broken_rows": verdict.broken,
+                "examples": previews.table([{"value": value} for value in verdict.examples], empty="None."),
+            },
+        )
+
+
+def all_passed(instance: dg.DagsterInstance, snapshot_id: str) -> bool:
+    """Whether every rule was checked on exactly this snapshot, and held."""
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(RULE_CHECKS)
+    for key in RULE_CHECKS:
+        record = latest.get(key)
+        evaluation = record.event.asset_check_evaluation if record and record.event else None
+        if evaluation is None or not evaluation.passed or checked_at(evaluation) != snapshot_id:
+            return False
+    return True

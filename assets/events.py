@@ -1,0 +1,195 @@
+"""What this host adds to the event log, and the log itself: its hardware, its measurements, `raw_events`.
+
+Old files enter through `history.py`. How hardware is found and models are measured is known to `accel_platform` alone.
+"""
+
+from collections import Counter
+from typing import Any
+
+import altair as alt
+import dagster as dg
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
+from accel_platform.bench.profiles import profile_named
+from accel_platform.bench.runner import run_benchmark
+from accel_platform.bench.sampling import median_ns
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.events.types import ResultRecorded
+from accel_platform.hardware import detect
+from accel_platform.workloads.families import model_set, resolve_model
+from assets import previews
+from assets.history import legacy_history
+from assets.resources import Installation
+from assets.snapshots import snapshot_metadata
+
+
+@dg.asset(
+    group_name="observe", kinds={"python", "parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "3"}
+)
+def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """What this host is and which devices it has, found by asking the runtimes; what is not there says why."""
+    inventory = detect()
+    accel.log.append(inventory.events())
+    devices = [
+        {
+            "hardware": d.hardware,
+            "available": d.available,
+            "device": d.name,
+            "memory_mib": d.memory_mib,
+            "why": d.reason,
+        }
+        for d in inventory.devices
+    ]
+    available = [str(d.hardware) for d in inventory.devices if d.available]
+    context.log.info(f"{inventory.host.cpu_model}: {', '.join(available) or 'no hardware that can be measured'}")
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": len(devices),
+            "host_id": inventory.host_id,
+            "available": ", ".join(available),
+            "preview": previews.table(devices),
+        }
+    )
+
+
+class MeasurementConfig(dg.Config):
+    """What to measure on this host."""
+
+    models: list[str] = Field(
+        default=[model.model_id for model in model_set("small")], description="Model keys, aliases or hub ids."
+    )
+    hardware: list[str] = Field(default=["cpu", "openvino", "onnxruntime"], description="Hardware names.")
+    batch_sizes: list[int] = Field(default=[1, 4], description="Items per batch.")
+    profile: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
+
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells of this choice. Raises NotFound or InvalidInput, with what to write, for an unknown name."""
+        profile_named(self.profile)
+        return plan([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
+
+
+@dg.asset(
+    deps=[hardware_inventory],
+    group_name="observe",
+    kinds={"pytorch", "openvino", "parquet"},
+    owners=["team:performance"],
+    op_tags={"dagster/priority": "2"},
+)
+def measurements(
+    context: dg.AssetExecutionContext, config: MeasurementConfig, accel: Installation
+) -> dg.MaterializeResult[Any]:
+    """Measured cells: each model on each hardware at each batch size, outputs checked against the reference.
+
+    Only what the log lacks for this host's very hardware, driver and runtime versions is measured; cells that failed
+    before are tried again. A cell that fails is an event with a reason and stops nothing.
+    """
+    log, inventory = accel.log, detect()
+    cells = config.cells()
+    lacking = missing(cells, done_cells(log), fingerprints(inventory))
+    context.log.info(f"{len(cells) - len(lacking)} of {len(cells)} cells are in the log, {len(lacking)} to measure")
+    summary = run_benchmark(
+        lacking,
+        accel.settings,
+        log,
+        profile=profile_named(config.profile),
+        on_progress=context.log.info,
+        inventory=inventory,
+    )
+    for hardware, reason in summary.unavailable.items():
+        context.log.warning(f"{hardware} is unavailable: {reason}")
+    measured = [_row(result) for result in summary.results]
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": len(cells),
+            "in_the_log_before": len(cells) - len(lacking),
+            "measured": summary.ok,
+            "failed": summary.failed,
+            "unavailable": dg.MetadataValue.json(summary.unavailable),
+            "preview": previews.table(measured, empty="Nothing was measured this time: all of it was in the log."),
+            "latencies": _latency_chart(measured),
+        }
+    )
+
+
+def _row(result: ResultRecorded) -> dict[str, Any]:
+    return {
+        "model": result.model_id,
+        "hardware": result.hardware,
+        "batch_size": result.batch_size,
+        "status": result.status,
+        "median_ms": median_ns(result.samples_ns) / 1e6 if result.samples_ns else None,
+        "samples": len(result.samples_ns),
+        "memory_peak_mib": result.memory_peak_mib,
+        "noisy": result.noisy,
+        "reason": result.reason,
+    }
+
+
+def _latency_chart(measured: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    return previews.chart(
+        alt.Chart({"values": measured}, title="Measured this time: median of one batch")
+        .mark_bar()
+        .encode(
+            x=alt.X("median_ms:Q", title="milliseconds"),
+            y=alt.Y("hardware:N", title=None),
+            color=alt.Color("hardware:N", legend=None),
+            row=alt.Row("model:N", title=None),
+            column=alt.Column("batch_size:N", title="batch size"),
+        )
+        .properties(width=260)
+    )
+
+
+@dg.asset(
+    deps=[hardware_inventory, measurements, legacy_history],
+    group_name="observe",
+    kinds={"parquet"},
+    owners=["team:performance"],
+)
+def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """The whole log at one snapshot: what everything downstream is made from, and can be made from again."""
+    log = accel.log
+    snapshot = log.snapshot()
+    if not snapshot.segments:
+        raise dg.Failure("The event log is empty: nothing was observed, measured or imported.")
+    log.save_snapshot(snapshot)
+    counts = _count_types(log, snapshot)
+    total = sum(counts.values())
+    rows = [{"type": kind, "events": number} for kind, number in counts.most_common()]
+    context.log.info(f"{total:,} events in {len(snapshot.segments):,} segments, snapshot {snapshot.id[:12]}")
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(snapshot.id),
+        metadata={
+            **snapshot_metadata(snapshot.id),
+            "dagster/row_count": total,
+            "segments": len(snapshot.segments),
+            "location": log.location,
+            "preview": previews.table(rows),
+            "types": _type_chart(rows),
+        },
+    )
+
+
+def _count_types(log: EventLog, snapshot: Snapshot) -> Counter[str]:
+    """Events per type, from that one column of the stored segments."""
+    counts: Counter[str] = Counter()
+    for source in log.sources(snapshot.segments):
+        columns = ["type"] if source.segments is None else ["type", "segment"]
+        stored = pq.read_table(source.path, columns=columns, partitioning=None)
+        if source.segments is not None:
+            stored = stored.filter(pc.field("segment").isin(sorted(source.segments)))
+        for entry in stored["type"].value_counts().to_pylist():
+            counts[entry["values"]] += entry["counts"]
+    return counts
+
+
+def _type_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    return previews.chart(
+        alt.Chart({"values": rows}, title="Events by type")
+        .mark_bar()
+        .encode(x=alt.X("events:Q").scale(type="symlog"), y=alt.Y("type:N", title=None).sort("-x"))
+        .properties(width=480)
+    )

@@ -1,0 +1,11 @@
+"""The jobs of the graph. What runs inside them is decided by the assets."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+main_line = dg.define_asset_job(
+    "main_line",
+    selection=dg.AssetSelection.all(),
+    description="The whole line: hardware, measurements and old results to checked tables, matrix and predictor.",
+)

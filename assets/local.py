@@ -1,0 +1,168 @@
+"""The whole line in this process, for `accel run`: a lasting Dagster instance, and its events as lines for people.
+
+Nothing is computed here, and nothing is printed: lines go to the function that the caller passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+from dagster._core.events import RunFailureReason
+
+from accel_platform.errors import AccelError
+from accel_platform.settings import Settings
+from assets.definitions import build_defs
+from assets.jobs import main_line
+from assets.resources import REPOSITORY, Installation
+
+Say = Callable[[str], None]
+
+STAGES = {
+    "hardware_inventory": "Detecting this host's hardware",
+    "measurements": "Measuring what the log lacks",
+    "legacy_history": "Migrating old results",
+    "raw_events": "Building and checking the tables, the matrix and the predictor",
+}
+"""What a person is told when the step of that name begins; a step not named here belongs to the stage before it."""
+
+_PROCESS = "accel/process"
+"""Tag of a run: the process that works on it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of the line ended."""
+
+    run_id: str
+    seconds: float
+    materialised: dict[str, dict[str, Any]]
+    """Each asset that was made, to the numbers and texts of its metadata."""
+    failures: dict[str, str]
+    """Each step that failed, to the reason."""
+
+
+def dagster_home(settings: Settings) -> Path:
+    """DAGSTER_HOME of an installation, made ready: a folder in which `dagster.yaml` links to the repository's.
+
+    A `dagster.yaml` that somebody put there instead of the link stays.
+    """
+    home = settings.home.resolve() / "dagster"
+    source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
+    if not source.is_file():
+        raise AccelError(f"There is no {source}: the asset graph runs from a clone, installed with `pip install -e .`.")
+    home.mkdir(parents=True, exist_ok=True)
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(source)
+    return home
+
+
+def run_main_line(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
+    """Materialise every asset, in the instance that `accel ui` shows.
+
+    `config` maps steps to their configuration; `stages` is what the progress lines count up to. A step that fails does
+    not stop those that do not need it. Raises KeyboardInterrupt when interrupted: what a step had started is gone by
+    then, and what it had finished is in the log. Raises AccelError if another process works on this installation.
+    """
+    started = time.monotonic()
+    defs = build_defs(
+        resources={"accel": Installation(home=str(settings.home))},
+        loggers={"console": dg.LoggerDefinition(lambda _: _console(say, stages, started))},
+    )
+    with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
+        _require_alone(instance)
+        result = defs.resolve_job_def(main_line.name).execute_in_process(
+            instance=instance,
+            run_config=dg.RunConfig(ops=dict(config), loggers={"console": {}}),
+            tags={_PROCESS: _identity(psutil.Process())},
+            raise_on_error=False,
+        )
+    materialised, failures = {}, {}
+    for event in result.all_events:
+        if event.is_job_failure and event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:
+            raise KeyboardInterrupt
+        if event.is_step_failure:
+            failures[str(event.step_key)] = _reason(event)
+        elif event.is_step_materialization and event.asset_key:
+            materialised[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
+    return Outcome(result.run_id, time.monotonic() - started, materialised, failures)
+
+
+def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
+    simple = dg.IntMetadataValue | dg.FloatMetadataValue | dg.TextMetadataValue | dg.BoolMetadataValue
+    return {name.removeprefix("dagster/"): entry.value for name, entry in metadata.items() if isinstance(entry, simple)}
+
+
+def _reason(event: dg.DagsterEvent) -> str:
+    failure = event.step_failure_data
+    if failure.user_failure_data and failure.user_failure_data.description:
+        return str(failure.user_failure_data.description)
+    if failure.error is None:
+        return str(event.message)
+    error = failure.error.cause or failure.error
+    _, _, text = error.message.partition(": ")
+    return f"{error.cls_name}: {text.strip()}"
+
+
+def _require_alone(instance: dg.DagsterInstance) -> None:
+    """One `accel run` at a time per installation; one that was killed could not say so, and is marked failed here."""
+    unfinished = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
+    for run in instance.get_runs(unfinished):
+        process = run.tags.get(_PROCESS)
+        if process is None:
+            continue
+        if _alive(process):
+            raise AccelError(
+                f"Another `accel run` (process {_number(process)}) works on this installation: wait for it, or stop it."
+            )
+        instance.report_run_failed(run, f"Its process ({process}) ended without a word.")
+
+
+def _identity(process: psutil.Process) -> str:
+    """Its number, and when it started: numbers are used again."""
+    return f"{process.pid} {process.create_time():.2f}"
+
+
+def _number(identity: str) -> int:
+    return int(identity.partition(" ")[0])
+
+
+def _alive(identity: str) -> bool:
+    try:
+        return _identity(psutil.Process(_number(identity))) == identity
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _console(say: Say, stages: int, started: float) -> logging.Logger:
+    logger = logging.getLogger("accel.run")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.handlers = [_Lines(say, stages, started)]
+    return logger
+
+
+class _Lines(logging.Handler):
+    """What a step says, as a line with the seconds since the start; of Dagster's own events only a new stage shows.
+
+    Errors are left out: each ends its step, and comes back as the reason in `Outcome.failures`.
+    """
+
+    def __init__(self, say: Say, stages: int, started: float) -> None:
+        super().__init__()
+        self._say, self._stages, self._started = say, stages, started
+
+    def emit(self, record: logging.LogRecord) -> None:
+        meta = record.__dict__["dagster_meta"]
+        event: dg.DagsterEvent | None = meta["dagster_event"]
+        if event is None and logging.INFO <= record.levelno < logging.ERROR:
+            self._say(f"{time.monotonic() - self._started:9.1f} s  {meta['orig_message']}")
+        elif event is not None and event.event_type is dg.DagsterEventType.STEP_START and event.step_key in STAGES:
+            self._say(f"[{list(STAGES).index(event.step_key) + 1}/{self._stages}] {STAGES[event.step_key]}")

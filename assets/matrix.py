@@ -1,0 +1,74 @@
+"""The compatibility matrix, and with it the step that puts checked tables into service."""
+
+from typing import Any
+
+import altair as alt
+import dagster as dg
+
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.query import Reader
+from assets import previews
+from assets.checks import all_passed
+from assets.resources import Installation
+from assets.snapshots import made_from, snapshot_metadata
+from assets.tables import results
+
+_MATRIX = """
+SELECT model_id, hardware, device_name, state, rating, latency_p50_ms, batch_size, reason
+FROM compat_matrix ORDER BY model_id, hardware, device_name
+"""
+
+
+@dg.asset(deps=[results], group_name="answer", kinds={"duckdb"}, owners=["team:performance"])
+def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """Which model runs on which device, and how well; from here on, queries and the service see the new tables.
+
+    Tables whose rules were not all checked and kept are audited here first: nothing unchecked comes into service.
+    """
+    snapshot_id = made_from(context, "results")
+    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+    if not all_passed(context.instance, snapshot_id):
+        publish.check(staged)
+    publish.publish(accel.settings, staged)
+    reader = Reader(accel.settings)
+    cells = reader.rows(_MATRIX)
+    compatible = sum(cell["state"] == "compatible" for cell in cells)
+    context.log.info(
+        f"{compatible} of {len(cells)} pairs of model and device are compatible; the tables are in service"
+    )
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(reader.snapshot_id),
+        metadata={
+            **snapshot_metadata(reader.snapshot_id),
+            "dagster/row_count": len(cells),
+            "compatible": compatible,
+            "failed": len(cells) - compatible,
+            "path": dg.MetadataValue.path(staged.projection.directory / staged.projection.name),
+            "preview": previews.table(cells, empty="No model has been measured or imported yet."),
+            "ratings": _rating_chart(cells),
+        },
+    )
+
+
+def _rating_chart(cells: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    verdicts = [
+        {
+            "model": cell["model_id"],
+            "device": " · ".join(part for part in (cell["hardware"], cell["device_name"]) if part),
+            "verdict": "failed" if cell["state"] == "failed" else cell["rating"] or "compatible, not rated",
+        }
+        for cell in cells
+    ]
+    scale = alt.Scale(
+        domain=["high", "medium", "low", "compatible, not rated", "failed"],
+        range=["#1a7f37", "#85c46c", "#e3b341", "#a8b3bd", "#cf222e"],
+    )
+    return previews.chart(
+        alt.Chart({"values": verdicts}, title="Compatibility")
+        .mark_rect()
+        .encode(
+            x=alt.X("device:N", title=None),
+            y=alt.Y("model:N", title=None),
+            color=alt.Color("verdict:N", scale=scale, title=None),
+        )
+    )

@@ -1,0 +1,62 @@
+"""The predictor, trained on the tables in service. How it learns is in `predictor`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+import dagster as dg
+
+from assets import previews
+from assets.matrix import compat_matrix
+from assets.resources import Installation
+from assets.snapshots import snapshot_metadata
+
+
+@dg.asset(
+    deps=[compat_matrix],
+    group_name="answer",
+    kinds={"lightgbm"},
+    owners=["team:performance"],
+    output_required=False,
+)
+def predictor(
+    context: dg.AssetExecutionContext, accel: Installation
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetObservation]:
+    """LightGBM quantile models for cells that nobody measured, put into service with their error on unseen families.
+
+    With too little evidence to learn from nothing is trained: the asset stays as it was, and an observation says why.
+    """
+    from predictor.train import NotEnoughEvidence, train
+
+    try:
+        report = train(accel.settings, accel.log, progress=context.log.info)
+    except NotEnoughEvidence as too_little:
+        context.log.warning(f"not trained: {too_little}")
+        yield dg.AssetObservation("predictor", metadata={"trained": False, "reason": str(too_little)})
+        return
+    latency = report.metrics["latency"]
+    by_family = [{"family": f, "median_error": e} for f, e in latency["median_ape_by_family"].items()]
+    skipped = [{"cells": count, "left out because": reason} for reason, count in report.skipped.items()]
+    yield dg.MaterializeResult(
+        data_version=dg.DataVersion(report.snapshot_id),
+        metadata={
+            **snapshot_metadata(report.snapshot_id),
+            "dagster/row_count": report.rows,
+            "predictor_id": report.predictor_id,
+            "trained_now": report.new,
+            "families": report.families,
+            "median_error": latency["median_ape"],
+            "skipped": previews.table(skipped, empty="Every cell was learned from."),
+            "preview": previews.table(by_family),
+            "errors": _error_chart(by_family),
+        },
+    )
+
+
+def _error_chart(by_family: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    return previews.chart(
+        alt.Chart({"values": by_family}, title="Median latency error on a family the model never saw")
+        .mark_bar()
+        .encode(x=alt.X("median_error:Q", title=None).axis(format="%"), y=alt.Y("family:N", title=None).sort("-x"))
+        .properties(width=480)
+    )

@@ -1,0 +1,27 @@
+"""Which snapshot of the log an asset was made from, handed down the graph as metadata and data version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+_KEY = "snapshot_id"
+
+
+def snapshot_metadata(snapshot_id: str) -> dict[str, Any]:
+    """The entry by which `made_from` finds the snapshot again."""
+    return {_KEY: dg.MetadataValue.text(snapshot_id)}
+
+
+def made_from(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, asset: str) -> str:
+    """The snapshot of the asset's latest materialisation. Fails, saying what to do, before the first."""
+    event = context.instance.get_latest_materialization_event(dg.AssetKey(asset))
+    if event is None or event.asset_materialization is None:
+        raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
+    return str(event.asset_materialization.metadata[_KEY].value)
+
+
+def checked_at(check: dg.AssetCheckEvaluation) -> str:
+    """The snapshot that an asset check looked at."""
+    return str(check.metadata[_KEY].value)

@@ -1,0 +1,75 @@
+"""The tables that the log projects to, built but not yet in service. Their rules are in `checks.py`."""
+
+from typing import Any
+
+import altair as alt
+import dagster as dg
+
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.projection import Projection
+from assets import previews
+from assets.events import raw_events
+from assets.resources import Installation
+from assets.snapshots import made_from, snapshot_metadata
+
+_PREVIEW = """
+SELECT model_id, hardware, batch_size, sequence_length, status, provenance, latency_p50_ms, throughput_items_per_s,
+    memory_peak_mib, reason
+FROM results ORDER BY result_id DESC LIMIT 200
+"""
+_LATENCIES = """
+SELECT model_id, hardware, batch_size, provenance,
+    quantile_cont(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_ms
+FROM results
+WHERE status = 'ok' AND provenance IN ('measured', 'imported') AND coalesce(latency_p50_ms, latency_mean_ms) > 0
+    AND model_id IN (SELECT model_id FROM results GROUP BY model_id ORDER BY count(*) DESC, model_id LIMIT 30)
+GROUP BY ALL ORDER BY ALL
+"""
+
+
+@dg.asset(deps=[raw_events], group_name="answer", kinds={"duckdb"}, owners=["team:performance"])
+def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """Every observation as a row of a DuckDB table, projected from the log; rows that break a data rule are set aside.
+
+    Only what is new since the tables in service is computed. Nobody reads the new tables before `compat_matrix`.
+    """
+    snapshot_id = made_from(context, "raw_events")
+    staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
+    counts = staged.projection.count_rows()
+    context.log.info(
+        f"projected {counts['results']:,} results from {counts['events']:,} events "
+        f"({'nothing new' if staged.mode == 'current' else staged.mode}, {staged.seconds:.2f} s)"
+    )
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(snapshot_id),
+        metadata={
+            **snapshot_metadata(snapshot_id),
+            "dagster/row_count": counts["results"],
+            "projection": staged.mode,
+            "seconds": staged.seconds,
+            "tables": previews.table([{"table": name, "rows": rows} for name, rows in counts.items()]),
+            "preview": previews.table(_rows(staged.projection, _PREVIEW)),
+            "latencies": _latency_chart(_rows(staged.projection, _LATENCIES)),
+        },
+    )
+
+
+def _rows(projection: Projection, sql: str) -> list[dict[str, Any]]:
+    with projection.open() as con:
+        cursor = con.execute(sql)
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _latency_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    return previews.chart(
+        alt.Chart({"values": rows}, title="Median latency of one batch")
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("latency_ms:Q", title="milliseconds").scale(type="log"),
+            y=alt.Y("model_id:N", title=None),
+            color=alt.Color("hardware:N"),
+            shape=alt.Shape("batch_size:N", title="batch size"),
+        )
+        .properties(width=480)
+    )
