@@ -117,12 +117,6 @@ def load_evidence(reader: Reader) -> Evidence:
             return evidence
 
 
-def canonical_precision(name: str) -> str:
-    """`float32` and `FP32` are `fp32`, and so on; a name of another kind stays as it is, in lower case."""
-    lower = name.lower()
-    return {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}.get(lower, lower)
-
-
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
 
 _USABLE = """
@@ -237,7 +231,7 @@ def _cell(row: dict[str, Any]) -> Cell:
         model_id=row["model_id"],
         target=Target(row["hardware"], row["backend"], row["device"]),
         mode=row["mode"],
-        precision=None if row["precision"] is None else canonical_precision(row["precision"]),
+        precision=row["precision"],
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
     )

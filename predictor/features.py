@@ -88,7 +88,7 @@ def roofline_ms(flops: float, bytes_moved: float, peak_flops: float, bandwidth: 
 
 
 def precision_bits(precision: str | None) -> int | None:
-    """Bits of one number: 32 for `fp32` or `float32`, 16 for `bf16`, 8 for `int8`; None where the name has none."""
+    """Bits of one number: 32 for `float32`, 16 for `bfloat16`, 8 for `int8`; None where the name has none."""
     found = re.search(r"(64|32|16|8|4)", precision or "")
     return int(found.group()) if found else None
 

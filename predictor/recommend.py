@@ -28,7 +28,7 @@ from predictor.answers import (
 )
 from predictor.artifact import Predictor
 from predictor.dataset import MODE
-from predictor.evidence import Cell, Evidence, Target, canonical_precision
+from predictor.evidence import Cell, Evidence, Target
 from predictor.features import device_spec, features_of
 from predictor.intervals import FEWEST_GROUPS
 from predictor.neighbours import Estimate, measured, scaled
@@ -38,6 +38,7 @@ FARTHEST = 10.0
 """Times beyond the batches seen in training at which nothing is predicted any more."""
 WIDEST = 50.0
 """High over low at which an interval is no answer."""
+_PLAIN = "float32"
 _ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
 
 
@@ -120,7 +121,7 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
     best = min(answer.recommendations, key=lambda r: (_ORDER[r.provenance], r.rank))
     warnings = list(answer.warnings)
     if len(answer.recommendations) > 1:
-        names = ", ".join(str(r.device) for r in answer.recommendations)
+        names = ", ".join(r.device or "one without a name" for r in answer.recommendations)
         warnings.append(f"{query.hardware} stands for several devices ({names}): name one to choose.")
     return PredictAnswer(
         model=answer.model,
@@ -136,9 +137,17 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
 def _question(evidence: Evidence, query: Query) -> tuple[_Question, list[str]]:
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
-    precisions = ("fp32", None) if query.precision is None else (canonical_precision(query.precision),)
+    precisions = (_PLAIN, None) if query.precision is None else (_canonical(query.precision),)
     question = _Question(subject, query.mode, precisions, query.batch_size, length)
     return question, [] if warning is None else [warning]
+
+
+def _canonical(precision: str) -> str:
+    """`fp32` and `FLOAT32` are `float32`; a name of another kind stays as it is, in lower case."""
+    name = precision.lower()
+    return {"fp64": "float64", "fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}.get(
+        name, name
+    )
 
 
 def _targets(evidence: Evidence, names: list[str] | None) -> tuple[list[Target], list[tuple[str, str | None]]]:

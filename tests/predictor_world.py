@@ -61,7 +61,7 @@ def result(
     samples: int = 30,
     scale: float = 1.0,
     provenance: str = "measured",
-    precision: str | None = "fp32",
+    precision: str | None = "float32",
     **more: Any,
 ) -> ResultRecorded:
     """A successful result: samples where measured, only a mean where imported."""
@@ -99,7 +99,7 @@ def verified(model: Model, hardware: str, batch_size: int, *, passed: bool = Tru
         hardware=hardware,
         backend=BACKENDS[hardware],
         device_id="cpu" if hardware != "cuda" else "cuda-0",
-        precision="fp32",
+        precision="float32",
         batch_size=batch_size,
         sequence_length=model.sequence_length,
         passed=passed,

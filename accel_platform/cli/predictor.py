@@ -177,7 +177,11 @@ def _print_answer(answer: Answer) -> None:
     print_table(rows, empty="Nothing supports a recommendation.")
     for left_out in answer.excluded:
         device = f" ({left_out.device})" if left_out.device else ""
-        note(f"left out: {left_out.hardware}{device}: {left_out.reason}. To settle it: {left_out.suggestion}")
+        note(f"left out: {left_out.hardware}{device}: {left_out.reason}")
+    if answer.excluded:
+        # One command stands for all: they differ in the hardware alone, and --json has each.
+        here = [e.suggestion for e in answer.excluded if e.suggestion.startswith("accel")]
+        note(f"to settle one of these: {(here or [answer.excluded[0].suggestion])[0]}")
     for warning in answer.warnings:
         note(f"warning: {warning}")
 

@@ -25,7 +25,7 @@ def _evidence(home: Path, payloads: list[Payload]) -> Evidence:
 
 def _cell(model_id: str, hardware: str = "cpu", batch_size: int = 1, length: int | None = 128) -> Cell:
     backend = {"cpu": "pytorch", "openvino": "openvino"}[hardware]
-    return Cell(model_id, Target(hardware, backend, CPU), "inference", "fp32", batch_size, length)
+    return Cell(model_id, Target(hardware, backend, CPU), "inference", "float32", batch_size, length)
 
 
 def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:

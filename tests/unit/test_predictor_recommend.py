@@ -171,7 +171,7 @@ def test_figures_without_a_precision_are_used_with_a_warning_unless_one_is_asked
     answer = _ask(advisor, "bert-base", hardware=["cpu"])
     assert answer.recommendations[0].provenance == "measured"
     assert any("state no precision" in w for w in answer.warnings)
-    assert not _ask(advisor, "bert-base", hardware=["cpu"], precision="fp32").recommendations
+    assert not _ask(advisor, "bert-base", hardware=["cpu"], precision="float32").recommendations
 
 
 def test_a_failed_cell_is_left_out_with_the_failure(tmp_path: Path) -> None:

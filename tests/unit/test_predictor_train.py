@@ -61,7 +61,7 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
             ItemCost(unseen.parameters, 12, unseen.gflops * 1e9, unseen.gflops * 1e7),
             modality="text",
             target=target,
-            precision="fp32",
+            precision="float32",
             batch_size=2,
             sequence_length=128,
             spec=device_spec(target, {}),
