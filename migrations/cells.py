@@ -1,4 +1,4 @@
-"""From what a reader found in one cell to one result: names normalised, the originals kept. Formats are in `formats/`."""
+"""From what a reader found in one cell to one result: names normalised, originals kept. Formats are in `formats/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document claims about itself as a whole: labels of simulation, and the hardware its host had. No verdicts here."""
+"""What a document claims about itself as a whole: labels of simulation, the hardware its host had. No verdicts."""
 
 from __future__ import annotations
 

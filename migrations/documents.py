@@ -22,6 +22,7 @@ from accel_platform.errors import NotFound
 
 Kind = Literal["json", "json_lines", "csv", "text", "unreadable"]
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DELIMITERS = ",\t;"
 _FIGURE_IN_TEXT = re.compile(
     r"(latency|throughput|duration|fps|per second|tokens/s|items/s)\W{0,20}\d|\d\s*(ms|fps|tokens/s|items/s)\b",
@@ -83,40 +84,29 @@ def find_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def load(path: Path) -> Content:
-    """The bytes of a file; one that cannot be opened says so in `problem` and has no hash."""
+    """The bytes of a file; one that cannot be opened says so in `problem` and has no hash. A name that is no UTF-8 is
+    written with escapes."""
+    name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
-        return Content.of(path.read_bytes(), str(path))
+        return Content.of(path.read_bytes(), name)
     except OSError as error:
-        return Content(str(path), "", b"", f"cannot be opened: {error.strerror or error}")
+        return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")
 
 
 def parse(content: Content) -> Document:
     """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
     Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
-    if content.problem is not None:
-        return Document(content, "unreadable", problem=content.problem)
-    try:
-        text = _decode(content.raw)
-    except UnicodeDecodeError as error:
-        return Document(content, "unreadable", problem=f"not text: {error.reason} at byte {error.start}")
-    if "\0" in text:
-        return Document(content, "unreadable", problem="not text: it holds NUL bytes")
-    if not text.strip():
-        return Document(content, "unreadable", problem="empty")
-    try:
-        return Document(content, "json", json.loads(text))
-    except RecursionError:
-        return Document(content, "unreadable", problem="JSON nested too deeply to parse")
-    except ValueError as error:
-        problem = f"invalid JSON: {error}"
-    objects, others = _json_lines(text)
-    if objects and not others:
-        return Document(content, "json_lines", objects)
-    if text.lstrip()[0] in "{[":
+    problem = content.problem
+    if problem is None:
+        try:
+            text = _decode(content.raw)
+        except UnicodeDecodeError as error:
+            problem = f"not text: {error.reason} at byte {error.start}"
+        else:
+            problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
+    if problem is not None:
         return Document(content, "unreadable", problem=problem)
-    if objects or _json_behind_other_text(text):
-        return Document(content, "unreadable", problem="JSON mixed with other text")
-    return _table(content, text) or _prose(content, text)
+    return _json(content, text) or _table(content, text) or _prose(content, text)
 
 
 def _walk(directory: Path) -> Iterator[Path]:
@@ -128,6 +118,39 @@ def _decode(raw: bytes) -> str:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16")
     return raw.decode("utf-8-sig")
+
+
+def _json(content: Content, text: str) -> Document | None:
+    """The text as one JSON value or as JSON Lines. Where it looks like JSON and is not, why; else None."""
+    try:
+        return Document(content, "json", _storable(json.loads(text), text))
+    except RecursionError:
+        return Document(content, "unreadable", problem="JSON nested too deeply to parse")
+    except ValueError as error:
+        problem = f"invalid JSON: {error}"
+    objects, others = _json_lines(text)
+    if objects and not others:
+        return Document(content, "json_lines", _storable(objects, text))
+    if text.lstrip()[0] in "{[":
+        return Document(content, "unreadable", problem=problem)
+    if objects or _json_behind_other_text(text):
+        return Document(content, "unreadable", problem="JSON mixed with other text")
+    return None
+
+
+def _storable(value: Any, text: str) -> Any:
+    """The value with half surrogate pairs, which JSON may escape and no UTF-8 can hold, written as their escapes."""
+    return _without_surrogates(value) if _SURROGATE.search(text) else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(member) for member in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(member) for key, member in value.items()}
+    return value
 
 
 def _json_lines(text: str) -> tuple[list[dict[str, Any]], int]:

@@ -33,8 +33,8 @@ def ratio(a: ResultRecorded, b: ResultRecorded) -> float:
 
 
 def apart(ratio_: float) -> float:
-    """A ratio as a factor of at least 1, whichever way round."""
-    return max(ratio_, 1 / ratio_)
+    """A ratio as a factor of at least 1, whichever way round; a vanishing one is infinitely far."""
+    return max(ratio_, 1 / ratio_) if ratio_ else math.inf
 
 
 def spread(result: ResultRecorded) -> float:

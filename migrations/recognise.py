@@ -41,7 +41,7 @@ def _shape(value: Any, depth: int) -> str:
             return "{…}"
         return "{" + _some(f"{key}: {_shape(member, depth - 1)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{len(value)} × {_shape(value[0], depth)}]" if value else "[]"
+        return f"[{len(value)} x {_shape(value[0], depth)}]" if value else "[]"
     return {str: "text", bool: "true/false", int: "number", float: "number"}.get(type(value), "null")
 
 

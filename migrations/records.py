@@ -1,4 +1,4 @@
-"""What a reader hands back: results with where they stood in the document, and cells it had to refuse. No reading here."""
+"""What a reader hands back: results with where they stood in the document, and cells it refused. No reading here."""
 
 from __future__ import annotations
 

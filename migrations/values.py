@@ -19,6 +19,7 @@ NS_PER_MS = 1_000_000
 MIB_PER_MB = 1_000_000 / 1_048_576
 MIB_PER_GIB = 1_024.0
 
+_COUNT_MAX = 2_000_000_000
 _COMPACT_TIME = re.compile(r"\d{8}_\d{6}")
 _EPOCH_S = (1_000_000_000, 4_000_000_000)
 """Epoch seconds are believed between 2001 and 2096; a number outside is no time."""
@@ -53,9 +54,9 @@ def scaled(value: Any, factor: float) -> float | None:
 
 
 def count(value: Any, *, at_least: int = 0) -> int | None:
-    """A whole number of at least `at_least`, also one written as text or as 4.0; else None."""
+    """A whole number from `at_least` to two thousand million, also one written as text or as 4.0; else None."""
     parsed = number(value)
-    if parsed is None or parsed != int(parsed) or parsed < at_least:
+    if parsed is None or parsed != int(parsed) or not at_least <= parsed <= _COUNT_MAX:
         return None
     return int(parsed)
 
@@ -83,23 +84,21 @@ class Moment:
 
 
 def moment(value: Any) -> Moment:
-    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS`, or epoch seconds. Unreadable is empty."""
-    if isinstance(value, bool) or value is None:
-        return Moment()
+    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS`, or epoch seconds.
+
+    What cannot be read gives an empty moment, never the present one.
+    """
     epoch_s = number(value)
     if epoch_s is not None:
         low, high = _EPOCH_S
         return Moment(at=datetime.fromtimestamp(epoch_s, UTC)) if low <= epoch_s <= high else Moment()
-    if not isinstance(value, str):
-        return Moment()
-    text = value.strip()
+    text = value.strip() if isinstance(value, str) else ""
+    if _COMPACT_TIME.fullmatch(text):
+        text = text.replace("_", "T")
     try:
-        if _COMPACT_TIME.fullmatch(text):
-            return Moment(local=datetime.strptime(text, "%Y%m%d_%H%M%S"))
-        if len(text) < 10:
-            return Moment()
-        parsed = datetime.fromisoformat(text)
-        if parsed.tzinfo is None:
+        # Python reads a bare "2025W101" or "20250305" too; a time of day is at least this long.
+        parsed = datetime.fromisoformat(text) if len(text) > len("2025-03-05") else None
+        if parsed is None or parsed.tzinfo is None:
             return Moment(local=parsed)
         return Moment(at=parsed.astimezone(UTC))
     except (ValueError, OverflowError):

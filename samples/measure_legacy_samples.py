@@ -21,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean, median, quantiles, stdev
@@ -119,7 +119,7 @@ def _child(send: Connection, name: str, runtime: str) -> None:
     torch.set_num_threads(THREADS)
     warnings.simplefilter("ignore")
     spec = resolve_model(name)
-    started, clock = datetime.now(), time.perf_counter()
+    started, clock = _now(), time.perf_counter()
     model = build_model(spec)
     load_s = time.perf_counter() - clock
     loaded_mib = _resident_mib()
@@ -151,7 +151,7 @@ def _cells(spec: ModelSpec, prepare: Callable[[Mapping[str, Any]], Pass | None])
             latencies.append(_timed(run))
         total_s = time.perf_counter() - begun
         shape = next(iter(inputs.values())).shape
-        yield Cell(batch, length, shape, latencies, total_s, _resident_mib(), _peak_mib(), datetime.now())
+        yield Cell(batch, length, shape, latencies, total_s, _resident_mib(), _peak_mib(), _now())
 
 
 def _timed(run: Pass) -> float:
@@ -227,6 +227,11 @@ def _export(spec: ModelSpec, model: torch.nn.Module, folder: Path) -> Path:
     return folder / "m.onnx"
 
 
+def _now() -> datetime:
+    """UTC without saying so: none of the old formats names a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
 def _resident_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1_048_576
@@ -290,7 +295,7 @@ def hardware_benchmark(models: Mapping[str, list[Measured]]) -> Json:
 
 
 def relabelled(runs: Mapping[str, Measured]) -> Json:
-    """Form A1 as the old runner filled it in: every entry of `runs` ran on the CPU, whatever hardware it is filed under."""
+    """Form A1 as the old runner filled it in: every run was on the CPU, whatever hardware it is filed under."""
     value = hardware_benchmark({"embedding": [runs["cpu"]]})
     entries = value["benchmarks"]["embedding"][runs["cpu"].name]
     for hardware, measured in runs.items():
@@ -308,7 +313,7 @@ def failures(names: Sequence[str], length: int) -> Iterator[Json]:
         try:
             model(input_ids=ids)
         except (IndexError, RuntimeError) as error:
-            when = datetime.now().isoformat()
+            when = _now().isoformat()
             row = {"model_id": name, "hardware": "cpu", "batch_size": 1, "sequence_length": length}
             yield {**row, "timestamp": when, "error": str(error).splitlines()[0]}
 

@@ -59,6 +59,6 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
 
 
 def _length(shape: str) -> int | None:
-    """Tokens of a shape with two dimensions, `4x128` or `(4, 128)`; pictures have more, sound is longer than any text."""
+    """Tokens of a shape with two dimensions, `4x128` or `(4, 128)`; pictures have more dimensions."""
     tokens = _TOKENS.fullmatch(shape.strip(" ()[]"))
     return count(tokens["length"], at_least=1) if tokens else None

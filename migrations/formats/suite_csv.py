@@ -1,4 +1,4 @@
-"""The benchmark suite's CSV: `model_id, hardware, batch_size, sequence_length, timestamp, error`; its rows are failures.
+"""The benchmark suite's CSV `model_id, hardware, batch_size, sequence_length, timestamp, error`: rows of failures.
 
 No figure column is known of it; a row without an error is a success that nobody measured, which `suspicion.py` says.
 """

@@ -1,4 +1,4 @@
-"""The contract every format of `migrations.formats` keeps. A new format needs a fixture `tests/data/formats/<name>.*`."""
+"""The contract every format of `migrations.formats` keeps; each needs a fixture `tests/data/formats/<name>.*`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from migrations.documents import Content, Document, parse
@@ -32,8 +32,8 @@ def fixture_of(name: str) -> Document:
 
 def pointed_at(value: Any, pointer: str) -> Any:
     """What a JSON pointer leads to."""
-    for step in pointer.split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
+    for escaped in pointer.split("/")[1:]:
+        step = escaped.replace("~1", "/").replace("~0", "~")
         value = value[int(step)] if isinstance(value, list) else value[step]
     return value
 
@@ -94,12 +94,15 @@ class TestFormatContract:
         document = fixture_of(format_.name)
         for cell in format_.read(document):
             if isinstance(cell, Refused):
-                assert cell.rule and cell.reason and json.loads(cell.content) is not None
+                assert cell.rule
+                assert cell.reason
+                assert json.loads(cell.content) is not None
                 continue
             result = cell.result
             assert result.provenance == "imported"
             assert result.source_path == document.source_path
-            assert result.original["model"] and result.original["hardware"]
+            assert result.original["model"]
+            assert result.original["hardware"]
             assert result.status == "ok" or result.reason
             assert not (cell.occurred_at and result.occurred_local)
             if not cell.occurred_at and not result.occurred_local:
@@ -115,7 +118,7 @@ class TestFormatContract:
         assert 0 <= format_.recognise(document) <= 1
 
     @given(data=st.data())
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=150)
     def test_reading_a_mangled_document_refuses_and_never_fails(self, format_: Format, data: st.DataObject) -> None:
         whole = fixture_of(format_.name)
         if whole.kind == "csv":

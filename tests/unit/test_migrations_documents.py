@@ -104,7 +104,7 @@ def test_a_description_names_keys_two_levels_deep_and_stays_short() -> None:
     value = {"results": {"cpu": {"deep": 1}}, "list": [{"x": 1.5}], **{f"k{i}": None for i in range(40)}}
     text = describe(of(json.dumps(value)))
     assert "results: {cpu: {…}}" in text
-    assert "list: [1 × {x: number}]" in text
+    assert "list: [1 x {x: number}]" in text
     assert "and 18 more" in text
 
 

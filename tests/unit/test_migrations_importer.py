@@ -33,11 +33,6 @@ FIXTURES = REPOSITORY / "tests" / "data" / "formats"
 ARCHIVE = REPOSITORY.parent / "shared" / "data" / "legacy"
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> EventLog:
-    return EventLog.open(Settings(home=tmp_path / "home"))
-
-
 P = TypeVar("P")
 
 
@@ -122,9 +117,27 @@ def test_what_is_quarantined_is_kept_whole_and_says_what_it_is(tmp_path: Path, l
     unknown, cut, image = payloads(log, RecordQuarantined)[:3]
     kept = {Path(q.source_path).name: q for q in (unknown, cut, image)}
     assert kept["unknown.json"].content == '{"experiment": "x", "timings": [1, 2]}'
-    assert "experiment: text, timings: [2 × number]" in kept["unknown.json"].reason
+    assert "experiment: text, timings: [2 x number]" in kept["unknown.json"].reason
     assert "invalid JSON" in kept["cut.json"].reason
     assert kept["image.png"].content.startswith("base64:")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"model": "gpt2", "hardware": "cpu", "batch_results": {"1": {"avg_latency_ms": 5.5, "device": "\\ud800 x"}}}',
+        b'{"unknown \\udfff": 1}',
+        b'{"a": 1}\n{"a": "\\ud800"}',
+        b'{"model": "gpt2", "hardware": "cpu", "batch_results": {"1": {"avg_latency_ms": NaN, "device": "\\u0000"}}}',
+    ],
+)
+def test_text_that_no_table_can_hold_is_stored_escaped(tmp_path: Path, log: EventLog, content: bytes) -> None:
+    name = tmp_path / os.fsdecode(b"odd-\xff.json")
+    name.write_bytes(content)
+    report = migrate([name], log)
+    check_accounts(report, log, 1)
+    assert report.documents[0].source_path.endswith("odd-\\xff.json")
+    assert migrate([name], log).outcomes == {"already_imported": 1}
 
 
 def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
@@ -156,8 +169,10 @@ def test_a_document_of_refused_cells_alone_is_quarantined(tmp_path: Path, log: E
 
 def test_times_stand_in_the_envelope_only_with_a_zone(log: EventLog) -> None:
     migrate([FIXTURES / "direct_benchmark.json"], log)
-    results = [e for e in log.read(types={"ResultRecorded"}) if isinstance(e.payload, ResultRecorded)]
-    seen = {(e.payload.batch_size, e.occurred_at is None, e.payload.occurred_local is None) for e in results}
+    seen = set()
+    for event in log.read(types={"ResultRecorded"}):
+        assert isinstance(event.payload, ResultRecorded)
+        seen.add((event.payload.batch_size, event.occurred_at is None, event.payload.occurred_local is None))
     assert seen == {(1, True, False), (2, False, True)}
 
 
@@ -236,7 +251,7 @@ def test_killed_half_way_nothing_is_lost_and_the_next_run_goes_on(tmp_path: Path
     edits=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 40)), min_size=1, max_size=4),
     name=st.sampled_from(sorted(path.name for path in FIXTURES.iterdir())),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_mangled_file_is_accounted_for(tmp_path: Path, edits: list[tuple[float, bytes, int]], name: str) -> None:
     raw = (FIXTURES / name).read_bytes()
     for place, inserted, removed in edits:
@@ -275,7 +290,8 @@ class TestSamples:
         self, imported: tuple[ImportReport, EventLog]
     ) -> None:
         _, log = imported
-        believed, doubted = set(), set()
+        believed: set[tuple[str, str]] = set()
+        doubted: set[tuple[str, str]] = set()
         for result in payloads(log, ResultRecorded):
             if result.status == "ok":
                 folder = Path(result.source_path or "").parent.name
@@ -311,7 +327,7 @@ class TestArchive:
         assert not [d for d in report.documents if "the reader" in (d.reason or "")]
 
     def test_the_formats_with_a_reader_are_all_read(self, imported: tuple[ImportReport, EventLog]) -> None:
-        outcomes = Counter()
+        outcomes: Counter[tuple[str, str, str]] = Counter()
         for document in imported[0].documents:
             kind = Path(document.source_path).relative_to(ARCHIVE).parts[0].split("-")[1]
             outcomes[kind, document.format, document.outcome] += 1

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from migrations.identity import backend_named, device_facts, hardware_named, imported_id, model_named, precision_named
 from migrations.values import NS_PER_MS, NS_PER_S, count, first_moment, moment, number, quantity, samples_ns, scaled
 
+local = datetime.fromisoformat
+
 
 @given(st.lists(st.floats(min_value=1e-6, max_value=1e5), min_size=1, max_size=30))
 def test_seconds_and_milliseconds_of_one_duration_give_equal_samples(seconds: list[float]) -> None:
@@ -51,6 +53,7 @@ def test_negative_is_no_quantity_and_a_fraction_no_count() -> None:
     assert count(2.5) is None
     assert count("4.0") == 4
     assert count(0, at_least=1) is None
+    assert count(10**30) is None
 
 
 @pytest.mark.parametrize("values", [None, "0.1", [], [0.1, None], [0.1, float("nan")], [0.1, -1], [1e300], {"0": 1}])
@@ -59,15 +62,15 @@ def test_a_sample_list_with_holes_gives_no_samples(values: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "local"),
+    ("text", "expected"),
     [
-        ("2025-03-05T21:48:14.918633", datetime(2025, 3, 5, 21, 48, 14, 918633)),
-        ("20250305_214814", datetime(2025, 3, 5, 21, 48, 14)),
-        ("2025-03-05 21:48:14", datetime(2025, 3, 5, 21, 48, 14)),
+        ("2025-03-05T21:48:14.918633", local("2025-03-05T21:48:14.918633")),
+        ("20250305_214814", local("2025-03-05T21:48:14")),
+        ("2025-03-05 21:48:14", local("2025-03-05T21:48:14")),
     ],
 )
-def test_a_time_without_a_zone_stays_without_one(text: str, local: datetime) -> None:
-    assert (moment(text).at, moment(text).local) == (None, local)
+def test_a_time_without_a_zone_stays_without_one(text: str, expected: datetime) -> None:
+    assert (moment(text).at, moment(text).local) == (None, expected)
 
 
 @pytest.mark.parametrize("text", ["2025-03-05T21:48:14Z", "2025-03-05T22:48:14+01:00", 1741211294, "1741211294"])
@@ -83,14 +86,14 @@ def test_an_unreadable_time_is_unknown_and_never_now(text: Any) -> None:
     assert not moment(text)
 
 
-@given(st.datetimes(min_value=datetime(1990, 1, 1), max_value=datetime(2090, 1, 1)))
+@given(st.datetimes())
 def test_every_iso_time_survives(when: datetime) -> None:
     assert moment(when.isoformat()).local == when
     assert moment(when.replace(tzinfo=UTC).isoformat()).at == when.replace(tzinfo=UTC)
 
 
 def test_the_most_specific_readable_time_wins() -> None:
-    assert first_moment(None, "?", "20250305_214814", 1741211294).local == datetime(2025, 3, 5, 21, 48, 14)
+    assert first_moment(None, "?", "20250305_214814", 1741211294).local == local("2025-03-05T21:48:14")
     assert first_moment("2025-03-05T00:00:00Z").at == datetime(2025, 3, 5, tzinfo=UTC) + timedelta(0)
 
 

@@ -181,6 +181,17 @@ class TestThroughput:
         assert result.provenance == "imported"
 
 
+@given(
+    ms=st.floats(min_value=0, allow_infinity=False),
+    rate=st.floats(min_value=0, allow_infinity=False),
+    size=st.integers(),
+)
+def test_absurd_figures_are_judged_too(ms: float, rate: float, size: int) -> None:
+    absurd = {"avg_latency_ms": ms, "throughput_items_per_second": rate, "batch_size": size}
+    cells = {"1": absurd, "2": absurd | {"avg_latency_ms": 1.5}}
+    assert len(judged(direct(cells))) == len(judged(direct(cells, hardware="cuda"))) == 2
+
+
 def test_success_without_figures_is_suspect_and_a_failure_is_not() -> None:
     empty, failed = judged(
         runner({"gpt2": {"cpu": {"batch_1": {"status": "completed"}, "batch_2": {"status": "failed"}}}})
