@@ -95,6 +95,12 @@ class TestSimulationLabel:
         real, mocked = judged(direct({"1": batch(10.7), "2": batch(20.9, 2, metrics={"is_simulated": True})}))
         assert (real.provenance, mocked.provenance) == ("imported", "simulated")
 
+    def test_a_label_beside_the_results_goes_no_further_than_their_object(self) -> None:
+        document = runner({"gpt2": {"cpu": {"batch_1": cell(0.11)}, "webgpu": {"batch_1": cell(0.08)}}})
+        document["benchmarks"]["family"]["gpt2"]["webgpu"]["support"] = {"browser": {"simulated": True}}
+        cpu, webgpu = judged(document)
+        assert (cpu.provenance, webgpu.provenance) == ("imported", "simulated")
+
     def test_the_claim_is_not_touched(self) -> None:
         (result,) = judged(direct({"1": batch(10.7)}, is_simulation=True))
         assert (result.status, result.latency_mean_ms) == ("ok", 10.7)
