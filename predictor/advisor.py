@@ -1,4 +1,4 @@
-"""The advisor in service: follows the warehouse's and the predictor's pointers, and answers. What it answers is not here.
+"""The advisor in service: follows the pointers of warehouse and predictor, and answers. What it answers is not here.
 
 Both are read whole when their pointer moves and shared by all threads until it moves again; a question sees one of each
 from beginning to end.

@@ -64,7 +64,7 @@ class Dataset:
 
 
 def build_dataset(evidence: Evidence) -> Dataset:
-    """Every pooled cell whose model's cost is known. Models of the catalogue not described yet are traced for theirs."""
+    """Every pooled cell whose model's cost is known. Models known by config but not described yet are traced."""
     devices = {device.target: device for device in evidence.devices}
     cells: list[Pooled] = []
     features: list[Features] = []

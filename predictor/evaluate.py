@@ -1,4 +1,4 @@
-"""How good the model is on families it has not seen: out-of-fold predictions and what they say. Nothing is saved here."""
+"""How good the model is on families it has not seen: out-of-fold predictions and what they say. Nothing is saved."""
 
 from __future__ import annotations
 

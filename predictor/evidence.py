@@ -5,7 +5,6 @@ Usable are measured and unsuspected imported results that ran, and whose outputs
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -64,8 +63,8 @@ class Device:
     emulated: bool
     cores: int | None
     clock_max_mhz: float | None
+    vector_bits: int | None
     memory_mib: float | None
-    runtime_versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,13 @@ GROUP BY {_CELL}
 HAVING bool_and(status <> 'ok')
 """
 
+_MATRIX = """
+SELECT model_id, hardware, coalesce(device_name, device_id) AS device, state, rating, reason FROM compat_matrix
+"""
+
 _DEVICES = """
 SELECT hardware, backend, coalesce(name, device_id) AS device, available, reason, emulated, cores, clock_max_mhz,
-    memory_mib, runtime_versions
+    vector_bits, memory_mib
 FROM devices
 ORDER BY observed_at
 """
@@ -219,9 +222,7 @@ def _spread(ordered: list[float]) -> Interval:
 def _compatibility(
     reader: Reader,
 ) -> Iterator[tuple[tuple[str, str, str | None], tuple[Compatibility, str | None]]]:
-    for row in reader.rows(
-        "SELECT model_id, hardware, coalesce(device_name, device_id) AS device, state, rating, reason FROM compat_matrix"
-    ):
+    for row in reader.rows(_MATRIX):
         known = Compatibility(state=row["state"], rating=row["rating"])
         yield (row["model_id"], row["hardware"], row["device"]), (known, row["reason"])
 
@@ -245,6 +246,6 @@ def _device(row: dict[str, Any]) -> Device:
         emulated=row["emulated"],
         cores=row["cores"],
         clock_max_mhz=row["clock_max_mhz"],
+        vector_bits=row["vector_bits"],
         memory_mib=row["memory_mib"],
-        runtime_versions=json.loads(row["runtime_versions"] or "{}"),
     )

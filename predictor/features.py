@@ -105,15 +105,9 @@ def device_spec(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec 
         target.device or target.hardware,
         cores=device.cores,
         clock_max_mhz=device.clock_max_mhz,
-        vector_bits=_vector_bits(device),
+        vector_bits=device.vector_bits,
         memory_mib=device.memory_mib,
     )
-
-
-def _vector_bits(device: Device) -> int | None:
-    """Width of the CPU's vectors, from the instruction set that PyTorch found on that host."""
-    capability = device.runtime_versions.get("cpu_capability", "").upper()
-    return 512 if "AVX512" in capability else 256 if "AVX2" in capability else None
 
 
 def _peak_flops(spec: DeviceSpec | None, bits: int | None) -> float:

@@ -1,4 +1,4 @@
-"""The learned part: a ridge baseline on logarithms and LightGBM quantile models on what it leaves over. No files here."""
+"""The learned part: a ridge baseline on logarithms and LightGBM quantile models on what is left over. No files here."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
     plain = RecommendQuery(**query.model_dump(exclude={"hardware"}), hardware=[query.hardware])
     answer = recommend(knowledge, plain)
     if not answer.recommendations:
-        why = "; ".join(f"{e.reason} – {e.suggestion}" for e in answer.excluded)
+        why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
         raise NotFound(f"Nothing supports a figure for {answer.model} on {query.hardware}: {why}.")
     best = min(answer.recommendations, key=lambda r: (_ORDER[r.provenance], r.rank))
     warnings = list(answer.warnings)

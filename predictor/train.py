@@ -83,8 +83,8 @@ def _require_enough(dataset: Dataset) -> None:
         return
     skipped = "".join(f"; {count} left out: {reason}" for reason, count in dataset.skipped.items())
     raise NotEnoughEvidence(
-        f"A predictor needs {FEWEST_ROWS} measured cells of {FEWEST_GROUPS} model families; the warehouse has {rows} of "
-        f"{len(families)} ({', '.join(families) or 'none'}){skipped}. Measure more with `accel bench run`, then "
+        f"A predictor needs {FEWEST_ROWS} measured cells of {FEWEST_GROUPS} model families; the warehouse has {rows} "
+        f"of {len(families)} ({', '.join(families) or 'none'}){skipped}. Measure more with `accel bench run`, then "
         "`accel db rebuild` and `accel train`. What was measured can be recommended already."
     )
 

@@ -126,7 +126,7 @@ def devices() -> list[DeviceObserved]:
     """A host with a CPU under three runtimes and no GPU."""
     found = [
         DeviceObserved(
-            hardware=hardware,  # type: ignore[arg-type]
+            hardware=hardware,
             backend=BACKENDS[hardware],
             available=True,
             device_id="cpu",

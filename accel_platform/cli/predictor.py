@@ -74,6 +74,7 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 
 def recommend(
     model: Model,
+    *,
     batch_size: BatchSize = 1,
     sequence_length: SequenceLength = None,
     precision: Precision = None,
@@ -109,6 +110,7 @@ def recommend(
 
 def predict(
     model: Model,
+    *,
     hardware: Annotated[str, typer.Option("--hardware", help="A hardware name (cpu, openvino, …) or a device's name.")],
     batch_size: BatchSize = 1,
     sequence_length: SequenceLength = None,

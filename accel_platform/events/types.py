@@ -61,6 +61,8 @@ class DeviceObserved(Payload):
     memory_mib: Quantity | None = None
     cores: Positive | None = None
     clock_max_mhz: Quantity | None = None
+    vector_bits: Positive | None = None
+    """Width of a processor's widest fused multiply-add: with cores and clock it gives the peak rate."""
     governor: str | None = None
     emulated: bool = False
 

@@ -51,7 +51,7 @@ def cpu_spec(
 ) -> DeviceSpec:
     """A CPU described by its cores; the peak stays None unless cores, clock and vector width are all known.
 
-    peak FP32 = cores × clock × lanes (vector_bits / 32) × 2 FMA pipes × 2 operations. Two full-width pipes is the
+    peak FP32 = cores * clock * lanes (vector_bits / 32) * 2 FMA pipes * 2 operations. Two full-width pipes is the
     common design (Haswell onwards, Zen 2 onwards); cores with another number differ by that factor. The clock is the
     highest single-core clock, so the peak is an upper bound.
     """

@@ -14,7 +14,32 @@ from typing import Any
 import psutil
 
 _DECISIVE_FEATURES = frozenset(
-    ["sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2", "sme", "sme2"]
+    [
+        "sse4_2",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx_vnni",
+        "avx512f",
+        "avx512bw",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_int8",
+        "amx_bf16",
+        "amx_fp16",
+        "asimd",
+        "asimdhp",
+        "asimddp",
+        "bf16",
+        "i8mm",
+        "sve",
+        "sve2",
+        "sme",
+        "sme2",
+    ]
 )
 """Instruction sets that decide how fast a model runs; the kernel's full list grows from version to version."""
 _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
@@ -24,20 +49,11 @@ _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 def cpu_facts() -> dict[str, str]:
     """What tells one kind of processor from another: vendor, name, family, model, stepping, instruction sets."""
     if sys.platform == "linux":
-        return _from_proc_cpuinfo(
-            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        )
+        return _from_proc_cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     if sys.platform == "darwin":
-        keys = {
-            "name": "machdep.cpu.brand_string",
-            "vendor": "machdep.cpu.vendor",
-            "features": "machdep.cpu.features",
-        }
+        keys = {"name": "machdep.cpu.brand_string", "vendor": "machdep.cpu.vendor", "features": "machdep.cpu.features"}
         facts = {name: _sysctl(key) for name, key in keys.items()}
-        return {
-            "name": platform.processor() or platform.machine(),
-            **{k: v for k, v in facts.items() if v},
-        }
+        return {"name": platform.processor() or platform.machine(), **{k: v for k, v in facts.items() if v}}
     return {"name": platform.processor() or platform.machine()}
 
 
@@ -58,6 +74,17 @@ def clock_max_mhz() -> float | None:
     return float(frequency.max) if frequency is not None and frequency.max else None
 
 
+def vector_bits() -> int | None:
+    """Width of the widest fused multiply-add that the processor has; None where its instruction sets do not tell."""
+    features = set(cpu_facts().get("features", "").split())
+    if "avx512f" in features:
+        return 512
+    if {"avx2", "fma"} <= features:
+        return 256
+    # SVE may be wider than this, but the kernel's list does not say how wide.
+    return 128 if "asimd" in features and "sve" not in features else None
+
+
 def governor() -> str | None:
     """The clock governor of the first core; None where the kernel exposes none (most virtual machines)."""
     path = _CPUFREQ / "scaling_governor"
@@ -73,12 +100,7 @@ def state_now() -> dict[str, Any]:
     if (name := governor()) is not None:
         state["governor"] = name
     if hasattr(psutil, "sensors_temperatures"):
-        readings = [
-            r.current
-            for group in psutil.sensors_temperatures().values()
-            for r in group
-            if r.current
-        ]
+        readings = [r.current for group in psutil.sensors_temperatures().values() for r in group if r.current]
         if readings:
             state["temperature_max_c"] = max(readings)
     stolen = getattr(psutil.cpu_times(), "steal", None)
@@ -88,11 +110,7 @@ def state_now() -> dict[str, Any]:
 
 
 def _from_proc_cpuinfo(text: str) -> dict[str, str]:
-    first = dict(
-        re.findall(
-            r"^([^\t:]+?)\s*:[ \t]*(.*)$", text.split("\n\n")[0], flags=re.MULTILINE
-        )
-    )
+    first = dict(re.findall(r"^([^\t:]+?)\s*:[ \t]*(.*)$", text.split("\n\n", maxsplit=1)[0], flags=re.MULTILINE))
     names = {
         "name": ("model name", "Processor", "Hardware"),
         "vendor": ("vendor_id", "CPU implementer"),
@@ -101,21 +119,14 @@ def _from_proc_cpuinfo(text: str) -> dict[str, str]:
         "stepping": ("stepping", "CPU revision"),
         "features": ("flags", "Features"),
     }
-    facts = {
-        key: next((first[n] for n in options if n in first), "")
-        for key, options in names.items()
-    }
-    facts["features"] = " ".join(
-        sorted(_DECISIVE_FEATURES & set(facts["features"].split()))
-    )
+    facts = {key: next((first[n] for n in options if n in first), "") for key, options in names.items()}
+    facts["features"] = " ".join(sorted(_DECISIVE_FEATURES & set(facts["features"].split())))
     facts["name"] = facts["name"] or platform.machine()
     return {key: value for key, value in facts.items() if value}
 
 
 def _sysctl(key: str) -> str:
-    answer = subprocess.run(
-        ["sysctl", "-n", key], capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run(["/usr/sbin/sysctl", "-n", key], capture_output=True, text=True, check=False)
     return answer.stdout.strip()
 
 
@@ -126,11 +137,6 @@ def _cgroup_cores() -> float | None:
         quota, period = unified.read_text(encoding="utf-8").split()
         return None if quota == "max" else int(quota) / int(period)
     legacy = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-    if (
-        legacy.is_file()
-        and (microseconds := int(legacy.read_text(encoding="utf-8"))) > 0
-    ):
-        return microseconds / int(
-            (legacy.parent / "cpu.cfs_period_us").read_text(encoding="utf-8")
-        )
+    if legacy.is_file() and (microseconds := int(legacy.read_text(encoding="utf-8"))) > 0:
+        return microseconds / int((legacy.parent / "cpu.cfs_period_us").read_text(encoding="utf-8"))
     return None

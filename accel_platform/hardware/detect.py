@@ -15,7 +15,7 @@ import psutil
 
 from accel_platform.backends.registry import RUNTIMES, Runtime
 from accel_platform.events.types import DeviceObserved, Event, HostObserved
-from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores
+from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores, vector_bits
 from accel_platform.hardware.host import host_id, installed_versions, observe_host
 
 SOURCE = "accel detect"
@@ -36,10 +36,7 @@ class Inventory:
     def events(self, *, run_id: str | None = None) -> list[Event]:
         """What was seen, as events."""
         payloads = (self.host, *self.devices)
-        return [
-            Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id)
-            for p in payloads
-        ]
+        return [Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id) for p in payloads]
 
     @cached_property
     def _by_name(self) -> dict[str, DeviceObserved]:
@@ -48,11 +45,7 @@ class Inventory:
 
 def detect() -> Inventory:
     """Look at this host; imports the installed runtimes, so it takes seconds."""
-    return Inventory(
-        host_id(),
-        observe_host(),
-        tuple(_observe(runtime) for runtime in RUNTIMES.values()),
-    )
+    return Inventory(host_id(), observe_host(), tuple(_observe(runtime) for runtime in RUNTIMES.values()))
 
 
 def fingerprint_of(device: DeviceObserved, *, threads: int) -> str:
@@ -85,25 +78,20 @@ def _observe(runtime: Runtime) -> DeviceObserved:
             runtime_versions=versions,
         )
     return DeviceObserved(
-        hardware=runtime.hardware,
-        backend=runtime.backend,
-        available=True,
-        runtime_versions=versions,
-        **found,
+        hardware=runtime.hardware, backend=runtime.backend, available=True, runtime_versions=versions, **found
     )
 
 
 def _host_processor() -> dict[str, Any]:
     facts = cpu_facts()
     return {
-        "device_id": _device_id(
-            "cpu", facts["name"], {**facts, "cores": usable_cores()}
-        ),
+        "device_id": _device_id("cpu", facts["name"], {**facts, "cores": usable_cores()}),
         "name": facts["name"],
         "vendor": facts.get("vendor"),
         "memory_mib": psutil.virtual_memory().total / 2**20,
         "cores": usable_cores(),
         "clock_max_mhz": clock_max_mhz(),
+        "vector_bits": vector_bits(),
         "governor": governor(),
     }
 
@@ -124,42 +112,24 @@ def _cpu() -> dict[str, Any]:
 def _cuda() -> dict[str, Any]:
     torch = _torch()
     if torch.version.cuda is None:
-        driver = (
-            "an NVIDIA driver is loaded"
-            if Path("/dev/nvidiactl").exists()
-            else "no NVIDIA driver is loaded"
-        )
-        raise _Absent(
-            f"the installed torch {torch.__version__} is built without CUDA, and {driver}"
-        )
+        driver = "an NVIDIA driver is loaded" if Path("/dev/nvidiactl").exists() else "no NVIDIA driver is loaded"
+        raise _Absent(f"the installed torch {torch.__version__} is built without CUDA, and {driver}")
     return _torch_gpu(torch, "cuda", "NVIDIA")
 
 
 def _rocm() -> dict[str, Any]:
     torch = _torch()
     if torch.version.hip is None:
-        driver = (
-            "an AMD compute driver is loaded"
-            if Path("/dev/kfd").exists()
-            else "no AMD compute driver is loaded"
-        )
-        raise _Absent(
-            f"the installed torch {torch.__version__} is built without ROCm, and {driver}"
-        )
+        driver = "an AMD compute driver is loaded" if Path("/dev/kfd").exists() else "no AMD compute driver is loaded"
+        raise _Absent(f"the installed torch {torch.__version__} is built without ROCm, and {driver}")
     return _torch_gpu(torch, "rocm", "AMD")
 
 
 def _torch_gpu(torch: Any, kind: str, vendor: str) -> dict[str, Any]:
     if not torch.cuda.is_available():
-        raise _Absent(
-            f"torch {torch.__version__} finds no {vendor} device with a working driver"
-        )
+        raise _Absent(f"torch {torch.__version__} finds no {vendor} device with a working driver")
     properties = torch.cuda.get_device_properties(0)
-    facts = {
-        "name": properties.name,
-        "memory": properties.total_memory,
-        "cores": properties.multi_processor_count,
-    }
+    facts = {"name": properties.name, "memory": properties.total_memory, "cores": properties.multi_processor_count}
     return {
         "device_id": _device_id(kind, properties.name, facts),
         "name": properties.name,
@@ -174,20 +144,14 @@ def _gpu_driver(torch: Any) -> str | None:
     if torch.version.hip is not None:
         return f"HIP {torch.version.hip}"
     file = Path("/proc/driver/nvidia/version")
-    found = (
-        re.search(r"Kernel Module\D*([\d.]+)", file.read_text(encoding="utf-8"))
-        if file.is_file()
-        else None
-    )
+    found = re.search(r"Kernel Module\D*([\d.]+)", file.read_text(encoding="utf-8")) if file.is_file() else None
     return f"CUDA {torch.version.cuda}" + (f", driver {found[1]}" if found else "")
 
 
 def _mps() -> dict[str, Any]:
     torch = _torch()
     if not torch.backends.mps.is_built():
-        raise _Absent(
-            f"the installed torch {torch.__version__} is built without Metal (it needs macOS)"
-        )
+        raise _Absent(f"the installed torch {torch.__version__} is built without Metal (it needs macOS)")
     if not torch.backends.mps.is_available():
         raise _Absent("this Mac or its macOS has no Metal device that torch can use")
     facts = cpu_facts()
@@ -206,9 +170,7 @@ def _openvino() -> dict[str, Any]:
         raise _Absent(f"openvino cannot be imported: {error}") from error
     devices = openvino.Core().available_devices
     if "CPU" not in devices:
-        raise _Absent(
-            f"OpenVINO finds no CPU device here, only {devices or 'none at all'}"
-        )
+        raise _Absent(f"OpenVINO finds no CPU device here, only {devices or 'none at all'}")
     return _host_processor()
 
 
@@ -219,16 +181,12 @@ def _onnxruntime() -> dict[str, Any]:
         raise _Absent(f"onnxruntime cannot be imported: {error}") from error
     providers = onnxruntime.get_available_providers()
     if "CPUExecutionProvider" not in providers:
-        raise _Absent(
-            f"this build of ONNX Runtime has no CPU provider, only {providers}"
-        )
+        raise _Absent(f"this build of ONNX Runtime has no CPU provider, only {providers}")
     return _host_processor()
 
 
 def _no_backend() -> dict[str, Any]:
-    raise _Absent(
-        "this version of accel-platform has no backend for it, so it was not probed"
-    )
+    raise _Absent("this version of accel-platform has no backend for it, so it was not probed")
 
 
 _PROBES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -251,6 +209,4 @@ def _device_id(kind: str, name: str, facts: dict[str, Any]) -> str:
 
 
 def _hash(value: Any, digits: int) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[
-        :digits
-    ]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]

@@ -16,26 +16,12 @@ import psutil
 from accel_platform.events.types import HostObserved
 from accel_platform.hardware.cpu import cpu_facts
 
-_SOFTWARE = (
-    "torch",
-    "transformers",
-    "onnx",
-    "onnxscript",
-    "onnxruntime",
-    "openvino",
-    "numpy",
-    "accel-platform",
-)
+_SOFTWARE = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "openvino", "numpy", "accel-platform")
 
 
 def host_id() -> str:
     """`host-` and 12 hex digits, equal on every run and after every reboot of one installation of one machine."""
-    return (
-        "host-"
-        + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[
-            :12
-        ]
-    )
+    return "host-" + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[:12]
 
 
 def observe_host() -> HostObserved:
@@ -63,20 +49,18 @@ def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _machine_identity() -> str:
-    """What the operating system calls this installation; the host's name where it calls it nothing (some containers)."""
+    """What the operating system calls this installation; the host's name where it says nothing (in containers)."""
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         if path.is_file() and (text := path.read_text(encoding="utf-8").strip()):
             return text
     if sys.platform == "darwin":
-        command = ["ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]
+        command = ["/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if found := re.search(r'"IOPlatformUUID" = "([^"]+)"', answer.stdout):
             return found[1]
     if sys.platform == "win32":
         import winreg
 
-        with winreg.OpenKey(
-            winreg.HKEY_LOCAL_MACHINE, r"SOFTWARE\Microsoft\Cryptography"
-        ) as key:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SOFTWARE\Microsoft\Cryptography") as key:
             return str(winreg.QueryValueEx(key, "MachineGuid")[0])
     return socket.gethostname()

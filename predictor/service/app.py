@@ -121,7 +121,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 @asynccontextmanager
-async def _warm(app: FastAPI) -> AsyncIterator[None]:
+async def _warm(_: FastAPI) -> AsyncIterator[None]:
     """Import what costing an unmeasured model needs (seconds) beside the first requests, not in one of them."""
     smallest = resolve_model("bert-tiny")
     trace = partial(item_cost, smallest.model_id, smallest, smallest.sequence_length, {})

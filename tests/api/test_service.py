@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from predictor_world import MODELS, append, measured_grid, result, world
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.problems import CONTENT_TYPE, MOST_BODY_BYTES
 from predictor.train import train
-from tests.predictor_world import MODELS, append, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,11 @@ def _problem(response: Any, status: int, kind: str) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == CONTENT_TYPE
     body: dict[str, Any] = response.json()
-    assert body["type"] == f"urn:accel:problem:{kind}" and body["status"] == status
-    assert body["title"] and body["detail"] and body["instance"].startswith("/")
+    assert body["type"] == f"urn:accel:problem:{kind}"
+    assert body["status"] == status
+    assert body["title"]
+    assert body["detail"]
+    assert body["instance"].startswith("/")
     return body
 
 
@@ -45,23 +48,27 @@ def test_recommend_answers_with_limits_provenance_and_evidence(client: TestClien
     response = client.post("/recommend", json={"model": "bert-base-uncased", "batch_size": 1})
     assert response.status_code == 200
     answer = response.json()
-    assert set(answer) == {
-        "model", "batch_size", "sequence_length", "recommendations", "excluded", "warnings", "snapshot_id", "predictor_id",
-    }  # fmt: skip
+    about = {"model", "batch_size", "sequence_length", "warnings", "snapshot_id", "predictor_id"}
+    assert set(answer) == about | {"recommendations", "excluded"}
     assert [r["rank"] for r in answer["recommendations"]] == [1, 2, 3]
     for r in answer["recommendations"]:
-        assert r["provenance"] == "measured" and r["evidence"] and r["compatibility"]["state"] == "compatible"
+        assert r["provenance"] == "measured"
+        assert r["evidence"]
+        assert r["compatibility"]["state"] == "compatible"
         assert set(r["latency_ms"]) == {"p50", "low", "high", "level"}
         assert r["latency_ms"]["low"] <= r["latency_ms"]["p50"] <= r["latency_ms"]["high"]
     [excluded] = answer["excluded"]
-    assert excluded["hardware"] == "cuda" and "no NVIDIA driver" in excluded["reason"] and excluded["suggestion"]
+    assert excluded["hardware"] == "cuda"
+    assert "no NVIDIA driver" in excluded["reason"]
+    assert excluded["suggestion"]
 
 
 def test_predict_answers_one_cell(client: TestClient) -> None:
     body = {"model": "bert-large", "hardware": "openvino", "batch_size": 2, "sequence_length": 64}
     answer = client.post("/predict", json=body).json()
     assert (answer["model"], answer["hardware"], answer["provenance"]) == ("bert-large", "openvino", "predicted")
-    assert answer["evidence"] and answer["predictor_id"].startswith("lgbm-")
+    assert answer["evidence"]
+    assert answer["predictor_id"].startswith("lgbm-")
     problem = _problem(client.post("/predict", json={"model": "bert-base", "hardware": "cuda"}), 404, "not-found")
     assert "accel bench run" in problem["detail"]
 
@@ -114,7 +121,8 @@ def test_a_huge_body_is_not_read(client: TestClient) -> None:
 
 def test_an_unknown_model_is_404_with_close_matches(client: TestClient) -> None:
     problem = _problem(client.post("/recommend", json={"model": "bert-bse"}), 404, "not-found")
-    assert "bert-base" in problem["detail"] and "Did you mean" in problem["detail"]
+    assert "bert-base" in problem["detail"]
+    assert "Did you mean" in problem["detail"]
 
 
 def test_unknown_hardware_is_422(client: TestClient) -> None:
@@ -137,9 +145,12 @@ def test_an_empty_warehouse_is_503_with_the_command(empty: TestClient, path: str
 
 def test_health_says_what_it_answers_from(client: TestClient) -> None:
     health = client.get("/health").json()
-    assert health["status"] == "ok" and health["results"] == 60 and health["cells"] == 60
+    assert health["status"] == "ok"
+    assert health["results"] == 60
+    assert health["cells"] == 60
     assert re.fullmatch(r"[0-9a-f]{32}", health["snapshot_id"])
-    assert health["predictor_id"].startswith("lgbm-") and health["predictor_missing"] is None
+    assert health["predictor_id"].startswith("lgbm-")
+    assert health["predictor_missing"] is None
 
 
 def test_pages_of_results_are_whole_and_disjoint(client: TestClient) -> None:
@@ -152,7 +163,8 @@ def test_pages_of_results_are_whole_and_disjoint(client: TestClient) -> None:
         seen += [row["result_id"] for row in page["results"]]
         cursor = page["next_cursor"]
         pages += 1
-    assert pages == 3 and len(seen) == len(set(seen)) == 60
+    assert pages == 3
+    assert len(seen) == len(set(seen)) == 60
     assert seen == sorted(seen, reverse=True)
 
 
@@ -162,7 +174,8 @@ def test_results_are_filtered(client: TestClient) -> None:
         ("bert-base", "cpu", 1),
         ("bert-base", "cpu", 4),
     }
-    assert rows[0]["latency_p95_ms"] is None and rows[0]["latency_p50_ms"] > 0
+    assert rows[0]["latency_p95_ms"] is None
+    assert rows[0]["latency_p50_ms"] > 0
     assert client.get("/results", params={"provenance": "simulated"}).json()["results"] == []
     assert client.get("/results", params={"model": "' OR 1=1 --"}).json()["results"] == []
 
@@ -175,7 +188,8 @@ def test_bad_pages_are_422(client: TestClient, query: dict[str, Any]) -> None:
 def test_matrix(client: TestClient) -> None:
     cells = client.get("/matrix", params={"model": "bert-base"}).json()["cells"]
     assert [c["hardware"] for c in cells] == ["cpu", "onnxruntime", "openvino"]
-    assert {c["state"] for c in cells} == {"compatible"} and all(c["evidence"] for c in cells)
+    assert {c["state"] for c in cells} == {"compatible"}
+    assert all(c["evidence"] for c in cells)
 
 
 def test_the_documentation_needs_no_network(client: TestClient) -> None:
@@ -189,7 +203,8 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     assert {"/recommend", "/predict", "/health", "/results", "/matrix"} <= set(schema["paths"])
     errors = schema["paths"]["/recommend"]["post"]["responses"]
-    assert CONTENT_TYPE in errors["422"]["content"] and CONTENT_TYPE in errors["404"]["content"]
+    assert CONTENT_TYPE in errors["422"]["content"]
+    assert CONTENT_TYPE in errors["404"]["content"]
     assert set(client.get("/").json()["open"]) == {"GET", "POST"}
 
 
@@ -199,16 +214,19 @@ def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("predictor.advisor.recommend", lambda *_: 1 / 0)
     with TestClient(app, raise_server_exceptions=False) as client:
         problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
-    assert "ZeroDivisionError" in problem["detail"] and "Traceback" not in str(problem)
+    assert "ZeroDivisionError" in problem["detail"]
+    assert "Traceback" not in str(problem)
 
 
 def test_new_evidence_and_predictors_are_picked_up(tmp_path: Path) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:4]))
     with TestClient(create_app(settings)) as client:
         before = client.get("/health").json()
-        assert before["predictor_id"] is None and "accel train" in before["predictor_missing"]
+        assert before["predictor_id"] is None
+        assert "accel train" in before["predictor_missing"]
         append(settings, [result(MODELS[5], "cpu", 1, provenance="imported")])
         report = train(settings, EventLog.open(settings))
         after = client.get("/health").json()
     assert after["snapshot_id"] == report.snapshot_id != before["snapshot_id"]
-    assert after["predictor_id"] == report.predictor_id and after["results"] == before["results"] + 1
+    assert after["predictor_id"] == report.predictor_id
+    assert after["results"] == before["results"] + 1

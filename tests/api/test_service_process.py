@@ -17,11 +17,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from predictor_world import MODELS, append, measured_grid, result, world
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.train import train
-from tests.predictor_world import MODELS, append, measured_grid, result, world
 
 ACCEL = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
 
@@ -46,11 +46,13 @@ def _wait_until_healthy(url: str) -> None:
     deadline = time.monotonic() + 30
     while True:
         try:
-            httpx.get(f"{url}/health", timeout=5).raise_for_status()
-            return
+            response = httpx.get(f"{url}/health", timeout=5)
         except httpx.TransportError:
             assert time.monotonic() < deadline, "the service did not answer within 30 s"
             time.sleep(0.1)
+        else:
+            response.raise_for_status()
+            return
 
 
 @pytest.mark.slow
@@ -106,10 +108,13 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
             timeout=60,
         )
         assert second.returncode == 1
-        assert f"Port {port}" in second.stderr and "--port" in second.stderr and "Traceback" not in second.stderr
+        assert f"Port {port}" in second.stderr
+        assert "--port" in second.stderr
+        assert "Traceback" not in second.stderr
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
-        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
     with socket.socket() as freed:
         freed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         freed.bind(("127.0.0.1", int(port)))
@@ -143,8 +148,12 @@ def test_the_commands_train_recommend_and_predict(tmp_path: Path) -> None:
     predicted = accel("predict", "bert-large", "--hardware", "cpu", "--batch-size", "2", "--json")
     assert json.loads(predicted.stdout)["provenance"] == "predicted"
     table = accel("recommend", "bert-base-uncased")
-    assert "measured" in table.stdout and "left out: cuda" in table.stderr
+    assert "measured" in table.stdout
+    assert "left out: cuda" in table.stderr
     unknown = accel("recommend", "no-such-model-at-all")
-    assert unknown.returncode == 1 and "Traceback" not in unknown.stderr and unknown.stdout == ""
+    assert unknown.returncode == 1
+    assert "Traceback" not in unknown.stderr
+    assert unknown.stdout == ""
     invalid = accel("recommend", "bert-base", "--batch-size", "99999")
-    assert invalid.returncode == 2 and "--batch-size" in invalid.stderr
+    assert invalid.returncode == 2
+    assert "--batch-size" in invalid.stderr

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from predictor_world import CPU, MODELS, described, latency_of, result, verified, world
 
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.query import Reader
 from predictor.evidence import Cell, Evidence, Target, load_evidence
 from predictor.neighbours import measured, ratio_of, scaled
-from tests.predictor_world import CPU, MODELS, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]
 
@@ -32,20 +33,24 @@ def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
     runs = [result(BERT, "cpu", 1, seed=seed) for seed in range(3)]
     evidence = _evidence(tmp_path, [*runs, verified(BERT, "cpu", 1)])
     found = measured(evidence, [_cell("bert-base")])
-    assert found is not None and found.provenance == "measured" and len(found.event_ids) == 3
+    assert found is not None
+    assert found.provenance == "measured"
+    assert len(found.event_ids) == 3
     samples = sorted(ns / 1e6 for run in runs for ns in run.samples_ns)
     latency = found.latency_ms
     # Of 90 samples the 4th from either end: (91 - 8) / 91 is the nearest level above 90 %.
     assert (latency.low, latency.high, latency.level) == (samples[3], samples[-4], 0.9)
     assert latency.p50 == pytest.approx((samples[44] + samples[45]) / 2)
     peak = found.memory_peak_mib
-    assert peak is not None and peak.level == pytest.approx(0.5)
+    assert peak is not None
+    assert peak.level == pytest.approx(0.5)
 
 
 def test_few_samples_claim_only_the_level_they_have(tmp_path: Path) -> None:
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1, samples=7), verified(BERT, "cpu", 1)])
     found = measured(evidence, [_cell("bert-base")])
-    assert found is not None and found.latency_ms.level == pytest.approx(6 / 8)
+    assert found is not None
+    assert found.latency_ms.level == pytest.approx(6 / 8)
 
 
 def test_one_imported_mean_has_no_limits(tmp_path: Path) -> None:
@@ -56,7 +61,7 @@ def test_one_imported_mean_has_no_limits(tmp_path: Path) -> None:
 
 
 def test_claimed_extremes_are_limits(tmp_path: Path) -> None:
-    claim = {"latency_mean_ms": 50.0, "latency_min_ms": 45.0, "latency_max_ms": 60.0, "iterations": 9}
+    claim: dict[str, Any] = {"latency_mean_ms": 50.0, "latency_min_ms": 45.0, "latency_max_ms": 60.0, "iterations": 9}
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1, provenance="imported", **claim)])
     found = measured(evidence, [_cell("bert-base")])
     assert found is not None
@@ -107,13 +112,18 @@ def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path
             payloads.append(result(model, "openvino", 1, samples_ns=(int(time_ms * 1e6),) * 20))
     evidence = _evidence(tmp_path, payloads)
     found = scaled(evidence, _cell("vit-base", "openvino", length=None))
-    assert found is not None and found.provenance == "scaled"
+    assert found is not None
+    assert found.provenance == "scaled"
     truth = 0.4 * latency_of(VIT, "cpu", 1)
     latency = found.latency_ms
-    assert latency.low is not None and latency.high is not None and latency.level == 0.9
-    assert latency.low < truth < latency.high and latency.high / latency.low < 1.6
+    assert latency.low is not None
+    assert latency.high is not None
+    assert latency.level == 0.9
+    assert latency.low < truth < latency.high
+    assert latency.high / latency.low < 1.6
     assert latency.p50 == pytest.approx(truth, rel=0.1)
-    assert "cpu" in found.basis and "5 other models" in found.basis
+    assert "cpu" in found.basis
+    assert "5 other models" in found.basis
     assert [str(e) for e in found.event_ids] == [str(e) for e in measured_ids(evidence, "vit-base")]
 
 
@@ -132,8 +142,11 @@ def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path
     evidence = _evidence(tmp_path, [described(BERT), result(BERT, "cpu", 1), result(BERT, "cpu", 4)])
     found = scaled(evidence, _cell("bert-base", batch_size=2))
     one, four = (evidence.pooled[_cell("bert-base", batch_size=b)].latency_ms for b in (1, 4))
-    assert found is not None and found.provenance == "scaled" and found.latency_ms.level is None
-    assert found.latency_ms.low == one.low and found.latency_ms.high == four.high
+    assert found is not None
+    assert found.provenance == "scaled"
+    assert found.latency_ms.level is None
+    assert found.latency_ms.low == one.low
+    assert found.latency_ms.high == four.high
     assert one.p50 < found.latency_ms.p50 < four.p50
     assert found.memory_peak_mib is not None
     # Nothing is known beyond the largest batch.
@@ -146,7 +159,8 @@ log_ratios = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
 @given(log_ratios)
 def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
     ratio = ratio_of([(str(i), value) for i, value in enumerate(logs)])
-    assert ratio is not None and ratio.models == len(logs)
+    assert ratio is not None
+    assert ratio.models == len(logs)
     assert min(logs) - 1e-9 <= ratio.mean <= max(logs) + 1e-9
     assert ratio.half_width >= 0
 
@@ -155,7 +169,9 @@ def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
 def test_a_model_measured_often_counts_once(logs: list[float], times: int) -> None:
     once = ratio_of([(str(i), value) for i, value in enumerate(logs)])
     often = ratio_of([(str(i), value) for i, value in enumerate(logs) for _ in range(times if i == 0 else 1)])
-    assert once is not None and often is not None and often.models == once.models
+    assert once is not None
+    assert often is not None
+    assert often.models == once.models
     assert often.mean == pytest.approx(once.mean, abs=1e-9)
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from predictor_world import CPU, MODELS, Model, append, described, latency_of, measured_grid, result, world
 
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import EventLog
@@ -22,7 +23,6 @@ from predictor.evidence import Target, load_evidence
 from predictor.features import device_spec, features_of
 from predictor.subject import ItemCost
 from predictor.train import NotEnoughEvidence, TrainingReport, train
-from tests.predictor_world import CPU, MODELS, Model, append, described, latency_of, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,8 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
         )
         interval = predictor.latency.interval(features)
         truth = latency_of(unseen, hardware, 2)
-        assert interval.low is not None and interval.high is not None
+        assert interval.low is not None
+        assert interval.high is not None
         assert interval.low <= interval.p50 <= interval.high
         assert interval.low <= truth <= interval.high
         assert abs(math.log(interval.p50 / truth)) < 0.2
@@ -91,7 +92,8 @@ def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp
     refresh(other)
     theirs = load(other, train(other, EventLog.open(other)).predictor_id).manifest
     ours = load(settings, report.predictor_id).manifest
-    assert theirs.latency == ours.latency and theirs.memory == ours.memory
+    assert theirs.latency == ours.latency
+    assert theirs.memory == ours.memory
     assert theirs.dataset_sha256 == ours.dataset_sha256
 
 
@@ -101,7 +103,9 @@ def test_new_measurements_make_a_new_predictor(tmp_path: Path) -> None:
     first = train(settings, log)
     append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
     second = train(settings, log)
-    assert second.new and second.predictor_id != first.predictor_id and second.rows == 61
+    assert second.new
+    assert second.predictor_id != first.predictor_id
+    assert second.rows == 61
     assert artifact.current_id(settings) == second.predictor_id
     # The one before stays, for whoever still reads it.
     assert load(settings, first.predictor_id).predictor_id == first.predictor_id

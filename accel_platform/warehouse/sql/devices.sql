@@ -13,7 +13,7 @@ SELECT host_id, max(recorded_at) AS observed_at, unnest(json_transform(arg_max(p
     "hardware": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
     "device_id": "VARCHAR", "name": "VARCHAR", "vendor": "VARCHAR", "driver": "VARCHAR",
     "runtime_versions": "JSON", "memory_mib": "DOUBLE", "cores": "INTEGER", "clock_max_mhz": "DOUBLE",
-    "governor": "VARCHAR", "emulated": "BOOLEAN"}'))
+    "vector_bits": "INTEGER", "governor": "VARCHAR", "emulated": "BOOLEAN"}'))
 FROM latest
 WHERE age = 1
 GROUP BY host_id, hardware, device_id
