@@ -33,12 +33,8 @@ class RuntimeBackend:
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
-            raise Unsupported(
-                f"The {self.name} backend measures float32 only, not {precision}."
-            )
-        self._session = onnxruntime.InferenceSession(
-            artefact, self._options, providers=[self._provider]
-        )
+            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        self._session = onnxruntime.InferenceSession(artefact, self._options, providers=[self._provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
     def compile(self, inputs: Arrays) -> None:
@@ -53,10 +49,7 @@ class RuntimeBackend:
         self._last = self._session.run(None, self._inputs)
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
-        return {
-            n: np.array(a, dtype=np.float32)
-            for n, a in zip(self._names, self._last, strict=True)
-        }
+        return {n: np.array(a, dtype=np.float32) for n, a in zip(self._names, self._last, strict=True)}
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -30,17 +30,13 @@ class RuntimeBackend:
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
-            raise Unsupported(
-                f"The {self.name} backend measures float32 only, not {precision}."
-            )
+            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
         self._model = self._core.read_model(artefact)
 
     def compile(self, inputs: Arrays) -> None:
         self._request = None
         static = self._model.clone()
-        static.reshape(
-            {port.any_name: list(inputs[port.any_name].shape) for port in static.inputs}
-        )
+        static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         compiled = self._core.compile_model(
             static,
             self._device,
@@ -56,19 +52,14 @@ class RuntimeBackend:
 
     def bind(self, inputs: Arrays) -> None:
         for port in self._request.get_compiled_model().inputs:
-            self._request.set_tensor(
-                port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name]))
-            )
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name])))
 
     def run(self) -> None:
         self._request.infer()
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
-        return {
-            p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32)
-            for p in ports
-        }
+        return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
 
     def memory_device_peak_mib(self) -> float | None:
         return None

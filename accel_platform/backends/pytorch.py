@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
+from transformers import AutoModel
 
 from accel_platform.backends.base import Arrays, Unsupported
 
@@ -21,7 +22,6 @@ class RuntimeBackend:
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
         self._device = torch.device(device)
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
@@ -30,17 +30,12 @@ class RuntimeBackend:
         self._last: Any = None
 
     def versions(self) -> dict[str, str]:
-        return {
-            "torch": str(torch.__version__),
-            "transformers": transformers.__version__,
-        }
+        return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
-            raise Unsupported(
-                f"The {self.name} backend measures float32 only, not {precision}."
-            )
-        model = transformers.AutoModel.from_pretrained(artefact, dtype=torch.float32)
+            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        model = AutoModel.from_pretrained(artefact, dtype=torch.float32)
         self._model = model.eval().to(self._device)
         self._synchronise()
 
@@ -48,10 +43,7 @@ class RuntimeBackend:
         """Eager execution has nothing to compile."""
 
     def bind(self, inputs: Arrays) -> None:
-        self._inputs = {
-            name: torch.from_numpy(array).to(self._device)
-            for name, array in inputs.items()
-        }
+        self._inputs = {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
         self._synchronise()
 
     def run(self) -> None:
@@ -62,10 +54,7 @@ class RuntimeBackend:
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         from accel_platform.workloads.build import tensors_of
 
-        return {
-            name: np.array(t.float().cpu().numpy())
-            for name, t in tensors_of(self._last).items()
-        }
+        return {name: np.array(t.float().cpu().numpy()) for name, t in tensors_of(self._last).items()}
 
     def memory_device_peak_mib(self) -> float | None:
         if self._device.type != "cuda":

@@ -44,22 +44,8 @@ RUNTIMES: dict[str, Runtime] = {
         # ROCm builds of torch drive AMD devices under the name "cuda".
         Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH),
         Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH),
-        Runtime(
-            "openvino",
-            "openvino",
-            "CPU",
-            "openvino",
-            ("openvino", *_GRAPH),
-            reads="onnx",
-        ),
-        Runtime(
-            "onnxruntime",
-            "onnxruntime",
-            "cpu",
-            "onnxruntime",
-            ("onnxruntime", *_GRAPH),
-            reads="onnx",
-        ),
+        Runtime("openvino", "openvino", "CPU", "openvino", ("openvino", *_GRAPH), reads="onnx"),
+        Runtime("onnxruntime", "onnxruntime", "cpu", "onnxruntime", ("onnxruntime", *_GRAPH), reads="onnx"),
         Runtime("qnn", "onnxruntime-qnn", "npu", None),
         Runtime("webnn", "onnxruntime-web", "webnn", None),
         Runtime("webgpu", "onnxruntime-web", "webgpu", None),
@@ -72,11 +58,7 @@ def runtime_for(hardware: str) -> Runtime:
     runtime = RUNTIMES.get(hardware.casefold())
     if runtime is None:
         close = difflib.get_close_matches(hardware.casefold(), RUNTIMES, n=3)
-        hint = (
-            f"Did you mean {', '.join(close)}?"
-            if close
-            else f"Known: {', '.join(RUNTIMES)}."
-        )
+        hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(RUNTIMES)}."
         raise InvalidInput(f"No hardware is called {hardware!r}. {hint}")
     return runtime
 
@@ -85,9 +67,7 @@ def make_backend(hardware: str, *, threads: int) -> Backend:
     """A fresh backend; importing its runtime happens here. Raises InvalidInput for a name without a backend."""
     runtime = runtime_for(hardware)
     if runtime.module is None:
-        raise InvalidInput(
-            f"This version of accel-platform has no backend for {runtime.hardware}."
-        )
+        raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")
     module = import_module(f"accel_platform.backends.{runtime.module}")
     backend: Backend = module.RuntimeBackend(device=runtime.device, threads=threads)
     return backend

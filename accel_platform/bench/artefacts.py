@@ -31,16 +31,10 @@ class Artefacts:
     @classmethod
     def of(cls, spec: ModelSpec, settings: Settings) -> Artefacts:
         """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
-        versions = installed_versions(
-            ("torch", "transformers", "onnx", "onnxscript", "numpy")
-        )
-        key = json.dumps(
-            [LAYOUT, spec.architecture, spec.config, versions], sort_keys=True
-        )
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
+        key = json.dumps([LAYOUT, spec.architecture, spec.config, versions], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        return cls(
-            settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}"
-        )
+        return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}")
 
     @property
     def weights(self) -> Path:
@@ -48,9 +42,7 @@ class Artefacts:
         return self.folder / "weights"
 
     def onnx_folder(self, sequence_length: int | None) -> Path:
-        return self.folder / (
-            "onnx" if sequence_length is None else f"onnx-{sequence_length}"
-        )
+        return self.folder / ("onnx" if sequence_length is None else f"onnx-{sequence_length}")
 
     def onnx(self, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
@@ -68,7 +60,5 @@ class Artefacts:
     def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape]) -> bool:
         """Whether anything of this has still to be made."""
         shapes = tuple(shapes)
-        wanted = {
-            self.artefact(kind, length) for kind in kinds for _, length in shapes
-        } | {self.weights}
+        wanted = {self.artefact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
         return not all(path.exists() for path in (*wanted, *map(self.data, shapes)))

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "out_of_memory",
-        (
-            "out of memory",
-            "bad_alloc",
-            "bad allocation",
-            "can't allocate",
-            "failed to allocate",
-        ),
-    ),
+    ("out_of_memory", ("out of memory", "bad_alloc", "bad allocation", "can't allocate", "failed to allocate")),
     (
         "unsupported_operator",
         (
@@ -25,18 +19,19 @@ _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "no onnx",
         ),
     ),
-    (
-        "invalid_model",
-        (
-            "invalid_graph",
-            "invalid_protobuf",
-            "load model from",
-            "unable to read the model",
-        ),
-    ),
+    ("invalid_model", ("invalid_graph", "invalid_protobuf", "load model from", "unable to read the model")),
 )
 _LONGEST = 500
 """Characters kept of a message: some runtimes answer with their whole graph."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a cell has no measurement."""
+
+    status: Literal["failed", "timeout"]
+    failure_class: str
+    reason: str
 
 
 def classify(error: BaseException) -> tuple[str, str]:

@@ -9,6 +9,8 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
+from accel_platform.hardware.cpu import usable_cores
+from accel_platform.hardware.detect import Inventory, fingerprint_of
 from accel_platform.workloads.families import ModelSpec, sequence_length_for
 
 SEGMENT_PREFIX = "bench-"
@@ -28,14 +30,8 @@ class Cell:
 
     @property
     def label(self) -> str:
-        length = (
-            f", length {self.sequence_length}"
-            if self.sequence_length is not None
-            else ""
-        )
-        return (
-            f"{self.model.model_id} · {self.hardware} · batch {self.batch_size}{length}"
-        )
+        length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
+        return f"{self.model.model_id} · {self.hardware} · batch {self.batch_size}{length}"
 
 
 CellKey = tuple[str, str, str, int | None, int | None, str | None]
@@ -54,9 +50,7 @@ def plan(
     length below 1, or nothing to combine.
     """
     if not (models and hardware and batch_sizes and sequence_lengths):
-        raise InvalidInput(
-            "A benchmark needs at least one model, one hardware name and one batch size."
-        )
+        raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
     if smaller := [size for size in batch_sizes if size < 1]:
         raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
     names = [runtime_for(name).hardware for name in hardware]
@@ -76,37 +70,26 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         # An ONNX graph is exported for one sequence length; weights serve all.
-        length = (
-            cell.sequence_length if runtime_for(cell.hardware).reads == "onnx" else None
-        )
-        found.setdefault(
-            (cell.model, cell.hardware, cell.precision, length), []
-        ).append(cell)
+        length = cell.sequence_length if runtime_for(cell.hardware).reads == "onnx" else None
+        found.setdefault((cell.model, cell.hardware, cell.precision, length), []).append(cell)
     return [tuple(group) for group in found.values()]
 
 
-def missing(
-    cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]
-) -> tuple[Cell, ...]:
+def missing(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:
     """The cells that `done` does not hold for this host's `fingerprints` (by hardware name)."""
     known = set(done)
-    return tuple(
-        cell
-        for cell in cells
-        if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known
-    )
+    return tuple(cell for cell in cells if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known)
+
+
+def fingerprints(inventory: Inventory) -> dict[str, str]:
+    """What a measurement made now on this host would be filed under, by hardware name."""
+    threads = usable_cores()
+    return {d.hardware: fingerprint_of(d, threads=threads) for d in inventory.devices if d.available}
 
 
 def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     """What makes two measurements the same cell."""
-    return (
-        cell.model.model_id,
-        cell.hardware,
-        fingerprint,
-        cell.batch_size,
-        cell.sequence_length,
-        cell.precision,
-    )
+    return (cell.model.model_id, cell.hardware, fingerprint, cell.batch_size, cell.sequence_length, cell.precision)
 
 
 def done_cells(log: EventLog) -> frozenset[CellKey]:
@@ -114,11 +97,7 @@ def done_cells(log: EventLog) -> frozenset[CellKey]:
 
     Only the runner's own segments are read, so a long imported history costs nothing.
     """
-    own = Snapshot(
-        frozenset(
-            name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)
-        )
-    )
+    own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
     keys = set()
     for event in log.read(own, types={"ResultRecorded"}):
         result = event.payload

@@ -34,7 +34,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     artefacts = Artefacts(Path(job["folder"]))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
-    model = build_model(spec)
+    model: Any = build_model(spec)
     if not artefacts.weights.exists():
         with _published(artefacts.weights) as part:
             model.save_pretrained(part)
@@ -48,17 +48,9 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
             try:
                 with _published(artefacts.onnx_folder(length)) as part:
                     _export(model, spec, length, part)
-            except Exception as error:
-                # A graph that cannot be exported ends the cells that need it; the weights still serve the others.
+            except Exception as error:  # noqa: BLE001 - whatever the exporter trips over ends the cells that need it
                 failure_class, reason = classify(error)
-                send(
-                    {
-                        "kind": "failed",
-                        "artefact": "onnx",
-                        "failure_class": failure_class,
-                        "reason": reason,
-                    }
-                )
+                send({"kind": "failed", "artefact": "onnx", "failure_class": failure_class, "reason": reason})
     send({"kind": "prepared"})
 
 
@@ -70,19 +62,14 @@ def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:
     from accel_platform.workloads.inputs import make_inputs
 
     batch_size, length = shape
-    first, other = (
-        make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed)
-        for seed in (0, 1)
-    )
+    first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
     with torch.inference_mode():
-        output = tensors_of(
-            model(**{name: torch.from_numpy(array) for name, array in first.items()})
-        )
+        output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in first.items()}))
     arrays = {f"input/{name}": array for name, array in first.items()}
     arrays |= {f"other/{name}": array for name, array in other.items()}
     arrays |= {f"reference/{name}": value.numpy() for name, value in output.items()}
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
-    np.savez(part, **arrays)
+    np.savez(part, allow_pickle=False, **arrays)
     part.replace(path)
 
 
@@ -104,17 +91,13 @@ def _export(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> No
             self.model = model
 
         def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(
-                tensors_of(
-                    self.model(**dict(zip(arguments, values, strict=True)))
-                ).values()
-            )
+            return tuple(tensors_of(self.model(**dict(zip(arguments, values, strict=True)))).values())
 
     with torch.no_grad():
         names = list(tensors_of(model(**arguments)))
         batch = torch.export.Dim("batch", min=1, max=4096)
         torch.onnx.export(
-            Positional(),
+            Positional().eval(),
             tuple(arguments.values()),
             folder / "model.onnx",
             input_names=list(arguments),

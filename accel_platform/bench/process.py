@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Self
 
 Message = dict[str, Any]
 _TAIL_BYTES = 4000
@@ -31,15 +31,9 @@ class ChildCrashed(Exception):
 
 
 class Child:
-    """One running `python -m <module>`, in a process group of its own."""
+    """One running `python -m <module>`, in a process group of its own; leaving the `with` block kills it."""
 
-    def __init__(
-        self,
-        module: str,
-        job: Mapping[str, Any],
-        *,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, module: str, job: Mapping[str, Any], *, env: Mapping[str, str] | None = None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -49,72 +43,68 @@ class Child:
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
         # A child that died before it read its job breaks the pipe; `messages` will say how it died.
         with contextlib.suppress(BrokenPipeError):
-            self._stdin().write(json.dumps(job).encode() + b"\n")
-            self._stdin().flush()
+            self._stdin.write(json.dumps(job).encode() + b"\n")
+            self._stdin.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def messages(self, timeout_s: float) -> Iterator[Message]:
-        """What the child says, until it ends; kills and reaps it however this generator ends.
+        """What the child says, until it ends.
 
         Raises ChildTimeout if `timeout_s` pass without a message, ChildCrashed if it ends with an error.
         """
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
         poller = select.poll()
-        poller.register(pipe, select.POLLIN | select.POLLHUP)
+        poller.register(self._stdout, select.POLLIN | select.POLLHUP)
         pending = b""
+        while True:
+            if not poller.poll(timeout_s * 1000):
+                raise ChildTimeout(f"no answer within {timeout_s:g} s")
+            data = os.read(self._stdout.fileno(), 1 << 16)
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
         try:
-            while True:
-                if not poller.poll(timeout_s * 1000):
-                    raise ChildTimeout(f"no answer within {timeout_s:g} s")
-                data = os.read(pipe, 1 << 16)
-                if not data:
-                    break
-                *lines, pending = (pending + data).split(b"\n")
-                for line in lines:
-                    yield json.loads(line)
-            code = self._process.wait()
-            if code != 0:
-                raise ChildCrashed(self._epitaph(code))
-        finally:
-            self.close()
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ChildTimeout(f"it did not end within {timeout_s:g} s") from error
+        if code != 0:
+            raise ChildCrashed(self._epitaph(code))
 
     def kill(self) -> None:
         """End the child and all it started, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
     def close(self) -> None:
         """Kill whatever is left and release everything; safe to call again."""
         self.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
         self._log.close()
 
-    def _stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
     def _epitaph(self, code: int) -> str:
-        how = (
-            f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
-        )
+        how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _TAIL_BYTES))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return f"the measuring process ended with {how}" + (
-            f": {lines[-1]}" if lines else ""
-        )
+        return f"the process ended with {how}" + (f": {lines[-1]}" if lines else "")
 
 
 def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoReturn:

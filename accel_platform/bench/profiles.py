@@ -24,21 +24,12 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile(
-            "quick",
-            Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0),
-        ),
+        Profile("quick", Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0)),
         Profile("standard", Sampling()),
         # 662 samples are what a 99th percentile needs.
         Profile(
             "thorough",
-            Sampling(
-                min_time_s=10.0,
-                min_count=662,
-                target_error=0.005,
-                max_time_s=60.0,
-                limit_s=600.0,
-            ),
+            Sampling(min_time_s=10.0, min_count=662, target_error=0.005, max_time_s=60.0, limit_s=600.0),
             timeout_s=1800.0,
         ),
     )

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from accel_platform.bench.failures import Why
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.sampling import Sampling, noise
-from accel_platform.events.types import (
-    DeviceObserved,
-    ModelDescribed,
-    ResultRecorded,
-    VerificationRecorded,
-)
+from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
 from accel_platform.hardware.detect import fingerprint_of
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.families import ModelSpec
@@ -85,23 +81,10 @@ def measured(
     return result, verification
 
 
-def failed(
-    cell: Cell,
-    device: DeviceObserved,
-    *,
-    threads: int,
-    status: str,
-    failure_class: str,
-    reason: str,
-) -> ResultRecorded:
-    """The result of a cell that did not run: `status` is `failed` or `timeout`."""
-    return ResultRecorded.model_validate(
-        {
-            **_identity(cell, device, threads),
-            "status": status,
-            "failure_class": failure_class,
-            "reason": reason,
-        }
+def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> ResultRecorded:
+    """The result of a cell that has no measurement."""
+    return ResultRecorded(
+        **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
 
 

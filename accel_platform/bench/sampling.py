@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
+MEDIAN_COUNT = 11
+"""The fewest samples that give a median, by the early-stopping rule of MLPerf."""
 _Z_95 = 1.96
 
 
@@ -20,8 +22,7 @@ class Sampling:
     """When to stop. A cell ends once it has `min_count`, `min_time_s` and `target_error`, or at one of the limits."""
 
     min_time_s: float = 1.5
-    min_count: int = 11
-    """The fewest samples that give a median by the early-stopping rule."""
+    min_count: int = MEDIAN_COUNT
     target_error: float = 0.02
     """Half width of the median's 95 % confidence interval, relative to the median."""
     max_time_s: float = 6.0
@@ -41,11 +42,7 @@ class Samples:
     stopped: str
 
 
-def collect(
-    run: Callable[[], None],
-    sampling: Sampling,
-    clock: Callable[[], int] = perf_counter_ns,
-) -> Samples:
+def collect(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int] = perf_counter_ns) -> Samples:
     """Warm up until stable, then sample until enough. `run` must return only when its work is done."""
     warmup: list[int] = []
     while not is_warm(warmup, sampling):
@@ -63,11 +60,7 @@ def collect(
             samples.append(sample)
             spent += sample
             reason = out_of_time(len(samples), spent, sampling)
-            if (
-                reason is None
-                and len(samples) >= check_at
-                and spent >= sampling.min_time_s * 1e9
-            ):
+            if reason is None and len(samples) >= check_at and spent >= sampling.min_time_s * 1e9:
                 check_at = len(samples) + max(1, len(samples) // 10)
                 if relative_error(samples) <= sampling.target_error:
                     reason = "target_error"
@@ -83,9 +76,7 @@ def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
     if sum(warmup_ns) >= sampling.warmup_max_s * 1e9:
         return True
     last = warmup_ns[-3:]
-    return len(last) == 3 and max(last) - min(last) <= sampling.warmup_tolerance * min(
-        last
-    )
+    return len(last) == 3 and max(last) - min(last) <= sampling.warmup_tolerance * min(last)
 
 
 def out_of_time(count: int, spent_ns: int, sampling: Sampling) -> str | None:
@@ -101,11 +92,7 @@ def median_ns(samples: Sequence[int]) -> float:
     """The middle value, or the mean of the two in the middle. Needs one sample."""
     ordered = sorted(samples)
     half = len(ordered) // 2
-    return (
-        float(ordered[half])
-        if len(ordered) % 2
-        else (ordered[half - 1] + ordered[half]) / 2
-    )
+    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def relative_error(samples: Sequence[int]) -> float:
@@ -120,9 +107,7 @@ def relative_error(samples: Sequence[int]) -> float:
     ordered = sorted(samples)
     rank = max(0, math.floor(count / 2 - _Z_95 * math.sqrt(count) / 2) - 1)
     middle = median_ns(ordered)
-    return (
-        (ordered[count - 1 - rank] - ordered[rank]) / 2 / middle if middle else math.inf
-    )
+    return (ordered[count - 1 - rank] - ordered[rank]) / 2 / middle if middle else math.inf
 
 
 def noise(samples: Sequence[int], sampling: Sampling) -> str | None:

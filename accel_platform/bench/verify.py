@@ -30,46 +30,30 @@ class Verdict:
     reason: str | None = None
 
 
-def verify(
-    outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str
-) -> Verdict:
+def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str) -> Verdict:
     """Judge the `outputs` of one input by the `reference` for it, and by the outputs of an `other` input."""
     tolerance = TOLERANCE[precision]
     constant = is_constant(outputs)
     if set(outputs) != set(reference):
-        reason = (
-            f"the outputs are {sorted(outputs)}, the reference has {sorted(reference)}"
-        )
+        reason = f"the outputs are {sorted(outputs)}, the reference has {sorted(reference)}"
         return Verdict(False, tolerance, constant, reason=reason)
     for name, expected in reference.items():
         if outputs[name].shape != expected.shape:
             reason = f"{name} has shape {outputs[name].shape}, the reference {expected.shape}"
             return Verdict(False, tolerance, constant, reason=reason)
         if not np.isfinite(outputs[name]).all():
-            return Verdict(
-                False,
-                tolerance,
-                constant,
-                reason=f"{name} holds values that are not finite",
-            )
-    errors = {
-        name: relative_rms(outputs[name], expected)
-        for name, expected in reference.items()
-    }
+            return Verdict(False, tolerance, constant, reason=f"{name} holds values that are not finite")
+    errors = {name: relative_rms(outputs[name], expected) for name, expected in reference.items()}
     worst = max(errors, key=errors.__getitem__)
-    largest = max(
-        float(np.abs(outputs[n] - e).max(initial=0.0)) for n, e in reference.items()
-    )
-    reason = None
+    largest = max(float(np.abs(outputs[n] - e).max(initial=0.0)) for n, e in reference.items())
+    problem = None
     if constant:
-        reason = "every output is one constant"
-    elif all(
-        relative_rms(other[name], values) < _SAME for name, values in outputs.items()
-    ):
-        reason = "the outputs do not depend on the input"
+        problem = "every output is one constant"
+    elif all(relative_rms(other[name], values) < _SAME for name, values in outputs.items()):
+        problem = "the outputs do not depend on the input"
     elif errors[worst] > tolerance:
-        reason = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
-    return Verdict(reason is None, tolerance, constant, errors[worst], largest, reason)
+        problem = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
+    return Verdict(problem is None, tolerance, constant, errors[worst], largest, problem)
 
 
 def relative_rms(values: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:

@@ -29,7 +29,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
         imported = perf_counter_ns()
         backend.load(Path(job["artefact"]), precision=job["precision"])
         loaded = perf_counter_ns()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
         failure_class, reason = classify(error)
         send({"kind": "not_loaded", "failure_class": failure_class, "reason": reason})
         return
@@ -43,19 +43,15 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     )
     for cell in job["cells"]:
         try:
-            answer = _measure_cell(
-                backend, Path(cell), Sampling(**job["sampling"]), job["precision"]
-            )
+            answer = _measure_cell(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
             send({"kind": "measured", **answer})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - likewise, of this cell
             failure_class, reason = classify(error)
             send({"kind": "failed", "failure_class": failure_class, "reason": reason})
     backend.close()
 
 
-def _measure_cell(
-    backend: Backend, data: Path, sampling: Sampling, precision: str
-) -> dict[str, Any]:
+def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.bench.verify import verify
@@ -108,11 +104,7 @@ def memory_peak_mib() -> float:
     """Peak resident memory of this process so far (VmHWM): what it takes to load the model and run the cell."""
     status = Path("/proc/self/status")
     if status.is_file():
-        line = next(
-            x
-            for x in status.read_text(encoding="utf-8").splitlines()
-            if x.startswith("VmHWM:")
-        )
+        line = next(x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
     import resource
 

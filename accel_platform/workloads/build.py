@@ -35,14 +35,13 @@ def build_model(spec: ModelSpec, weights: str | None = None) -> nn.Module:
         try:
             model = AutoModel.from_pretrained(weights, dtype=torch.float32)
         except OSError as error:
-            raise NotFound(
-                f"The weights {weights!r} cannot be loaded: {str(error).splitlines()[0]}"
-            ) from error
+            raise NotFound(f"The weights {weights!r} cannot be loaded: {str(error).splitlines()[0]}") from error
         _without_cache(model.config)
         return model.eval()  # type: ignore[no-any-return]
+    auto: Any = AutoModel
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(spec))
-        return AutoModel.from_config(config_of(spec), dtype=torch.float32).eval()  # type: ignore[no-any-return]
+        return auto.from_config(config_of(spec), dtype=torch.float32).eval()  # type: ignore[no-any-return]
 
 
 def seed_of(spec: ModelSpec) -> int:
@@ -55,14 +54,13 @@ def tensors_of(output: Any) -> dict[str, Any]:
     """The tensors of a transformers output by name, in its order; nested outputs and caches are left out."""
     import torch
 
-    return {
-        name: value for name, value in output.items() if isinstance(value, torch.Tensor)
-    }
+    return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
 
 
 def _without_cache(config: Any) -> Any:
     """One forward pass is measured: the keys and values that generation would keep are not computed."""
-    for part in (config, getattr(config, "text_config", None)):
+    parts: list[Any] = [config, getattr(config, "text_config", None)]
+    for part in parts:
         if getattr(part, "use_cache", None):
             part.use_cache = False
     return config

@@ -1,7 +1,8 @@
-"""What a model costs on paper: parameters, FLOPs and bytes of one forward pass. Nothing is allocated or run for real."""
+"""What a model costs on paper: parameters, FLOPs and bytes of one forward pass. Nothing is really run."""
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,14 +23,12 @@ class Cost:
     flops: int
     """Of matrix products, convolutions and attention, 2 per multiply-add, by torch's own formulas."""
     activation_bytes: int
-    """Written by all operators together (views write nothing): memory traffic, not the peak."""
+    """Written by all operators together, attention being one: memory traffic, not the peak."""
     weight_bytes: int
     """Parameters and buffers."""
 
 
-def cost_of(
-    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None
-) -> Cost:
+def cost_of(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None) -> Cost:
     """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
 
     Raises InvalidInput for a batch size or length that the model cannot take.
@@ -45,14 +44,8 @@ def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost
 
     model = _meta_model(spec)
     inputs = {
-        item.name: torch.empty(
-            item.shape,
-            dtype=torch.float32 if item.kind == "signal" else torch.int64,
-            device="meta",
-        )
-        for item in describe_inputs(
-            spec, batch_size=batch_size, sequence_length=sequence_length
-        )
+        item.name: torch.empty(item.shape, dtype=torch.float32 if item.kind == "signal" else torch.int64, device="meta")
+        for item in describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length)
     }
     flops, written = _trace(model, inputs)
     stored = [*model.parameters(), *model.buffers()]
@@ -72,68 +65,72 @@ def _meta_model(spec: ModelSpec) -> Any:
 
     from accel_platform.workloads.build import config_of
 
+    auto: Any = AutoModel
     with torch.device("meta"):
-        return AutoModel.from_config(config_of(spec), dtype=torch.float32).eval()
+        return auto.from_config(config_of(spec), dtype=torch.float32).eval()
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
     """FLOPs and bytes written by one forward pass on the meta device."""
     import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import FlopCounterMode
 
-    class BytesWritten(TorchDispatchMode):
+    aten = torch.ops.aten
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    class BytesWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
         total = 0
 
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if (
-                func is torch.ops.aten._local_scalar_dense.default
-                and args[0].dtype == torch.bool
-            ):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is aten._local_scalar_dense.default and args[0].dtype == torch.bool:
                 # A meta tensor has no values, but transformers asks for some: is this mask all ones, is nothing packed?
                 # For our inputs the answer is yes.
                 return True
             out = func(*args, **(kwargs or {}))
-            if not func.is_view:
-                self.total += sum(
-                    t.numel() * t.element_size()
-                    for t in tree_leaves(out)
-                    if isinstance(t, torch.Tensor)
-                )
+            if not (func.is_view or func is aten._unsafe_view.default):
+                self.total += sum(t.numel() * t.element_size() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
             return out
 
-    counter, written = FlopCounterMode(display=False), BytesWritten()
-    with _TRACING, torch.no_grad(), torch.device("meta"), counter, written:
+    class FusedAttention(TorchFunctionMode):
+        """Attention as the one operator that every runtime makes of it; the meta device would take it to pieces."""
+
+        flops = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is not attention:
+                return func(*args, **(kwargs or {}))
+            query, key, value = _operands(*args, **(kwargs or {}))
+            # Two products, queries by keys and weights by values; each query head does the whole work.
+            rows, columns = math.prod(query.shape[:-1]), key.shape[-2]
+            self.flops += 2 * rows * columns * (query.shape[-1] + value.shape[-1])
+            return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+    counter, fused = FlopCounterMode(display=False), FusedAttention()
+    written = BytesWritten()  # type: ignore[no-untyped-call]
+    with _TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
         model(**inputs)
-    return counter.get_total_flops(), written.total
+    return counter.get_total_flops() + fused.flops, written.total
+
+
+def _operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:
+    return query, key, value
 
 
 def _layers(config: Any) -> int | None:
     """Repeated blocks, of encoder and decoder together where there are both; None where the config does not say."""
     if getattr(config, "is_encoder_decoder", False):
-        pairs = (
-            ("encoder_layers", "decoder_layers"),
-            ("num_layers", "num_decoder_layers"),
-        )
+        pairs = (("encoder_layers", "decoder_layers"), ("num_layers", "num_decoder_layers"))
         for first, second in pairs:
             if getattr(config, first, None) is not None:
                 return int(getattr(config, first) + getattr(config, second))
     if getattr(config, "depths", None) is not None:
         return int(sum(config.depths))
-    towers = [
-        getattr(config, f"{name}_config", None) for name in ("text", "vision", "audio")
-    ]
-    parts = [
-        _layers(tower)
-        for tower in towers
-        if tower is not None and hasattr(tower, "model_type")
-    ]
+    towers = [getattr(config, f"{name}_config", None) for name in ("text", "vision", "audio")]
+    parts = [_layers(tower) for tower in towers if tower is not None and hasattr(tower, "model_type")]
     if parts:
-        return (
-            None if None in parts else sum(part for part in parts if part is not None)
-        )
+        return None if None in parts else sum(part for part in parts if part is not None)
     layers = getattr(config, "num_hidden_layers", None)
     return None if layers is None else int(layers)

@@ -44,11 +44,7 @@ def resolve_model(name: str) -> ModelSpec:
             return catalogue.models[model_id]
     close = difflib.get_close_matches(_slug(name), catalogue.names, n=4, cutoff=0.6)
     near = list(dict.fromkeys(catalogue.names[c] for c in close))
-    hint = (
-        f" Did you mean {', '.join(near)}?"
-        if near
-        else f" Known: {', '.join(catalogue.models)}."
-    )
+    hint = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(catalogue.models)}."
     raise NotFound(f"No model is called {name!r}.{hint}")
 
 
@@ -61,9 +57,7 @@ def model_set(name: str) -> tuple[ModelSpec, ...]:
     """The models of a named set, e.g. `small`. Raises NotFound."""
     sets = _catalogue().sets
     if name not in sets:
-        raise NotFound(
-            f"No set of models is called {name!r}. Known: {', '.join(sets)}."
-        )
+        raise NotFound(f"No set of models is called {name!r}. Known: {', '.join(sets)}.")
     return tuple(resolve_model(model) for model in sets[name])
 
 
@@ -102,9 +96,7 @@ def _catalogue() -> _Catalogue:
     for spec in models.values():
         for slug in _own_names((spec.model_id, *spec.aliases)):
             if names.setdefault(slug, spec.model_id) != spec.model_id:
-                raise InvalidInput(
-                    f"sets.toml: {slug!r} names both {names[slug]} and {spec.model_id}."
-                )
+                raise InvalidInput(f"sets.toml: {slug!r} names both {names[slug]} and {spec.model_id}.")
     return _Catalogue(models, names, raw["sets"])
 
 

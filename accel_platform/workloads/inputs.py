@@ -32,9 +32,7 @@ class InputSpec:
     vocabulary: int = 0
 
 
-def describe_inputs(
-    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None
-) -> tuple[InputSpec, ...]:
+def describe_inputs(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None) -> tuple[InputSpec, ...]:
     """Names and shapes of the forward pass's inputs, batch first. An encoder-decoder gets decoder tokens too.
 
     Raises InvalidInput for a batch size below 1 or a length that the model's positions do not reach.
@@ -49,9 +47,7 @@ def describe_inputs(
         assert length is not None
         return _text(config, spec, batch_size, length)
     if spec.modality == "vision":
-        return (
-            InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),
-        )
+        return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
     if spec.modality == "audio":
         return _audio(config, batch_size)
     assert length is not None
@@ -59,11 +55,7 @@ def describe_inputs(
 
 
 def make_inputs(
-    spec: ModelSpec,
-    *,
-    batch_size: int,
-    sequence_length: int | None = None,
-    seed: int = 0,
+    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, seed: int = 0
 ) -> dict[str, npt.NDArray[Any]]:
     """The arrays for one forward pass; equal arguments give equal values on every machine."""
     import numpy as np
@@ -71,38 +63,26 @@ def make_inputs(
     generator = np.random.default_rng(seed)
     return {
         item.name: _values(item, generator, np)
-        for item in describe_inputs(
-            spec, batch_size=batch_size, sequence_length=sequence_length
-        )
+        for item in describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length)
     }
 
 
-def _values(
-    item: InputSpec, generator: np.random.Generator, np: Any
-) -> npt.NDArray[Any]:
+def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDArray[Any]:
     if item.kind == "tokens":
-        return generator.integers(
-            _FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64
-        )
+        return generator.integers(_FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64)
     if item.kind == "mask":
         return np.ones(item.shape, dtype=np.int64)  # type: ignore[no-any-return]
     return generator.standard_normal(item.shape, dtype=np.float32)
 
 
-def _text(
-    config: Any, spec: ModelSpec, batch: int, length: int
-) -> tuple[InputSpec, ...]:
+def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     _check_length(config, spec, length)
-    inputs = (
+    inputs: tuple[InputSpec, ...] = (
         InputSpec("input_ids", (batch, length), "tokens", config.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
     )
     if config.is_encoder_decoder:
-        inputs += (
-            InputSpec(
-                "decoder_input_ids", (batch, length), "tokens", config.vocab_size
-            ),
-        )
+        inputs += (InputSpec("decoder_input_ids", (batch, length), "tokens", config.vocab_size),)
     return inputs
 
 
@@ -112,41 +92,24 @@ def _audio(config: Any, batch: int) -> tuple[InputSpec, ...]:
         frames = 2 * config.max_source_positions
         return (
             InputSpec("input_features", (batch, config.num_mel_bins, frames), "signal"),
-            InputSpec(
-                "decoder_input_ids",
-                (batch, SPEECH_DECODER_TOKENS),
-                "tokens",
-                config.vocab_size,
-            ),
+            InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size),
         )
     return (InputSpec("input_values", (batch, WAVEFORM_SAMPLES), "signal"),)
 
 
-def _multimodal(
-    config: Any, spec: ModelSpec, batch: int, length: int
-) -> tuple[InputSpec, ...]:
+def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     _check_length(config.text_config, spec, length)
     text = (
-        InputSpec(
-            "input_ids", (batch, length), "tokens", config.text_config.vocab_size
-        ),
+        InputSpec("input_ids", (batch, length), "tokens", config.text_config.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
     )
     if config.model_type == "clap":
         audio = config.audio_config
         frames = (audio.spec_size // audio.num_mel_bins) * audio.spec_size
-        return (
-            *text,
-            InputSpec(
-                "input_features", (batch, 1, frames, audio.num_mel_bins), "signal"
-            ),
-        )
+        return (*text, InputSpec("input_features", (batch, 1, frames, audio.num_mel_bins), "signal"))
     vision = config.vision_config
     clip = (vision.num_frames,) if config.model_type == "xclip" else ()
-    return (
-        *text,
-        InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"),
-    )
+    return (*text, InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"))
 
 
 def _image_size(config: Any) -> tuple[int, int]:
@@ -158,6 +121,4 @@ def _image_size(config: Any) -> tuple[int, int]:
 def _check_length(config: Any, spec: ModelSpec, length: int) -> None:
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and length > longest:
-        raise InvalidInput(
-            f"{spec.model_id} reads at most {longest} tokens, not {length}: ask a shorter sequence."
-        )
+        raise InvalidInput(f"{spec.model_id} reads at most {longest} tokens, not {length}: ask a shorter sequence.")

@@ -1,0 +1,91 @@
+"""The parent's side of preparing: which models need it, several children at once, and what could not be made.
+
+All of it happens before anything is measured. What a child makes is in `prepare.py`, where it lies in `artefacts.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.bench import prepare
+from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.environment import child_environment
+from accel_platform.bench.failures import Why, classify_death
+from accel_platform.bench.plan import Cell
+from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
+from accel_platform.settings import Settings
+from accel_platform.workloads.families import ModelSpec
+
+_MEMORY = 4 * 2**30
+"""Bytes of free memory wanted for each child: a base model, its graph and its reference."""
+
+
+Unprepared = dict[tuple[ModelSpec, Artefact], Why]
+
+
+def prepare_models(
+    cells: Collection[Cell], settings: Settings, *, threads: int, timeout_s: float, tell: Callable[[str], None]
+) -> Unprepared:
+    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made."""
+    models = dict.fromkeys(cell.model for cell in cells)
+    jobs = [job for job in (_job(model, cells, settings) for model in models) if job is not None]
+    failures: Unprepared = {}
+    if not jobs:
+        return failures
+    at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _MEMORY)))
+    children: list[Child] = []
+
+    def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, Unprepared]:
+        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, children)
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for future in as_completed([pool.submit(one, model, job) for model, job in jobs]):
+            line, unprepared = future.result()
+            failures |= unprepared
+            tell(line)
+    finally:
+        # After Ctrl-C: what has not begun never does, and a dead child ends the thread that waits for it.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in children:
+            child.kill()
+        pool.shutdown()
+    return failures
+
+
+def _job(model: ModelSpec, cells: Collection[Cell], settings: Settings) -> tuple[ModelSpec, dict[str, Any]] | None:
+    artefacts = Artefacts.of(model, settings)
+    mine = [cell for cell in cells if cell.model == model]
+    kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
+    shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
+    if not artefacts.missing(kinds, shapes):
+        return None
+    return model, {"model": asdict(model), "folder": str(artefacts.folder), "kinds": kinds, "shapes": shapes}
+
+
+def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: list[Child]) -> tuple[str, Unprepared]:
+    """Run one child; a line for people and what it could not make."""
+    started = time.monotonic()
+    failures: Unprepared = {}
+    kinds: Sequence[Artefact] = job["kinds"]
+    with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
+        children.append(child)
+        try:
+            for answer in child.messages(timeout_s):
+                if answer["kind"] == "failed":
+                    reason = f"it cannot be prepared: {answer['reason']}"
+                    failures[model, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
+        except ChildTimeout as error:
+            failures = {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+        except ChildCrashed as error:
+            why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
+            failures = {(model, kind): why for kind in kinds}
+    word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, kind in failures)}"
+    return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures

@@ -1,0 +1,152 @@
+"""What every backend must do alike, run against each of them with a small real model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from accel_platform.backends.base import Backend, Unsupported
+from accel_platform.backends.registry import RUNTIMES, make_backend
+from accel_platform.bench.artefacts import Artefacts, Shape
+from accel_platform.bench.process import Child
+from accel_platform.bench.verify import relative_rms, verify
+from accel_platform.errors import InvalidInput
+from accel_platform.settings import Settings
+from accel_platform.workloads.families import resolve_model
+
+Arrays = dict[str, npt.NDArray[Any]]
+SPEC = resolve_model("bert-tiny")
+SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
+    artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
+    job = {"model": asdict(SPEC), "folder": str(artefacts.folder), "shapes": SHAPES, "kinds": ["onnx", "weights"]}
+    assert artefacts.missing(["onnx"], SHAPES)
+    with Child("accel_platform.bench.prepare", {**job, "threads": 1}) as child:
+        assert list(child.messages(300)) == [{"kind": "prepared"}]
+    assert not artefacts.missing(["onnx", "weights"], SHAPES)
+    return artefacts
+
+
+def stored(artefacts: Artefacts, shape: Shape, part: str) -> Arrays:
+    with np.load(artefacts.data(shape)) as arrays:
+        return {key.partition("/")[2]: arrays[key] for key in arrays.files if key.startswith(f"{part}/")}
+
+
+class BackendContract:
+    """Inherit, name the hardware, and every test below runs against it."""
+
+    hardware: ClassVar[str]
+
+    @pytest.fixture
+    def backend(self, prepared: Artefacts) -> Any:
+        backend = make_backend(self.hardware, threads=1)
+        backend.load(prepared.artefact(RUNTIMES[self.hardware].reads, 16), precision="float32")
+        yield backend
+        backend.close()
+
+    def answer(self, backend: Backend, prepared: Artefacts, shape: Shape, part: str = "input") -> Arrays:
+        inputs = stored(prepared, shape, part)
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        return dict(backend.outputs())
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_outputs_equal_the_reference(self, backend: Backend, prepared: Artefacts, shape: Shape) -> None:
+        outputs = self.answer(backend, prepared, shape)
+        other = self.answer(backend, prepared, shape, "other")
+        verdict = verify(outputs, other, stored(prepared, shape, "reference"), precision="float32")
+        assert verdict.passed, verdict.reason
+        assert verdict.relative_error is not None
+        assert verdict.relative_error < 1e-5
+
+    def test_shapes_may_follow_one_another(self, backend: Backend, prepared: Artefacts) -> None:
+        sizes = []
+        for shape in (*SHAPES, SHAPES[0]):
+            outputs = self.answer(backend, prepared, shape)
+            sizes.append({len(values) for values in outputs.values()})
+        assert sizes == [{1}, {3}, {1}]
+
+    def test_repeating_a_run_changes_nothing(self, backend: Backend, prepared: Artefacts) -> None:
+        first = self.answer(backend, prepared, SHAPES[1])
+        backend.run()
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, first[name]) < 1e-6
+
+    def test_outputs_are_copies(self, backend: Backend, prepared: Artefacts) -> None:
+        first = self.answer(backend, prepared, SHAPES[0])
+        kept = {name: values.copy() for name, values in first.items()}
+        backend.bind(stored(prepared, SHAPES[0], "other"))
+        backend.run()
+        for name, values in first.items():
+            np.testing.assert_array_equal(values, kept[name])
+        assert any((backend.outputs()[name] != values).any() for name, values in first.items())
+
+    def test_binding_new_inputs_is_enough_for_the_same_shape(self, backend: Backend, prepared: Artefacts) -> None:
+        self.answer(backend, prepared, SHAPES[1], "other")
+        backend.bind(stored(prepared, SHAPES[1], "input"))
+        backend.run()
+        reference = stored(prepared, SHAPES[1], "reference")
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, reference[name]) < 1e-5
+
+    def test_it_says_which_versions_it_runs(self, backend: Backend) -> None:
+        own = RUNTIMES[self.hardware].packages[0]
+        assert backend.versions()[own][0].isdigit()
+        assert backend.name == RUNTIMES[self.hardware].backend
+
+    def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
+        backend = make_backend(self.hardware, threads=1)
+        with pytest.raises(Unsupported, match="float12"):
+            backend.load(prepared.artefact(RUNTIMES[self.hardware].reads, 16), precision="float12")
+
+    def test_a_model_that_is_not_one_is_refused(self, tmp_path: Path) -> None:
+        broken = tmp_path / "model.onnx"
+        broken.write_bytes(b"this is no model")
+        with pytest.raises(Exception, match=r"(?i)model|config|repo"):
+            make_backend(self.hardware, threads=1).load(broken, precision="float32")
+
+
+class TestPyTorch(BackendContract):
+    hardware = "cpu"
+
+
+class TestOpenVINO(BackendContract):
+    hardware = "openvino"
+
+
+class TestOnnxRuntime(BackendContract):
+    hardware = "onnxruntime"
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.version.hip is None
+
+
+@pytest.mark.skipif(not _has_cuda(), reason="no CUDA device here")
+class TestCuda(BackendContract):
+    hardware = "cuda"
+
+
+@pytest.mark.parametrize("hardware", [name for name, runtime in RUNTIMES.items() if runtime.module is None])
+def test_a_name_without_a_backend_says_so(hardware: str) -> None:
+    with pytest.raises(InvalidInput, match=f"no backend for {hardware}"):
+        make_backend(hardware, threads=1)
+
+
+def test_a_half_written_artefact_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
+    artefacts = Artefacts.of(SPEC, Settings(home=tmp_path))
+    (artefacts.folder / ".weights-1234").mkdir(parents=True)
+    (artefacts.folder / ".onnx-16-1234").mkdir()
+    assert artefacts.missing(["weights"], SHAPES)
+    assert artefacts.missing(["onnx"], SHAPES)

@@ -1,0 +1,340 @@
+"""Benchmark runs from end to end with a small real model: what is recorded, and what becomes of every fault."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
+from accel_platform.bench.profiles import PROFILES
+from accel_platform.bench.runner import RunSummary, run_benchmark
+from accel_platform.events import Event, EventLog
+from accel_platform.hardware import Inventory, detect
+from accel_platform.settings import Settings
+from accel_platform.workloads.families import resolve_model
+
+pytestmark = pytest.mark.slow
+
+SPEC = resolve_model("bert-tiny")
+HARDWARE = ("cpu", "openvino", "onnxruntime")
+QUICK = PROFILES["quick"]
+
+
+class World:
+    """One home directory with what a run needs."""
+
+    def __init__(self, home: Path, inventory: Inventory) -> None:
+        self.settings = Settings(home=home)
+        self.log = EventLog.open(self.settings)
+        self.inventory = inventory
+        self.lines: list[str] = []
+
+    def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
+        options = {"profile": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
+        return run_benchmark(cells, self.settings, self.log, **options)
+
+    def events(self, type_: str) -> list[Any]:
+        return [event.payload for event in self.log.read(types={type_})]
+
+
+@pytest.fixture(scope="session")
+def inventory() -> Inventory:
+    return detect()
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory, inventory: Inventory) -> World:
+    world = World(tmp_path_factory.mktemp("measured"), inventory)
+    summary = world.run(plan([SPEC], HARDWARE, [1, 2], [16]))
+    assert (summary.ok, summary.failed, summary.skipped) == (6, 0, 0), world.lines
+    return world
+
+
+@pytest.fixture
+def world(tmp_path: Path, measured: World, inventory: Inventory) -> World:
+    """A fresh log beside the prepared models of `measured`, which are not to be made again for each fault."""
+    fresh = World(tmp_path, inventory)
+    source = measured.settings.cache_dir / "prepared"
+    subprocess.run(["cp", "-r", str(source), str(tmp_path)], check=True)
+    fresh.settings.cache_dir.mkdir()
+    (tmp_path / "prepared").rename(fresh.settings.cache_dir / "prepared")
+    return fresh
+
+
+def workers(of: int) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(of).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "accel_platform.bench.worker" in child.cmdline():
+                found.append(child)
+    return found
+
+
+@contextlib.contextmanager
+def strike_first_worker(signal_: int) -> Iterator[list[int]]:
+    """Send the first measuring child that shows up a signal."""
+    struck: list[int] = []
+
+    def hunt() -> None:
+        while not struck:
+            for worker in workers(os.getpid()):
+                worker.send_signal(signal_)
+                struck.append(worker.pid)
+                return
+            time.sleep(0.01)
+
+    hunter = threading.Thread(target=hunt, daemon=True)
+    hunter.start()
+    yield struck
+    hunter.join(10)
+
+
+def test_a_run_records_everything_it_saw(measured: World) -> None:
+    results = measured.events("ResultRecorded")
+    assert len(results) == 6
+    for result in results:
+        assert result.status == "ok"
+        assert result.provenance == "measured"
+        assert result.precision == "float32"
+        assert len(result.samples_ns) == result.iterations >= 11
+        assert result.load_ms > 0
+        assert result.first_ms > 0
+        assert (result.compile_ms is not None) == (result.backend == "openvino")
+        assert result.memory_peak_mib > 20
+        assert result.noisy is not None
+        assert (result.noisy_reason is None) == (not result.noisy)
+        assert result.environment["threads"] == result.threads
+        assert result.environment["before"]["load_average_1min"] >= 0
+        assert result.environment["runtimes"]
+    assert len({result.device_id for result in results}) == 1
+    assert len({result.fingerprint for result in results}) == 3
+    verifications = measured.events("VerificationRecorded")
+    assert len(verifications) == 6
+    assert all(v.passed and v.relative_error < 1e-5 and not v.constant_output for v in verifications)
+    (model,) = measured.events("ModelDescribed")
+    assert model.model_id == "bert-tiny"
+    assert model.parameters == 4_385_920
+    (started,), (finished,) = (measured.events("RunStarted"), measured.events("RunFinished"))
+    assert len(started.plan["cells"]) == 6
+    assert finished.status == "succeeded"
+    assert finished.cells_ok == 6
+    assert len({event.run_id for event in measured.log.read()}) == 1
+
+
+def test_measuring_processes_hold_the_runtime_they_measure_and_no_more(measured: World) -> None:
+    peaks = {r.hardware: r.memory_peak_mib for r in measured.events("ResultRecorded")}
+    # An import of torch alone takes more than all of ONNX Runtime's process.
+    assert peaks["onnxruntime"] < peaks["cpu"] / 1.5
+    assert peaks["openvino"] < peaks["cpu"] / 1.5
+
+
+def test_a_second_run_lacks_nothing_and_a_wider_one_only_what_is_new(measured: World, inventory: Inventory) -> None:
+    marks = fingerprints(inventory)
+    done = done_cells(measured.log)
+    assert missing(plan([SPEC], HARDWARE, [1, 2], [16]), done, marks) == ()
+    wider = plan([SPEC], HARDWARE, [1, 2, 4], [16])
+    assert {cell.batch_size for cell in missing(wider, done, marks)} == {4}
+
+
+def test_a_child_killed_ends_its_cells_and_the_run_goes_on(world: World) -> None:
+    with strike_first_worker(signal.SIGKILL) as struck:
+        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]))
+    assert struck
+    assert (summary.ok, summary.failed) == (1, 1)
+    by_hardware = {r.hardware: r for r in world.events("ResultRecorded")}
+    assert by_hardware["cpu"].status == "failed"
+    assert by_hardware["cpu"].failure_class == "killed"
+    assert "SIGKILL" in by_hardware["cpu"].reason
+    assert by_hardware["onnxruntime"].status == "ok"
+
+
+def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
+    with strike_first_worker(signal.SIGSTOP) as struck:
+        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]), profile=replace(QUICK, timeout_s=15.0))
+    assert (summary.ok, summary.failed) == (1, 1)
+    by_hardware = {r.hardware: r for r in world.events("ResultRecorded")}
+    assert by_hardware["cpu"].status == "timeout"
+    assert "15 s" in by_hardware["cpu"].reason
+    assert not psutil.pid_exists(struck[0])
+
+
+def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
+    Artefacts.of(SPEC, world.settings).onnx(16).write_bytes(b"no graph at all")
+    summary = world.run(plan([SPEC], HARDWARE, [1], [16]))
+    assert (summary.ok, summary.failed) == (1, 2)
+    for result in world.events("ResultRecorded"):
+        if result.hardware != "cpu":
+            assert result.status == "failed"
+            assert result.reason
+            assert result.failure_class == "invalid_model"
+            assert result.latency_p50_ms is None
+            assert result.samples_ns == ()
+
+
+def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
+    from accel_platform.workloads.build import build_model
+
+    impostor = replace(SPEC, config={**SPEC.config, "hidden_act": "relu"})
+    artefacts = Artefacts.of(SPEC, world.settings)
+    other: Any = build_model(impostor)
+    other.save_pretrained(str(artefacts.weights))
+    summary = world.run(plan([SPEC], ["cpu"], [1], [16]))
+    assert (summary.ok, summary.failed) == (0, 1)
+    (result,), (verification,) = (world.events("ResultRecorded"), world.events("VerificationRecorded"))
+    assert result.status == "failed"
+    assert result.failure_class == "wrong_output"
+    assert "differs from the reference" in result.reason
+    assert not verification.passed
+    assert verification.relative_error > verification.tolerance
+    (finished,) = world.events("RunFinished")
+    assert finished.status == "failed"
+    assert finished.cells_failed == 1
+
+
+def test_a_model_that_cannot_be_prepared_fails_with_the_reason(tmp_path: Path, inventory: Inventory) -> None:
+    world = World(tmp_path, inventory)
+    broken = replace(SPEC, model_id="bert-broken", config={**SPEC.config, "hidden_size": 127})
+    summary = world.run(plan([broken, SPEC], ["cpu"], [1], [16]))
+    assert (summary.ok, summary.failed) == (1, 1)
+    by_model = {result.model_id: result for result in world.events("ResultRecorded")}
+    assert by_model["bert-broken"].status == "failed"
+    assert "127" in by_model["bert-broken"].reason
+    assert by_model["bert-tiny"].status == "ok"
+    assert [run.status for run in world.events("RunFinished")] == ["succeeded"]
+
+
+def test_a_preparing_child_that_times_out_ends_its_model_only(tmp_path: Path, inventory: Inventory) -> None:
+    world = World(tmp_path, inventory)
+    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), profile=replace(QUICK, prepare_timeout_s=0.01))
+    assert (summary.ok, summary.failed) == (0, 1)
+    (result,) = world.events("ResultRecorded")
+    assert result.status == "timeout"
+    assert result.reason.startswith("preparing it")
+    assert [run.status for run in world.events("RunFinished")] == ["failed"]
+
+
+def test_hardware_that_is_not_here_is_named_and_leaves_no_result(world: World, inventory: Inventory) -> None:
+    absent = next(device for device in inventory.devices if not device.available)
+    summary = world.run(plan([SPEC], [absent.hardware], [1], [16]))
+    assert summary.run_id is None
+    assert summary.ok == 0
+    assert summary.skipped == 1
+    assert summary.unavailable == {absent.hardware: absent.reason}
+    assert list(world.log.read()) == []
+
+
+COMMAND = "from accel_platform.cli import main; main()"
+
+
+def accel(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "bench", "run", "--home", str(home), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+SMALL = ("--models", "BERT-tiny", "--sequence-length", "16", "--profile", "quick")
+
+
+def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
+    options = (*SMALL, "--hardware", "onnxruntime", "--batch-sizes", "1,2")
+    first = accel(world.settings.home, *options, "--json")
+    output, progress = first.communicate(timeout=120)
+    assert first.returncode == 0, progress
+    answer = json.loads(output)
+    assert answer["ok"] == 2
+    assert len(answer["results"]) == 2
+    assert all(row["latency_p50_ms"] > 0 and row["status"] == "ok" for row in answer["results"])
+    again = accel(world.settings.home, *options, "--missing")
+    output, progress = again.communicate(timeout=120)
+    assert again.returncode == 0
+    assert "All 2 cells are measured already." in progress
+    dry = accel(world.settings.home, *options, "--missing", "--dry-run", "--json")
+    assert [row["state"] for row in json.loads(dry.communicate(timeout=60)[0])] == ["measured already"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--models", "bert-tinny"), 1, "Did you mean bert-tiny"),
+        (("--hardware", "cpuu"), 2, "Did you mean cpu"),
+        (("--batch-sizes", "1,two"), 2, "whole numbers"),
+        (("--profile", "standart"), 2, "Try standard"),
+        (("--models", "bert-tiny", "--hardware", "webnn"), 1, "Nothing could be measured"),
+    ],
+)
+def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
+    process = accel(tmp_path, *arguments)
+    _, progress = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert words in progress
+    assert "Traceback" not in progress
+
+
+def wait_for_segment(log: EventLog, results: int, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end and process.poll() is None:
+        if sum(1 for _ in log.read(types={"ResultRecorded"})) >= results and workers(process.pid):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"no measuring child after {results} results: {process.communicate()[1]}")
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: World, signal_: int) -> None:
+    options = (*SMALL, "--hardware", "onnxruntime,cpu", "--batch-sizes", "1,2")
+    process = accel(world.settings.home, *options)
+    wait_for_segment(world.log, 2, process)
+    left_over = workers(process.pid)
+    process.send_signal(signal_)
+    _, progress = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(left_over, timeout=10)
+    assert alive == []
+    kept = [event for event in world.log.read() if event.type == "ResultRecorded"]
+    assert len(kept) >= 2
+    assert all(result_of(event).hardware == "onnxruntime" for event in kept[:2])
+    finished = world.events("RunFinished")
+    if signal_ == signal.SIGINT:
+        assert process.returncode == 130
+        assert "kept" in progress
+        assert [run.status for run in finished] == ["cancelled"]
+    else:
+        assert finished == []
+    # The same command goes on from there.
+    rest = accel(world.settings.home, *options, "--missing", "--json")
+    output, progress = rest.communicate(timeout=120)
+    assert rest.returncode == 0, progress
+    assert json.loads(output)["ok"] == 4 - len(kept)
+
+
+def result_of(event: Event) -> Any:
+    return event.payload
+
+
+def test_detecting_prints_every_hardware_and_goes_on_record(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", COMMAND, "detect", "--home", str(tmp_path)]
+    for_machines = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=True)
+    answer = json.loads(for_machines.stdout)
+    assert [device["hardware"] for device in answer["devices"]][:2] == ["cpu", "cuda"]
+    assert all(device["available"] or device["reason"] for device in answer["devices"])
+    log = EventLog.open(Settings(home=tmp_path))
+    recorded = [event.payload for event in log.read(types={"DeviceObserved"})]
+    assert [(d.hardware, d.available) for d in recorded] == [(d["hardware"], d["available"]) for d in answer["devices"]]  # type: ignore[attr-defined]
+    for_people = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert "built without" in for_people.stdout or "cuda-" in for_people.stdout

@@ -1,0 +1,99 @@
+"""Which cells a benchmark has, which share a process, and which are still to be measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, groups, missing, plan
+from accel_platform.bench.profiles import PROFILES, profile_named
+from accel_platform.errors import InvalidInput
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import ResultRecorded
+from accel_platform.settings import Settings
+from accel_platform.workloads.families import resolve_model
+
+BERT, VIT = resolve_model("bert-tiny"), resolve_model("vit-tiny")
+
+cells = st.builds(
+    Cell,
+    st.sampled_from([BERT, VIT]),
+    st.sampled_from(["cpu", "openvino", "onnxruntime"]),
+    st.integers(1, 8),
+    st.sampled_from([None, 16, 32]),
+)
+
+
+def test_a_plan_is_every_combination_once_small_before_large() -> None:
+    found = plan([BERT, VIT], ["cpu", "OpenVINO"], [4, 1, 4], [64, 32])
+    assert len(found) == 2 * 2 * 2 + 2 * 2, "an image has no length, so its cells do not multiply"
+    assert [(c.batch_size, c.sequence_length) for c in found[:4]] == [(1, 32), (4, 32), (1, 64), (4, 64)]
+    assert {c.sequence_length for c in found if c.model is VIT} == {None}
+    assert {c.sequence_length for c in plan([BERT], ["cpu"], [1])} == {128}
+
+
+def test_a_plan_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least 1, not 0"):
+        plan([BERT], ["cpu"], [0])
+    with pytest.raises(InvalidInput, match="abacus"):
+        plan([BERT], ["abacus"], [1])
+    with pytest.raises(InvalidInput, match="at least one model"):
+        plan([], ["cpu"], [1])
+
+
+@given(st.lists(cells, unique=True))
+def test_groups_keep_every_cell_and_mix_no_process(found: list[Cell]) -> None:
+    grouped = groups(found)
+    assert sorted(c.label for g in grouped for c in g) == sorted(c.label for c in found)
+    for group in grouped:
+        assert len({(c.model, c.hardware, c.precision) for c in group}) == 1
+        if group[0].hardware != "cpu":
+            assert len({c.sequence_length for c in group}) == 1, "a graph is exported for one length"
+
+
+@given(st.lists(cells, unique=True), st.data())
+def test_what_is_done_and_what_is_missing_are_the_plan(found: list[Cell], data: st.DataObject) -> None:
+    fingerprints = {"cpu": "a", "openvino": "b", "onnxruntime": "c"}
+    done = data.draw(st.lists(st.sampled_from(found), unique=True)) if found else []
+    keys = [cell_key(cell, fingerprints[cell.hardware]) for cell in done]
+    assert set(missing(found, keys, fingerprints)) == set(found) - set(done)
+    changed = {name: fingerprint + "-new" for name, fingerprint in fingerprints.items()}
+    assert missing(found, keys, changed) == tuple(found), "another fingerprint is another measurement"
+
+
+def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> None:
+    log = EventLog.open(Settings(home=tmp_path))
+    assert done_cells(log) == frozenset()
+
+    def result(status: str, batch_size: int) -> Event:
+        payload = ResultRecorded.model_validate(
+            {
+                "model_id": "bert-tiny",
+                "model_family": "bert",
+                "hardware": "cpu",
+                "backend": "pytorch",
+                "provenance": "measured",
+                "status": status,
+                "precision": "float32",
+                "batch_size": batch_size,
+                "sequence_length": 128,
+                "fingerprint": "a",
+            }
+        )
+        return Event.of(payload, source="test")
+
+    log.append([result("ok", 1), result("failed", 2), result("timeout", 3)], key=f"{SEGMENT_PREFIX}one")
+    log.append([result("ok", 4)], key="import-something")
+    assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32")}
+    one, two = (Cell(BERT, "cpu", batch, 128) for batch in (1, 2))
+    assert missing([one, two], done_cells(log), {"cpu": "a"}) == (two,)
+
+
+def test_profiles_grow_in_thoroughness_and_misspelt_ones_are_refused() -> None:
+    limits = [PROFILES[name].sampling.limit_s for name in ("quick", "standard", "thorough")]
+    assert limits == sorted(limits)
+    with pytest.raises(InvalidInput, match="Try standard"):
+        profile_named("standart")

@@ -1,0 +1,75 @@
+"""Right outputs pass; wrong, constant and input-blind ones do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from accel_platform.bench.verify import is_constant, relative_rms, verify
+
+Array = npt.NDArray[np.float32]
+arrays = hnp.arrays(
+    np.float32, hnp.array_shapes(max_dims=3), elements=st.floats(-100, 100, width=32, allow_subnormal=False)
+)
+
+
+def random(seed: int) -> dict[str, Array]:
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal((2, 5), dtype=np.float32) for name in ("hidden", "pooled")}
+
+
+def test_equal_outputs_pass() -> None:
+    verdict = verify(random(0), random(1), random(0), precision="float32")
+    assert verdict.passed
+    assert verdict.reason is None
+    assert verdict.relative_error == verdict.max_abs_error == 0
+
+
+def test_one_wrong_output_fails_all() -> None:
+    wrong = random(0)
+    wrong["pooled"] = wrong["pooled"] * np.float32(1.01)
+    verdict = verify(wrong, random(1), random(0), precision="float32")
+    assert not verdict.passed
+    assert "pooled differs" in (verdict.reason or "")
+    assert verdict.relative_error == pytest.approx(0.01, rel=0.01)
+
+
+def test_constant_outputs_fail_though_they_equal_the_reference() -> None:
+    constant = {"hidden": np.full((2, 5), 3.0, dtype=np.float32)}
+    verdict = verify(constant, constant, constant, precision="float32")
+    assert verdict.constant_output
+    assert not verdict.passed
+
+
+def test_outputs_that_ignore_the_input_fail_though_they_equal_the_reference() -> None:
+    verdict = verify(random(0), random(0), random(0), precision="float32")
+    assert not verdict.passed
+    assert "do not depend on the input" in (verdict.reason or "")
+
+
+def test_what_cannot_be_compared_fails_with_a_reason() -> None:
+    reference = random(0)
+    missing = verify({"hidden": reference["hidden"]}, random(1), reference, precision="float32")
+    reshaped = verify({**reference, "hidden": reference["hidden"][:1]}, random(1), reference, precision="float32")
+    not_finite = {**reference, "hidden": np.full((2, 5), np.nan, dtype=np.float32)}
+    infinite = verify(not_finite, random(1), reference, precision="float32")
+    for verdict in (missing, reshaped, infinite):
+        assert not verdict.passed
+        assert verdict.reason
+        assert verdict.relative_error is None
+
+
+@given(arrays, st.floats(0.5, 2.0))
+def test_scaling_by_a_factor_is_an_error_of_its_distance_from_one(reference: Array, factor: float) -> None:
+    error = relative_rms(reference.astype(np.float64) * factor, reference)
+    expected = abs(factor - 1) if np.any(reference) else 0.0
+    assert error == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(arrays)
+def test_constancy_is_having_one_value(values: Array) -> None:
+    assert is_constant({"out": values}) == (values.size > 1 and len(np.unique(values)) == 1)

@@ -1,0 +1,149 @@
+"""Detection says what is here and why the rest is not, and its ids hold still."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import get_args
+
+import psutil
+import pytest
+
+from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.errors import InvalidInput
+from accel_platform.events.types import Hardware
+from accel_platform.hardware import Inventory, detect, fingerprint_of
+from accel_platform.hardware.cpu import _from_proc_cpuinfo, state_now, usable_cores
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Inventory:
+    return detect()
+
+
+def test_every_hardware_name_is_there_with_a_device_or_a_reason(inventory: Inventory) -> None:
+    assert [d.hardware for d in inventory.devices] == list(get_args(Hardware)) == list(RUNTIMES)
+    for device in inventory.devices:
+        if device.available:
+            assert device.device_id
+            assert device.name
+            assert device.reason is None
+            assert device.runtime_versions
+        else:
+            assert device.reason
+            assert device.device_id is None
+            assert device.name is None
+    assert inventory.device("abacus") is None
+
+
+def test_what_is_said_to_be_available_is(inventory: Inventory) -> None:
+    import onnxruntime
+    import openvino
+    import torch
+
+    def available(name: str) -> bool:
+        device = inventory.device(name)
+        assert device is not None
+        return device.available
+
+    assert available("cpu")
+    assert available("cuda") == (torch.version.cuda is not None and torch.cuda.is_available())
+    assert available("rocm") == (torch.version.hip is not None and torch.cuda.is_available())
+    assert available("mps") == torch.backends.mps.is_available()
+    assert available("openvino") == ("CPU" in openvino.Core().available_devices)
+    assert available("onnxruntime") == ("CPUExecutionProvider" in onnxruntime.get_available_providers())
+    for name in ("qnn", "webnn", "webgpu"):
+        device = inventory.device(name)
+        assert device is not None
+        assert not device.available
+        assert "no backend" in (device.reason or "")
+
+
+def test_versions_are_those_of_the_imported_runtimes(inventory: Inventory) -> None:
+    import onnxruntime
+    import openvino
+    import torch
+
+    versions = {d.hardware: d.runtime_versions for d in inventory.devices}
+    assert versions["cpu"]["torch"] == torch.__version__
+    assert versions["onnxruntime"]["onnxruntime"] == onnxruntime.__version__
+    assert openvino.__version__.startswith(versions["openvino"]["openvino"])
+
+
+def test_names_on_one_processor_share_its_device_but_not_the_fingerprint(inventory: Inventory) -> None:
+    on_cpu = [d for d in inventory.devices if d.available and d.hardware in ("cpu", "openvino", "onnxruntime")]
+    assert len({d.device_id for d in on_cpu}) == 1
+    assert on_cpu[0].device_id is not None
+    assert on_cpu[0].device_id.startswith("cpu-")
+    assert len({fingerprint_of(d, threads=2) for d in on_cpu}) == len(on_cpu)
+
+
+def test_the_fingerprint_follows_versions_and_threads_but_not_the_clock(inventory: Inventory) -> None:
+    device = inventory.device("cpu")
+    assert device is not None
+    same = device.model_copy(update={"clock_max_mhz": 1234.0, "governor": "powersave"})
+    newer = device.model_copy(update={"runtime_versions": {"torch": "99"}})
+    assert fingerprint_of(device, threads=2) == fingerprint_of(same, threads=2)
+    assert fingerprint_of(device, threads=2) != fingerprint_of(newer, threads=2)
+    assert fingerprint_of(device, threads=2) != fingerprint_of(device, threads=1)
+
+
+def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
+    script = (
+        "from accel_platform.hardware.host import host_id; from accel_platform.hardware.detect import _host_processor;"
+        "print(host_id(), _host_processor()['device_id'])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    device = inventory.device("cpu")
+    assert device is not None
+    assert run.stdout.split() == [inventory.host_id, device.device_id]
+
+
+def test_the_host_is_described_as_the_system_sees_it(inventory: Inventory) -> None:
+    host = inventory.host
+    assert host.cpu_cores_logical == psutil.cpu_count()
+    assert host.memory_mib == pytest.approx(psutil.virtual_memory().total / 2**20)
+    assert host.software["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_the_observation_becomes_events(inventory: Inventory) -> None:
+    events = inventory.events(run_id="run-1")
+    assert [e.type for e in events] == ["HostObserved"] + ["DeviceObserved"] * len(RUNTIMES)
+    assert {e.host_id for e in events} == {inventory.host_id}
+    assert {e.run_id for e in events} == {"run-1"}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs processor affinity")
+def test_fewer_cores_are_usable_where_affinity_withholds_them() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert 1 <= usable_cores() <= len(before)
+
+
+def test_the_state_holds_only_what_can_be_read() -> None:
+    state = state_now()
+    assert state["load_average_1min"] >= 0
+    assert None not in state.values()
+
+
+def test_processors_are_read_on_arm_too() -> None:
+    text = (
+        "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd aes sve bf16\nCPU implementer\t: 0x41\n"
+        "CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n\nprocessor\t: 1\n"
+    )
+    facts = _from_proc_cpuinfo(text)
+    assert facts["vendor"] == "0x41"
+    assert facts["model"] == "0xd40"
+    assert facts["features"] == "asimd bf16 sve"
+    assert facts["name"]
+
+
+def test_an_unknown_hardware_name_is_refused_with_the_closest() -> None:
+    with pytest.raises(InvalidInput, match="Did you mean openvino"):
+        runtime_for("openvion")
+    assert runtime_for("CUDA").hardware == "cuda"

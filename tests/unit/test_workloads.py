@@ -1,0 +1,166 @@
+"""Models by name, their inputs, their weights and their cost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.workloads.build import config_of
+from accel_platform.workloads.cost import cost_of
+from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
+from accel_platform.workloads.inputs import describe_inputs, make_inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "model_id"),
+    [
+        ("bert-base", "bert-base"),
+        ("bert-base-uncased", "bert-base"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("hf_bert", "bert-base"),
+        ("BERT", "bert-base"),
+        ("google/vit-base-patch16-224", "vit-base"),
+        ("ViT_Base_Patch16_224", "vit-base"),
+        ("some-company/t5-small", "t5-small"),
+        ("openai/whisper-base", "whisper-base"),
+        ("Qwen/Qwen2-0.5B-Instruct", "qwen2-0.5b"),
+    ],
+)
+def test_every_name_people_use_leads_to_the_model(name: str, model_id: str) -> None:
+    assert resolve_model(name).model_id == model_id
+
+
+@given(st.sampled_from([name for spec in known_models() for name in (spec.model_id, *spec.aliases)]), st.randoms())
+def test_case_does_not_matter(name: str, random: object) -> None:
+    shuffled = "".join(random.choice([c.upper(), c.lower()]) for c in name)  # type: ignore[attr-defined]
+    assert resolve_model(shuffled) == resolve_model(name)
+
+
+def test_an_unknown_model_is_not_found_and_close_names_are_offered() -> None:
+    with pytest.raises(NotFound, match=r"'bert-bass'.*bert-base"):
+        resolve_model("bert-bass")
+    with pytest.raises(NotFound, match="Known: bert-tiny"):
+        resolve_model("zzzzzzzzzzzz")
+    with pytest.raises(NotFound, match="small"):
+        model_set("smal")
+
+
+def test_the_catalogue_is_wide_enough() -> None:
+    models = known_models()
+    assert len(models) >= 20
+    assert len({spec.family for spec in models}) >= 8
+    assert {spec.modality for spec in models} == {"text", "vision", "audio", "multimodal"}
+    assert [spec.model_id for spec in model_set("small")] == ["bert-base", "vit-base", "t5-small", "whisper-base"]
+
+
+@pytest.mark.parametrize("spec", known_models(), ids=lambda spec: spec.model_id)
+def test_every_model_has_a_config_inputs_and_a_cost(spec: ModelSpec) -> None:
+    assert config_of(spec).model_type == spec.architecture
+    cost = cost_of(spec, batch_size=1)
+    assert cost.parameters > 1_000_000
+    assert cost.flops > 1_000_000
+    assert cost.weight_bytes >= 4 * cost.parameters
+    assert cost.activation_bytes > 0
+
+
+def test_costs_are_those_of_the_published_models() -> None:
+    bert, resnet = resolve_model("bert-base"), resolve_model("resnet-50")
+    assert cost_of(bert, batch_size=1).parameters == 109_482_240
+    # 12 layers of 8 h² + 2 · 2 h² · 4 projections over 128 tokens, plus attention 4 n² h and the pooler.
+    tokens, hidden = 128, 768
+    layer = tokens * (8 * hidden**2 + 16 * hidden**2) + 4 * tokens**2 * hidden
+    assert cost_of(bert, batch_size=1, sequence_length=tokens).flops == 12 * layer + 2 * hidden**2
+    assert cost_of(resnet, batch_size=1).flops == pytest.approx(2 * 4.09e9, rel=0.01)
+    assert cost_of(bert, batch_size=1).layers == 12
+    assert cost_of(resolve_model("t5-small"), batch_size=1).layers == 12
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(["bert-tiny", "vit-tiny", "t5-tiny", "resnet-18"]), st.integers(2, 16))
+def test_cost_grows_with_the_batch_and_weights_do_not(name: str, batch_size: int) -> None:
+    spec = resolve_model(name)
+    one, many = cost_of(spec, batch_size=1), cost_of(spec, batch_size=batch_size)
+    assert many.flops == batch_size * one.flops
+    assert many.weight_bytes == one.weight_bytes
+    assert many.parameters == one.parameters
+    assert one.activation_bytes < many.activation_bytes <= batch_size * one.activation_bytes
+
+
+def test_cost_grows_with_the_sequence() -> None:
+    spec = resolve_model("bert-tiny")
+    short, long = (cost_of(spec, batch_size=1, sequence_length=n) for n in (64, 128))
+    assert long.flops > 2 * short.flops, "attention is quadratic"
+
+
+def test_inputs_are_equal_for_equal_arguments_and_differ_by_seed() -> None:
+    spec = resolve_model("bert-tiny")
+    first, again, other = (make_inputs(spec, batch_size=3, sequence_length=7, seed=s) for s in (1, 1, 2))
+    assert first["input_ids"].shape == (3, 7)
+    assert first["input_ids"].max() < config_of(spec).vocab_size
+    np.testing.assert_array_equal(first["input_ids"], again["input_ids"])
+    assert (first["input_ids"] != other["input_ids"]).any()
+
+
+def test_encoder_decoders_get_decoder_inputs() -> None:
+    for name in ("t5-small", "bart-base", "whisper-base"):
+        inputs = {item.name: item for item in describe_inputs(resolve_model(name), batch_size=2)}
+        assert inputs["decoder_input_ids"].shape[0] == 2
+        assert inputs["decoder_input_ids"].kind == "tokens"
+
+
+def test_a_length_means_nothing_to_an_image_and_too_long_a_text_is_refused() -> None:
+    assert sequence_length_for(resolve_model("vit-base"), 64) is None
+    assert sequence_length_for(resolve_model("bert-base"), None) == 128
+    with pytest.raises(InvalidInput, match="at most 512"):
+        describe_inputs(resolve_model("bert-base"), batch_size=1, sequence_length=513)
+    with pytest.raises(InvalidInput, match="batch size"):
+        describe_inputs(resolve_model("bert-base"), batch_size=0)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        sequence_length_for(resolve_model("bert-base"), 0)
+
+
+def test_every_process_gets_the_same_random_weights() -> None:
+    script = (
+        "import hashlib; from accel_platform.workloads.build import build_model;"
+        "from accel_platform.workloads.families import resolve_model;"
+        "state = build_model(resolve_model('bert-tiny')).state_dict();"
+        "digest = hashlib.sha256(b''.join(k.encode() + v.numpy().tobytes() for k, v in sorted(state.items())));"
+        "print(digest.hexdigest())"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+        for env in ({"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}, {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2"})
+    ]
+    assert len(runs[0].stdout.strip()) == 64
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_building_leaves_the_callers_random_state_alone() -> None:
+    import torch
+
+    from accel_platform.workloads.build import build_model
+
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    build_model(resolve_model("bert-tiny"))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_weights_come_from_a_folder_through_the_same_function(tmp_path: object) -> None:
+    from accel_platform.workloads.build import build_model
+
+    spec = resolve_model("bert-tiny")
+    model = build_model(spec)
+    model.save_pretrained(str(tmp_path))  # type: ignore[operator]
+    again = build_model(spec, weights=str(tmp_path))
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), again.state_dict()[name].numpy())
+    with pytest.raises(NotFound, match="cannot be loaded"):
+        build_model(spec, weights=f"{tmp_path}/nothing-here")
