@@ -92,7 +92,7 @@ class EventLog:
 
     def snapshot(self) -> Snapshot:
         """The log as it is now."""
-        return Snapshot(frozenset(_names(self._store.keys("segments"))).union(*self._load_packs().values()))
+        return Snapshot(frozenset(_names(self._store.keys("segments"))))
 
     def save_snapshot(self, snapshot: Snapshot) -> str:
         """Keep the snapshot's names under its id, so that `load_snapshot` finds them; returns the id."""
@@ -154,20 +154,26 @@ class EventLog:
         return members
 
     def prune(self) -> int:
-        """Delete the originals of segments that a pack holds; returns how many. Their snapshots stay readable.
+        """Empty the originals of segments that a pack holds; returns how many. Their snapshots stay readable.
 
-        A reader that began before may miss a file and must ask for `sources` again, so run it when none is under way.
+        A reader that asked for `sources` before the pack was there may find a file empty and must ask again, so run
+        this when none is under way.
         """
-        originals = set(_names(self._store.keys("segments")))
-        doomed = originals & set().union(*self._load_packs().values())
-        for name in doomed:
-            self._store.delete(f"segments/{name}{_SUFFIX}")
-        return len(doomed)
+        done = self._store.keys("packs")
+        emptied = 0
+        for pack, members in self._load_packs().items():
+            if f"{pack}.pruned" in done:
+                continue
+            for name in members:
+                self._store.empty(f"segments/{name}{_SUFFIX}")
+            self._store.publish(f"packs/{pack}.pruned", b"")
+            emptied += len(members)
+        return emptied
 
     def _load_packs(self) -> dict[str, frozenset[str]]:
         for key in self._store.keys("packs"):
-            pack, dot, kind = key.rpartition(".")
-            if kind == "json" and dot and pack not in self._packs:
+            pack, _, kind = key.rpartition(".")
+            if kind == "json" and pack not in self._packs:
                 members = json.loads(self._store.local_path(f"packs/{key}").read_bytes())
                 self._packs[pack] = frozenset(members)
         return self._packs

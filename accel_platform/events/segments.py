@@ -35,8 +35,8 @@ class SegmentStore(Protocol):
         """A local file with the blob's content. Raises NotFound."""
         ...
 
-    def delete(self, key: str) -> None:
-        """Remove a blob; absent is fine."""
+    def empty(self, key: str) -> None:
+        """Give back the blob's space but keep its name taken, so that a late retry of its writer stays a no-op."""
         ...
 
 
@@ -85,8 +85,12 @@ class DirectoryStore:
             raise NotFound(f"No {key} in the event log at {self._root}.")
         return path
 
-    def delete(self, key: str) -> None:
-        (self._root / key).unlink(missing_ok=True)
+    def empty(self, key: str) -> None:
+        path = self._root / key
+        # A new empty file in its place: who has the old one open reads on.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.empty")
+        temporary.touch()
+        temporary.replace(path)
 
 
 def _link_new(directory: int, path: Path, data: bytes) -> bool:
@@ -171,13 +175,11 @@ class ObjectStoreBlobs:
             os.replace(temporary, path)
         return path
 
-    def delete(self, key: str) -> None:
+    def empty(self, key: str) -> None:
         try:
-            self._store.delete(key)
-        except (NotFoundError, FileNotFoundError):
-            return
+            self._store.put(key, b"")
         except BaseError as error:
-            raise LogUnavailable(f"Cannot delete {key} from {self.location}: {error}") from error
+            raise LogUnavailable(f"Cannot empty {key} in {self.location}: {error}") from error
 
 
 def open_store(location: str, cache: Path) -> SegmentStore:

@@ -53,7 +53,9 @@ class Projection:
 
     @property
     def name(self) -> str:
-        return f"projection-{self.snapshot_id}-{self.schema_id}.json"
+        """Its own, also among projections of one snapshot: what CURRENT names is never written again."""
+        newest = self.layers[-1].file.removeprefix("layer-").removesuffix(".duckdb")
+        return f"{prefix(self.snapshot_id, self.schema_id)}-{newest}.json"
 
     def save(self) -> None:
         """Write the list of layers under the projection's name."""
@@ -90,6 +92,11 @@ class Projection:
             tables = [table for table in TABLES if (table,) in built]
             [row] = con.execute("SELECT " + ", ".join(f"(SELECT count(*) FROM {t})" for t in tables)).fetchall()
         return dict(zip(tables, row, strict=True))
+
+
+def prefix(snapshot_id: str, schema_id: str) -> str:
+    """What the names of all projections of one snapshot and schema begin with."""
+    return f"projection-{snapshot_id}-{schema_id}"
 
 
 def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer, ...]) -> list[str]:

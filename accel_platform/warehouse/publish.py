@@ -6,7 +6,6 @@ The file `CURRENT` names the projection in service. What it names never changes,
 from __future__ import annotations
 
 import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from accel_platform.errors import AccelError
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import Layer, Projection, current
+from accel_platform.warehouse.projection import Layer, Projection, current, prefix
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -88,9 +87,9 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
     directory = settings.warehouse_dir
     with _lock(directory):
         snapshot = snapshot or log.snapshot()
-        named = Projection(directory, snapshot.id, project.schema_id(), ())
-        if not full and (directory / named.name).exists():
-            return Staged(Projection.load(directory / named.name), "current", time.perf_counter() - started)
+        built_before = sorted(directory.glob(prefix(snapshot.id, project.schema_id()) + "-*.json"))
+        if built_before and not full:
+            return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
         log.save_snapshot(snapshot)
         below = None if full else _extensible(current(settings), log, snapshot)
         segments = snapshot.segments
@@ -100,14 +99,11 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             below = _kept(below, project.layers_to_keep(below.layers, new))
         if below is not None:
             segments = segments - log.load_snapshot(below.snapshot_id).segments
-        file = f"layer-{time.time_ns()}-{os.getpid()}.duckdb"
-        building = directory / f".{file}"
-        try:
-            events = project.fill_layer(building, log, segments, below)
-            building.rename(directory / file)
-        finally:
-            building.unlink(missing_ok=True)
-            building.with_name(building.name + ".wal").unlink(missing_ok=True)
+        for left_over in directory.glob(".layer-*"):  # of a builder that was killed: we hold the lock
+            left_over.unlink()
+        file = f"layer-{time.time_ns()}.duckdb"
+        events = project.fill_layer(directory / f".{file}", log, segments, below)
+        (directory / f".{file}").rename(directory / file)
         layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
         built = Projection(directory, snapshot.id, project.schema_id(), layers)
         built.save()

@@ -1,6 +1,6 @@
 -- Each run from its start and finish; `status` is 'running' where no finish was recorded (under way, or killed).
 WITH started AS (
-    SELECT run_id, min(occurred_at) AS started_at, any_value(host_id) AS host_id,
+    SELECT run_id, min(occurred_at) AS started_at, arg_min(host_id, (recorded_at, event_id)) AS host_id,
         unnest(json_transform(arg_min(payload, (recorded_at, event_id)),
             '{"kind": "VARCHAR", "plan": "JSON", "software": "JSON"}'))
     FROM events

@@ -1,0 +1,153 @@
+"""What was acknowledged survives kill -9, nothing half-written is ever seen, and readers live through swaps."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.projection import require_current
+from accel_platform.warehouse.query import Reader
+from factories import event, result, verification
+
+_WRITER = """
+import sys
+sys.path.insert(0, {tests!r})
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from factories import event, result
+log = EventLog.open(Settings(home={home!r}))
+log.append([event(result())], key="warm")  # the first one imports for half a second
+print("ready", flush=True)
+while True:
+    batch = [event(result(samples_ns=tuple(range(1, 400)))) for _ in range(20)]
+    log.append(batch)
+    print(*(e.event_id for e in batch), flush=True)
+"""
+_SAME_RUN = """
+import sys, uuid
+sys.path.insert(0, {tests!r})
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from factories import event, result
+log = EventLog.open(Settings(home={home!r}))
+events = [event(result()) for _ in range(3)]
+sys.stdin.readline()
+print(sum(log.append(events, key=f"run-{{n}}").new for n in range(100)))
+"""
+
+
+def _script(template: str, home: Path) -> list[str]:
+    tests = str(Path(__file__).parents[1])
+    return [sys.executable, "-c", template.format(tests=tests, home=str(home))]
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_loses_no_acknowledged_event(settings: Settings) -> None:
+    random.seed(20)
+    kills = 50
+    acknowledged: set[str] = set()
+    for _ in range(kills):
+        with subprocess.Popen(_script(_WRITER, settings.home), stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+            time.sleep(random.uniform(0, 0.15))
+            os.kill(writer.pid, signal.SIGKILL)
+            # An unfinished last line was never an acknowledgement.
+            for line in writer.stdout.read().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    acknowledged |= set(line.split())
+    log = EventLog.open(settings)
+    stored = {str(e.event_id) for e in log.read()}
+    assert len(acknowledged) > kills
+    assert acknowledged <= stored
+    assert len(stored) % 20 == 1  # all or none of each append
+    segments = settings.home / "log" / "segments"
+    assert all(path.suffix == ".parquet" for path in segments.iterdir())
+
+
+def test_two_processes_appending_the_same_runs_leave_each_once(settings: Settings) -> None:
+    writers = [
+        subprocess.Popen(_script(_SAME_RUN, settings.home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    written = [int(writer.communicate(timeout=60)[0]) for writer in writers]
+    assert sum(written) == 100
+    assert sum(1 for _ in EventLog.open(settings).read()) == 300
+
+
+@pytest.mark.slow
+def test_four_threads_read_whole_snapshots_through_thirty_swaps(settings: Settings, log: EventLog) -> None:
+    """Each append adds one result and one verification; a reader that saw half of one would count them unequal."""
+    log.append([event(result()), event(verification())])
+    publish.refresh(settings)
+    reader = Reader(settings)
+    stop = threading.Event()
+    problems: list[str] = []
+    seen: list[set[int]] = [set() for _ in range(4)]
+
+    def query(mine: set[int]) -> None:
+        last = 0
+        while not stop.is_set():
+            [row] = reader.rows(
+                "SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM verifications) AS verified, "
+                "(SELECT sum(results_ok) FROM compat_matrix) AS matrix"
+            )
+            if not row["results"] == row["verified"] == row["matrix"] or row["results"] < last:
+                problems.append(f"{row} after {last}")
+            last = row["results"]
+            mine.add(last)
+
+    threads = [threading.Thread(target=query, args=(mine,)) for mine in seen]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(30):
+            log.append([event(result()), event(verification())])
+            staged = publish.stage(settings)
+            publish.publish(settings, staged)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+    assert all(len(mine) > 3 for mine in seen)
+    assert reader.rows("SELECT count(*) AS n FROM results") == [{"n": 31}]
+    layers = {layer.file for layer in require_current(settings).layers}
+    assert len(layers) <= 4
+
+
+def test_kill_9_of_a_builder_leaves_the_tables_in_service(settings: Settings, log: EventLog) -> None:
+    log.append([event(result()) for _ in range(50)])
+    publish.refresh(settings)
+    serving = require_current(settings)
+    log.append([event(result()) for _ in range(50)])
+    code = (
+        "import os, signal\n"
+        "from accel_platform.settings import Settings\n"
+        "from accel_platform.warehouse import project, publish\n"
+        "fill = project.fill_layer\n"
+        "def killed(*arguments):\n"
+        "    fill(*arguments)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "project.fill_layer = killed\n"
+        f"publish.stage(Settings(home={str(settings.home)!r}))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert require_current(settings) == serving
+    assert publish.refresh(settings).rows["results"] == 100
+    assert not [path for path in settings.warehouse_dir.glob(".layer-*")]

@@ -1,0 +1,175 @@
+"""Events, their storage form and their versions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.events import EventLog, Snapshot, codec
+from accel_platform.events.types import PAYLOADS, HostObserved, RecordQuarantined, ResultRecorded, Suspicion
+from accel_platform.events.upcast import UPCASTERS, upcast
+from accel_platform.settings import Settings
+from factories import event, result
+
+DATA = Path(__file__).parents[1] / "data"
+
+_text = st.text(st.characters(codec="utf-8"), max_size=20)
+_quantity = st.one_of(st.none(), st.floats(min_value=0, max_value=1e12, allow_subnormal=False))
+_results = st.builds(
+    ResultRecorded,
+    model_id=_text,
+    model_family=_text,
+    hardware=_text,
+    backend=_text,
+    status=st.sampled_from(["ok", "failed", "timeout"]),
+    provenance=st.sampled_from(["measured", "imported", "suspect"]),
+    batch_size=st.one_of(st.none(), st.integers(1, 2**31 - 1)),
+    samples_ns=st.lists(st.integers(0, 2**62), max_size=5).map(tuple),
+    latency_mean_ms=_quantity,
+    memory_peak_mib=_quantity,
+    noisy=st.one_of(st.none(), st.booleans()),
+    suspicions=st.lists(st.builds(Suspicion, rule=_text, evidence=_text, confidence=st.floats(0, 1),
+                                  verdict=st.just("suspect")), max_size=2).map(tuple),
+    original=st.dictionaries(_text, st.one_of(_text, st.integers(-(2**53), 2**53), st.none())),
+    occurred_local=st.one_of(st.none(), st.datetimes()),
+)  # fmt: skip
+_payloads = st.one_of(
+    _results,
+    st.builds(RecordQuarantined, source_path=_text, rule=_text, reason=_text, content=_text),
+    st.builds(HostObserved, hostname=_text, os=_text, cpu_model=_text, cpu_cores_logical=st.integers(1, 999),
+              memory_mib=st.floats(0, 1e9), software=st.dictionaries(_text, _text)),
+)  # fmt: skip
+_events = st.builds(
+    event,
+    _payloads,
+    occurred_at=st.one_of(st.none(), st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(UTC))),  # noqa: DTZ001 - hypothesis adds the zone
+    run_id=st.one_of(st.none(), _text),
+)
+
+
+@given(st.lists(_events, min_size=1, max_size=100))
+def test_storage_gives_back_equal_events(events: list[Any]) -> None:
+    table = codec.to_arrow(events)
+    stored = pq.read_table(pa.BufferReader(codec.to_parquet(table)))
+    assert list(codec.from_arrow(stored.to_batches())) == events
+
+
+def test_equal_tables_give_equal_bytes() -> None:
+    table = codec.to_arrow([event(result())])
+    assert codec.to_parquet(table) == codec.to_parquet(table)
+
+
+def test_nothing_is_invented_for_what_is_unknown() -> None:
+    stored = codec.to_arrow([event(result(memory_peak_mib=None))]).to_pylist()[0]
+    assert "memory_peak_mib" not in json.loads(stored["payload"])
+
+
+@pytest.mark.parametrize("bad", [{"memory_peak_mib": -1.0}, {"latency_mean_ms": float("nan")}, {"batch_size": 0},
+                                 {"latency_men_ms": 1.0}, {"status": "fine"}])  # fmt: skip
+def test_a_payload_refuses_what_cannot_be(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        result(**bad)
+
+
+class TestVersions:
+    """Old events are lifted; unknown ones are refused with what to do."""
+
+    def test_every_old_version_has_its_step(self) -> None:
+        needed = {(name, v) for name, cls in PAYLOADS.items() for v in range(1, cls.VERSION)}
+        assert set(UPCASTERS) == needed
+
+    def test_a_stored_version_1_segment_reads_as_the_current_version(self) -> None:
+        log = EventLog.open(Settings(home=DATA / "home-v1"))
+        [lifted] = list(log.read())
+        assert lifted.schema_version == 2
+        payload = lifted.payload
+        assert isinstance(payload, ResultRecorded)
+        assert payload.samples_ns == (25_123_456, 25_000_001, 26_500_000)
+        assert payload.memory_peak_mib == pytest.approx(512 * 1e6 / 2**20)
+        assert payload.model_id == "bert-base"
+
+    def test_the_future_is_refused(self) -> None:
+        with pytest.raises(AccelError, match="upgrade"):
+            upcast("ResultRecorded", 99, {})
+        with pytest.raises(AccelError, match="upgrade"):
+            upcast("NeverHeardOf", 1, {})
+
+
+class TestLog:
+    """Append, snapshot, time travel, compaction on a local directory."""
+
+    def test_an_append_with_a_key_happens_once(self, log: EventLog) -> None:
+        events = [event(result())]
+        assert log.append(events, key="run-1").new
+        assert not log.append([event(result())], key="run-1").new
+        assert [e.event_id for e in log.read()] == [events[0].event_id]
+
+    def test_a_retry_without_a_key_happens_once(self, log: EventLog) -> None:
+        events = [event(result())]
+        assert log.append(events).new
+        assert not log.append(events).new
+
+    @pytest.mark.parametrize("key", ["../escape", "", "a/b", ".hidden", "x" * 200])
+    def test_a_key_cannot_leave_the_log(self, log: EventLog, key: str) -> None:
+        with pytest.raises(InvalidInput):
+            log.append([event(result())], key=key)
+
+    def test_nothing_to_append_is_an_error(self, log: EventLog) -> None:
+        with pytest.raises(InvalidInput):
+            log.append([])
+
+    def test_a_snapshot_is_time_travel(self, log: EventLog) -> None:
+        log.append([event(result(batch_size=1))])
+        before = log.snapshot()
+        log.append([event(result(batch_size=2))])
+        assert [e.payload.batch_size for e in log.read(before)] == [1]  # type: ignore[attr-defined]
+        assert log.snapshot().id != before.id
+        assert Snapshot(before.segments).id == before.id
+
+    def test_compaction_keeps_every_snapshot_readable(self, log: EventLog) -> None:
+        for n in range(1, 4):
+            log.append([event(result(batch_size=n))], key=f"s{n}")
+        early = Snapshot(frozenset({"s1", "s3"}))
+        whole = log.snapshot()
+        packed = log.compact()
+        assert packed is not None
+        assert packed.segments == {"s1", "s2", "s3"}
+        assert log.compact() is None
+        log.append([event(result(batch_size=4))], key="s4")
+        assert log.prune() == 3
+        assert sorted(e.payload.batch_size for e in log.read(early)) == [1, 3]  # type: ignore[attr-defined]
+        assert sorted(e.payload.batch_size for e in log.read(whole)) == [1, 2, 3]  # type: ignore[attr-defined]
+        assert sorted(e.payload.batch_size for e in log.read()) == [1, 2, 3, 4]  # type: ignore[attr-defined]
+        assert log.count_events(early.segments) == 2
+
+    def test_appending_a_packed_and_pruned_key_again_does_not_double_it(self, log: EventLog) -> None:
+        log.append([event(result())], key="s1")
+        log.append([event(result())], key="s2")
+        log.compact()
+        log.prune()
+        assert not log.append([event(result())], key="s1").new
+        assert log.count_events(log.snapshot().segments) == 2
+
+    def test_types_can_be_picked(self, log: EventLog) -> None:
+        log.append(
+            [
+                event(result()),
+                event(HostObserved(hostname="h", os="x", cpu_model="c", cpu_cores_logical=1, memory_mib=1)),
+            ]
+        )
+        assert [e.type for e in log.read(types={"HostObserved"})] == ["HostObserved"]
+
+    def test_a_missing_segment_is_named(self, log: EventLog) -> None:
+        log.append([event(result())], key="gone")
+        with pytest.raises(NotFound, match="lost"):
+            list(log.read(Snapshot(frozenset({"gone", "lost"}))))

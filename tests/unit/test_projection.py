@@ -1,0 +1,294 @@
+"""The tables are a function of the set of events, and only audited tables are published."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from accel_platform.errors import InvalidInput, WarehouseEmpty
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import (
+    DeviceObserved,
+    DocumentImported,
+    HostObserved,
+    ModelDescribed,
+    RecordQuarantined,
+    RunFinished,
+    RunStarted,
+)
+from accel_platform.settings import Settings
+from accel_platform.warehouse import project, publish, rules
+from accel_platform.warehouse.projection import TABLES, Layer, Projection, current, require_current
+from accel_platform.warehouse.query import Reader
+from factories import event, result, verification
+
+_sizes = st.sampled_from([1, 4])
+_payloads = st.one_of(
+    st.builds(
+        result,
+        hardware=st.sampled_from(["cpu", "openvino"]),
+        model_id=st.sampled_from(["bert-base", "vit-base"]),
+        batch_size=_sizes,
+        samples_ns=st.lists(st.integers(1, 10**9), max_size=70).map(tuple),
+    ),
+    st.builds(result, status=st.just("failed"), reason=st.sampled_from(["out of memory", None]), samples_ns=st.just(())),
+    st.builds(result, provenance=st.just("imported"), samples_ns=st.just(()), latency_mean_ms=st.floats(0, 100)),
+    st.builds(verification, batch_size=_sizes, passed=st.booleans()),
+    st.builds(HostObserved, hostname=st.sampled_from("ab"), os=st.just("x"), cpu_model=st.just("c"),
+              cpu_cores_logical=st.integers(1, 8), memory_mib=st.just(1.0)),
+    st.builds(DeviceObserved, hardware=st.just("cpu"), backend=st.just("pytorch"), available=st.booleans(),
+              device_id=st.sampled_from(["d1", "d2", None])),
+    st.builds(ModelDescribed, model_id=st.just("bert-base"), architecture=st.just("bert"), family=st.just("bert"),
+              modality=st.just("text"), parameters=st.integers(1, 9)),
+    st.builds(RunStarted, kind=st.sampled_from(["bench", "import"])),
+    st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
+    st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
+              outcome=st.just("imported"), size_bytes=st.just(1)),
+    st.builds(RecordQuarantined, source_path=st.just("f"), rule=st.just("r"), reason=st.just("?"), content=st.just("c")),
+)  # fmt: skip
+_events = st.builds(event, _payloads, host_id=st.sampled_from(["h1", "h2"]), run_id=st.sampled_from(["r1", "r2", None]))
+
+
+@st.composite
+def _arrivals(draw: st.DrawFn) -> tuple[list[Event], list[list[Event]]]:
+    """A set of events, and one way for them to arrive: any order, any doubles, any split into batches."""
+    events = draw(st.lists(_events, min_size=1, max_size=15, unique_by=lambda e: e.event_id))
+    stream = draw(st.permutations(events + draw(st.lists(st.sampled_from(events), max_size=6))))
+    cuts = sorted(draw(st.sets(st.integers(1, len(stream)), max_size=4)))
+    batches = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) if a < b]
+    return events, batches
+
+
+def _stage_and_publish(settings: Settings, *, full: bool = False) -> Projection:
+    staged = publish.stage(settings, full=full)
+    publish.publish(settings, staged)
+    return staged.projection
+
+
+def _tables(projection: Projection) -> dict[str, list[str]]:
+    with projection.open() as con:
+        return {table: sorted(map(repr, con.execute(f"SELECT * FROM {table}").fetchall())) for table in TABLES}
+
+
+def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> dict[str, Any]:
+    return {table: (one[table], other[table]) for table in TABLES if one[table] != other[table]}
+
+
+@given(_arrivals())
+@hypothesis_settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # a step costs 0.3 s
+def test_any_arrival_incremental_or_full_gives_equal_rows(arrival: tuple[list[Event], list[list[Event]]]) -> None:
+    events, batches = arrival
+    with tempfile.TemporaryDirectory() as directory:
+        at_once = Settings(home=Path(directory) / "at-once")
+        EventLog.open(at_once).append(events)
+        expected = _tables(_stage_and_publish(at_once))
+        in_parts = Settings(home=Path(directory) / "in-parts")
+        for number, batch in enumerate(batches):
+            EventLog.open(in_parts).append(batch, key=f"batch-{number}")
+            grown = _stage_and_publish(in_parts)
+        assert _differences(_tables(grown), expected) == {}
+        assert _differences(_tables(_stage_and_publish(in_parts, full=True)), expected) == {}
+    assert len(expected["events"]) == len(events)
+
+
+def test_a_rebuild_gives_back_deleted_tables(settings: Settings, log: EventLog) -> None:
+    log.append([event(result()), event(verification())])
+    before = _tables(_stage_and_publish(settings))
+    for path in settings.warehouse_dir.iterdir():
+        path.unlink()
+    assert current(settings) is None
+    publish.refresh(settings)
+    assert _tables(require_current(settings)) == before
+
+
+def test_old_events_are_lifted_on_their_way(settings: Settings) -> None:
+    segments = settings.home / "log" / "segments"
+    segments.mkdir(parents=True)
+    stored = Path(__file__).parents[1] / "data" / "home-v1" / "log" / "segments" / "run-v1.parquet"
+    (segments / stored.name).write_bytes(stored.read_bytes())
+    _stage_and_publish(settings)
+    [row] = Reader(settings).rows("SELECT samples, latency_max_ms, memory_peak_mib FROM results")
+    assert row == {"samples": 3, "latency_max_ms": 26.5, "memory_peak_mib": pytest.approx(488.28125)}
+
+
+class TestFigures:
+    """What stands in a `results` row."""
+
+    @pytest.fixture
+    def row(self, settings: Settings, log: EventLog) -> Any:
+        def of(**changes: Any) -> dict[str, Any]:
+            log.append([event(result(**changes))])
+            _stage_and_publish(settings)
+            [only] = Reader(settings).rows("SELECT * FROM results")
+            return only
+
+        return of
+
+    def test_statistics_come_from_the_samples(self, row: Any) -> None:
+        got = row(samples_ns=tuple(range(1_000_000, 12_000_000, 1_000_000)), batch_size=4)
+        assert (got["samples"], got["latency_mean_ms"], got["latency_p50_ms"]) == (11, 6.0, 6.0)
+        assert (got["latency_min_ms"], got["latency_max_ms"]) == (1.0, 11.0)
+        assert got["latency_std_ms"] == pytest.approx(3.3166247903554)
+        assert got["throughput_items_per_s"] == pytest.approx(4 / 0.006)
+
+    @pytest.mark.parametrize(("count", "known"), [(10, 0), (11, 1), (63, 1), (64, 2), (130, 3), (661, 3), (662, 4)])
+    def test_a_percentile_needs_samples_enough(self, row: Any, count: int, known: int) -> None:
+        got = row(samples_ns=tuple(range(1, count + 1)))
+        percentiles = [got[f"latency_{p}_ms"] for p in ("p50", "p90", "p95", "p99")]
+        assert [value is not None for value in percentiles] == [True] * known + [False] * (4 - known)
+
+    def test_quantiles_agree_with_numpy(self, row: Any) -> None:
+        import numpy as np
+
+        samples = np.random.default_rng(7).integers(1, 10**9, 700)
+        got = row(samples_ns=tuple(samples.tolist()))
+        for name, q in {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}.items():
+            assert got[f"latency_{name}_ms"] == pytest.approx(np.quantile(samples, q) / 1e6)
+
+    def test_claims_stand_where_there_are_no_samples(self, row: Any) -> None:
+        got = row(samples_ns=(), provenance="imported", latency_mean_ms=5.0, latency_p99_ms=9.0, iterations=3)
+        assert (got["latency_mean_ms"], got["latency_p99_ms"], got["samples"]) == (5.0, 9.0, 3)
+        assert got["throughput_items_per_s"] is None
+        assert got["latency_p50_ms"] is None
+
+    def test_raw_samples_are_kept_in_order(self, settings: Settings, row: Any) -> None:
+        row(samples_ns=(3_000_000, 1_000_000, 2_000_000))
+        assert [r["latency_ms"] for r in Reader(settings).rows("SELECT * FROM samples ORDER BY sample")] == [3, 1, 2]
+
+
+class TestRules:
+    """A row that breaks a rule is set aside with the rule's name; a table that does is not published."""
+
+    def test_a_broken_row_goes_to_quarantine(self, settings: Settings, log: EventLog) -> None:
+        good, bad = event(result()), event(result(device_id=None, fingerprint=None))
+        log.append([good, bad])
+        _stage_and_publish(settings)
+        reader = Reader(settings)
+        assert [r["event_id"] for r in reader.rows("SELECT event_id FROM results")] == [good.event_id]
+        aside = reader.rows("SELECT event_id, rule, content FROM quarantine ORDER BY rule")
+        assert [r["rule"] for r in aside] == ["measured_has_fingerprint", "measured_names_device"]
+        assert {r["event_id"] for r in aside} == {bad.event_id}
+        assert '"model_id":"bert-base"' in aside[0]["content"]
+
+    _BREAKING = {  # noqa: RUF012 - never changed
+        "failure_has_reason": {"status": "failed", "samples_ns": ()},
+        "latency_plausible": {"samples_ns": (0, 0)},
+        "latency_min_positive": {"samples_ns": (0, 5)},
+        "memory_plausible": {"memory_peak_mib": 1e9},
+        "measured_names_device": {"device_id": None},
+        "measured_has_fingerprint": {"fingerprint": None},
+        "throughput_positive": {"samples_ns": (), "throughput_items_per_s": 0.0, "provenance": "imported"},
+        "p50_not_above_p90": {"samples_ns": (), "latency_p50_ms": 2.0, "latency_p90_ms": 1.0, "provenance": "imported"},
+        "p90_not_above_p95": {"samples_ns": (), "latency_p90_ms": 2.0, "latency_p95_ms": 1.0, "provenance": "imported"},
+        "p95_not_above_p99": {"samples_ns": (), "latency_p95_ms": 2.0, "latency_p99_ms": 1.0, "provenance": "imported"},
+        "min_not_above_max": {"samples_ns": (), "latency_min_ms": 2.0, "latency_max_ms": 1.0, "provenance": "imported"},
+    }
+
+    @pytest.mark.parametrize("rule", _BREAKING)
+    def test_both_renderings_of_a_rule_agree(self, settings: Settings, log: EventLog, rule: str) -> None:
+        log.append([event(result()), event(result(**self._BREAKING[rule]))])
+        staged = publish.stage(settings)
+        with staged.projection.open() as con:
+            set_aside = con.execute("SELECT DISTINCT rule FROM quarantine").fetchall()
+            every_row = con.execute("SELECT * EXCLUDE (broken_rules) FROM result_rows").df()
+        assert (rule,) in set_aside
+        verdicts = {check.rule: check for check in rules.audit(every_row)}
+        assert not verdicts[rule].passed
+        assert verdicts[rule].broken == 1
+        assert {name for (name,) in set_aside} == {name for name, check in verdicts.items() if not check.passed}
+
+    def test_tables_that_break_a_rule_are_not_published(
+        self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log.append([event(result())])
+        publish.refresh(settings)
+        serving = require_current(settings)
+        log.append([event(result())])
+        stricter = rules.Between("latency_below_a_microsecond", "latency_mean_ms", 0, 0.001)
+        monkeypatch.setattr(publish, "audit", lambda frame: rules.audit(frame, [*rules.RULES, stricter]))
+        with pytest.raises(publish.ChecksFailed, match="latency_below_a_microsecond"):
+            publish.refresh(settings)
+        assert require_current(settings) == serving
+
+
+class TestMatrix:
+    """Only verified measurements and unsuspected imports count."""
+
+    def _matrix(self, settings: Settings, log: EventLog, *payloads: Any) -> dict[str, dict[str, Any]]:
+        log.append([event(payload) for payload in payloads])
+        _stage_and_publish(settings)
+        return {row["hardware"]: row for row in Reader(settings).rows("SELECT * FROM compat_matrix")}
+
+    def test_verified_is_compatible_and_rated_against_the_best(self, settings: Settings, log: EventLog) -> None:
+        slow = tuple(50_000_000 for _ in range(12))
+        fast = tuple(20_000_000 for _ in range(12))
+        cells = self._matrix(
+            settings, log,
+            result(samples_ns=slow), verification(),
+            result(samples_ns=fast, hardware="openvino", backend="openvino"),
+            verification(hardware="openvino", backend="openvino"),
+        )  # fmt: skip
+        assert (cells["openvino"]["state"], cells["openvino"]["rating"]) == ("compatible", "high")
+        assert (cells["cpu"]["state"], cells["cpu"]["rating"]) == ("compatible", "medium")
+        assert cells["cpu"]["relative_speed"] == pytest.approx(0.4)
+
+    def test_one_device_alone_has_no_rating(self, settings: Settings, log: EventLog) -> None:
+        cells = self._matrix(settings, log, result(), verification())
+        assert (cells["cpu"]["state"], cells["cpu"]["rating"]) == ("compatible", None)
+
+    def test_unverified_wrong_and_failed_are_not_compatible(self, settings: Settings, log: EventLog) -> None:
+        cells = self._matrix(
+            settings, log,
+            result(),
+            result(hardware="openvino"), verification(hardware="openvino", passed=False),
+            result(hardware="onnxruntime", status="failed", reason="unsupported operator", samples_ns=()),
+        )  # fmt: skip
+        assert {name: (cell["state"], cell["reason"]) for name, cell in cells.items()} == {
+            "cpu": ("failed", "outputs not verified"),
+            "openvino": ("failed", "outputs differ from the reference"),
+            "onnxruntime": ("failed", "unsupported operator"),
+        }
+
+    @pytest.mark.parametrize("provenance", ["simulated", "suspect", "emulated"])
+    def test_doubtful_rows_do_not_count(self, settings: Settings, log: EventLog, provenance: str) -> None:
+        assert self._matrix(settings, log, result(provenance=provenance), verification()) == {}
+
+
+class TestReading:
+    def test_before_the_first_publish_it_says_what_to_do(self, settings: Settings) -> None:
+        with pytest.raises(WarehouseEmpty, match="accel db rebuild"):
+            Reader(settings).rows("SELECT 1")
+
+    @pytest.mark.parametrize(
+        "sql",
+        ["DELETE FROM results", "SELECT 1; SELECT 2", "", "SET threads = 1", "ATTACH '/tmp/x.duckdb'", "CREATE TABLE t (a INT)",
+         "COPY results TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/hostname')", "SELECT nonsense FROM results",
+         "INSTALL httpfs", "SELECT * FROM read_parquet('*')", "PRAGMA database_list"],
+    )  # fmt: skip
+    def test_sql_only_reads_the_tables(self, settings: Settings, log: EventLog, sql: str) -> None:
+        log.append([event(result())])
+        _stage_and_publish(settings)
+        with pytest.raises(InvalidInput):
+            Reader(settings).rows(sql)
+
+    def test_an_empty_log_gives_empty_tables(self, settings: Settings) -> None:
+        refreshed = publish.refresh(settings)
+        assert set(refreshed.rows.values()) == {0}
+
+    def test_a_second_refresh_has_nothing_to_do(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())])
+        assert publish.refresh(settings).mode == "full"
+        assert publish.refresh(settings).mode == "current"
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=12), st.integers(1, 10**5))
+def test_kept_layers_shrink_at_least_fourfold(sizes: list[int], arriving: int) -> None:
+    layers = [Layer(f"l{i}", str(i), size) for i, size in enumerate(sizes)]
+    kept = project.layers_to_keep(layers, arriving)
+    assert kept == 0 or sizes[kept - 1] >= 4 * (arriving + sum(sizes[kept:]))
