@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,13 +101,16 @@ def ui(
     environment = {**os.environ, "DAGSTER_HOME": str(folder), "ACCEL_HOME": str(settings.home.resolve())}
     if settings.log_uri and "://" not in settings.log_uri:
         environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
-    pages = [sys.executable, "-m", "dagster", "dev", "-w", str(REPOSITORY / "workspace.yaml"), "-h", HOST]
+    # It recommends its successor `dg`, which wants a project laid out in its own way.
+    python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
+    pages = [*python, "-m", "dagster", "dev", "-w", str(REPOSITORY / "workspace.yaml"), "--log-level", "warning"]
     commands = {
-        "Dagster": [*pages, "-p", str(ui_port), "--log-level", "warning"],
-        "the service": [sys.executable, "-m", "accel_platform.cli", "serve", "--port", str(port)],
+        "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
+        "The service": [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port)],
     }
-    # Being stopped by a supervisor is no other thing than Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A supervisor's signal is no other thing than Ctrl-C, and neither is passed on as ignored to what is started here.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     note("Starting Dagster and the service (Ctrl-C stops both) …")
     with _running(commands, folder, environment) as processes:
         answering = False
@@ -143,17 +146,11 @@ def _running(
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
         for process in processes.values():
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=_STOP_S)
-            finally:
-                _kill_group(process.pid)
-
-
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+            # Its leader or not: nothing of the group outlives this command.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _answers(port: int) -> bool:

@@ -1,0 +1,138 @@
+"""As the README says it: `dagster dev -w workspace.yaml`, the graph materialised over its API, then a real service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from processes import free_port, running, wait_for
+
+pytestmark = pytest.mark.slow
+
+LAUNCH = """
+mutation ($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}
+"""
+RUN = """
+query ($id: ID!) {
+  runOrError(runId: $id) {
+    ... on Run {
+      status
+      stepStats { stepKey status }
+      eventConnection { events { ... on ExecutionStepFailureEvent { stepKey error { message } } } }
+    }
+  }
+}
+"""
+ASSETS = """
+{ assetNodes {
+    assetKey { path }
+    assetMaterializations(limit: 1) {
+      tags { key value }
+      metadataEntries { label __typename ... on IntMetadataEntry { intValue } ... on MarkdownMetadataEntry { mdStr } }
+    }
+} }
+"""
+CHECKS = """
+{ assetNodeOrError(assetKey: {path: ["results"]}) { ... on AssetNode {
+    assetChecksOrError { ... on AssetChecks { checks { name blocking executionForLatestMaterialization { status } } } }
+} } }
+"""
+CONFIG = {
+    "ops": {
+        "measurements": {
+            "config": {"models": ["bert-tiny"], "hardware": ["cpu"], "batch_sizes": [1, 4], "profile": "quick"}
+        }
+    }
+}
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=10).status_code < 500
+    except httpx.TransportError:
+        return False
+
+
+def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_it_measured(tmp_path: Path) -> None:
+    home, port, log = tmp_path / "home", free_port(), tmp_path / "dagster.log"
+    command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
+    with running(command, log, ACCEL_HOME=str(home)) as process:
+
+        def ask(query: str, **variables: Any) -> Any:
+            assert process.poll() is None, log.read_text()[-4000:]
+            url = f"http://127.0.0.1:{port}/graphql"
+            answer = httpx.post(url, json={"query": query, "variables": variables}, timeout=60).json()
+            assert "errors" not in answer, answer
+            return answer["data"]
+
+        wait_for("Dagster's pages", 90, lambda: _answers(f"http://127.0.0.1:{port}/server_info"), log)
+        selector = {
+            "repositoryLocationName": "accel",
+            "repositoryName": "__repository__",
+            "jobName": "main_line",
+        }
+        launched = ask(LAUNCH, params={"selector": selector, "runConfigData": CONFIG})["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+
+        def ended() -> Any:
+            run = ask(RUN, id=launched["run"]["runId"])["runOrError"]
+            return run if run["status"] in {"SUCCESS", "FAILURE", "CANCELED"} else None
+
+        run = wait_for("the run", 240, ended, log)
+        assert run["status"] == "SUCCESS", run
+        _check_what_the_pages_show(ask(ASSETS)["assetNodes"])
+        checks = ask(CHECKS)["assetNodeOrError"]["assetChecksOrError"]["checks"]
+        assert checks
+        for check in checks:
+            assert check["blocking"]
+            assert check["executionForLatestMaterialization"]["status"] == "SUCCEEDED", check
+
+    _check_the_service(home, tmp_path / "service.log")
+
+
+def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
+    snapshots = set()
+    for node in nodes:
+        [materialised] = node["assetMaterializations"]
+        entries = {entry["label"]: entry for entry in materialised["metadataEntries"]}
+        assert entries["dagster/row_count"]["intValue"] > 0, node
+        assert entries["preview"]["mdStr"], node
+        tags = {tag["key"]: tag["value"] for tag in materialised["tags"]}
+        if node["assetKey"]["path"][0] in {"raw_events", "results", "compat_matrix", "predictor"}:
+            assert any("data:image/png;base64," in entry.get("mdStr", "") for entry in entries.values()), node
+            snapshots.add(tags["dagster/data_version"])
+    assert len(nodes) == 7
+    assert len(snapshots) == 1
+
+
+def _check_the_service(home: Path, log: Path) -> None:
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port), "--home", str(home)]
+    with running(command, log), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as service:
+        wait_for("the service", 60, lambda: _answers(f"http://127.0.0.1:{port}/health"), log)
+        health = service.get("/health")
+        assert health.status_code == 200, health.text
+        body = {"model": "prajjwal1/bert-tiny", "batch_size": 4, "hardware": ["cpu"]}
+        answer = service.post("/recommend", json=body)
+        assert answer.status_code == 200, answer.text
+        measured = [r for r in answer.json()["recommendations"] if r["provenance"] == "measured"]
+        assert measured, answer.text
+        rows = service.get("/results", params={"model": "bert-tiny", "provenance": "measured"}).json()["results"]
+        cells = {row["result_id"]: row for row in rows if row["batch_size"] == 4}
+        assert set(measured[0]["evidence"]) <= set(cells)
+        assert measured[0]["evidence"]
+        interval = measured[0]["latency_ms"]
+        assert interval["low"] <= interval["p50"] <= interval["high"]
+        [row] = cells.values()
+        assert interval["p50"] == pytest.approx(row["latency_p50_ms"], rel=0.01)
+        assert answer.json()["predictor_id"] == health.json()["predictor_id"]

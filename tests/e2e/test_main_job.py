@@ -1,0 +1,124 @@
+"""`accel run` as people live with it: stopped half-way, started again, killed, run twice, on a port that is taken."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import httpx
+import psutil
+import pytest
+from processes import family, free_port, running, wait_for
+
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from assets.local import dagster_home
+
+pytestmark = pytest.mark.slow
+
+ACCEL = str(Path(sys.executable).with_name("accel"))
+CELLS = 8
+EIGHT = ("--models", "bert-tiny,vit-tiny", "--hardware", "cpu,onnxruntime", "--batch-sizes", "1,2")
+ONE = ("--models", "bert-tiny", "--hardware", "cpu", "--batch-sizes", "1")
+
+
+def _run(home: Path, *more: str) -> list[str]:
+    return [ACCEL, "run", "--profile", "quick", "--home", str(home), *more]
+
+
+def _measured(log: Path) -> list[str]:
+    """The lines that tell of a measured cell."""
+    return re.findall(r"^ .* s  (\S+ · \S+ · batch \d+.*): [\d.]+ ms", log.read_text(), re.MULTILINE)
+
+
+def _json(command: list[str]) -> Any:
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tmp_path: Path) -> None:
+    home, log = tmp_path / "home", tmp_path / "run.log"
+
+    with running(_run(home, *EIGHT, "--no-serve"), log) as first:
+        wait_for("the first cell", 200, lambda: _measured(log) or first.poll() is not None, log)
+        started = family(first)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(timeout=30) == 130, log.read_text()
+        assert len(started) > 1
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
+        assert alive == []
+    kept = len(_measured(log))
+    assert 1 <= kept < CELLS
+
+    port = free_port()
+    with running(_run(home, *EIGHT, "--port", str(port)), log) as second:
+        wait_for("serving", 300, lambda: "Serving on" in log.read_text() or second.poll() is not None, log)
+        assert second.poll() is None, log.read_text()
+        said = log.read_text()
+        assert [int(n) for n in re.findall(r"^\[(\d)/5\]", said, re.MULTILINE)] == [1, 2, 3, 4, 5], said
+        # A child that had measured two cells when it was stopped is recorded as a whole or not at all.
+        before, left = map(int, re.findall(rf"(\d+) of {CELLS} cells are in the log, (\d+) to measure", said)[0])
+        assert before >= 1, said
+        assert left == CELLS - before == len(_measured(log)), said
+        url = re.search(r"Serving on (\S+)", said)
+        assert url
+        assert f"curl -s {url[1]}/recommend" in said
+        answer = httpx.post(f"{url[1]}/recommend", json={"model": "vit-tiny", "batch_size": 2}, timeout=60)
+        by_hardware = {r["hardware"]: r for r in answer.json()["recommendations"]}
+        assert {by_hardware[name]["provenance"] for name in ("cpu", "onnxruntime")} == {"measured"}
+        second.send_signal(signal.SIGINT)
+        assert second.wait(timeout=30) == 0, log.read_text()
+
+    count = "SELECT count(*) AS n FROM results WHERE status = 'ok' AND provenance = 'measured'"
+    assert Reader(Settings(home=home)).rows(count) == [{"n": CELLS}]
+    start = time.monotonic()
+    third = _json(_run(home, *EIGHT, "--no-serve"))
+    assert time.monotonic() - start < 60
+    measurements = third["assets"]["measurements"]
+    assert (measurements["in_the_log_before"], measurements["measured"]) == (CELLS, 0)
+    assert third["assets"]["predictor"]["trained_now"] is False
+    assert Reader(Settings(home=home)).rows(count) == [{"n": CELLS}]
+
+
+def test_only_one_works_on_a_home_and_one_that_was_killed_is_marked_and_does_not_block(tmp_path: Path) -> None:
+    home, log = tmp_path / "home", tmp_path / "run.log"
+    with running(_run(home, *ONE, "--no-serve"), log) as first:
+        wait_for("measuring", 60, lambda: "[2/4]" in log.read_text() or first.poll() is not None, log)
+        other = subprocess.run(_run(home, *ONE, "--no-serve"), capture_output=True, text=True, check=False, timeout=60)
+        assert other.returncode == 1
+        assert f"Another `accel run` (process {first.pid})" in other.stderr
+        first.kill()
+        first.wait()
+    done = _json(_run(home, *ONE, "--no-serve"))
+    assert done["assets"]["measurements"]["measured"] == 1
+    with dg.DagsterInstance.from_config(str(dagster_home(Settings(home=home)))) as instance:
+        newest, killed = instance.get_runs()
+    assert (newest.status, killed.status) == (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
+
+
+def test_a_taken_port_or_an_unknown_name_ends_it_before_anything_is_done(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = subprocess.run(
+            _run(home, *ONE, "--port", str(port)), capture_output=True, text=True, check=False, timeout=60
+        )
+    assert refused.returncode == 1
+    assert f"Port {port}" in refused.stderr
+    assert "--port" in refused.stderr
+    for wrong, code, hint in (("--models", 1, "bert-tny"), ("--hardware", 2, "bert-tny"), ("--profile", 2, "bert-tny")):
+        command = [ACCEL, "run", wrong, "bert-tny", "--home", str(home), "--no-serve"]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert refused.returncode == code, refused.stderr
+        assert hint in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert not home.exists()

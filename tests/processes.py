@@ -1,0 +1,77 @@
+"""Processes that tests start and must end: with all that they start themselves. No test lives here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The command at the repository's root, its output in `log`; SIGINT at the end, and then nothing of it is left."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            list(command),
+            cwd=REPOSITORY,
+            env=_environment(environment),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            started = family(process)
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=60)
+            for left in started:
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()
+            process.wait()
+
+
+def wait_for(what: str, seconds: float, found: Callable[[], Any], log: Path) -> Any:
+    """What `found` answers, once it answers something; if it never does, the test fails with what the process said."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.2)
+    pytest.fail(f"{what}: not within {seconds:.0f} s. The process said:\n{log.read_text()[-4000:]}")
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The process and all that descend from it, as far as they still run."""
+    try:
+        leader = psutil.Process(process.pid)
+        return [leader, *leader.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _environment(changed: Mapping[str, str]) -> dict[str, str]:
+    """This one's, without what a developer may have set for the platform or for Dagster."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DAGSTER_"))}
+    return {**kept, **changed}
