@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-from synthetic import result_events, write_log
 
 from accel_platform.events import EventLog, codec
 from accel_platform.events.types import Event, ResultRecorded
@@ -21,6 +20,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.projection import require_current
 from accel_platform.warehouse.query import Reader
+from synthetic import result_events, write_log
 
 Figure = dict[str, object]
 
