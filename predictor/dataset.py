@@ -74,6 +74,9 @@ def build_dataset(evidence: Evidence) -> Dataset:
         if cell.mode != MODE:
             skipped[f"mode {cell.mode}"] += 1
             continue
+        if cell.target.device is None:
+            skipped["device not named"] += 1
+            continue
         spec = spec_of(cell.model_id)
         try:
             cost = item_cost(cell.model_id, spec, cell.sequence_length, evidence.models)

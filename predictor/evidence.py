@@ -5,7 +5,6 @@ Usable are measured and unsuspected imported results that ran, and whose outputs
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +47,8 @@ class Pooled:
     runs: int
     measured: bool
     """False where every figure is imported."""
+    noisy: bool
+    """Every run's samples scatter too much for their median to be trusted closely."""
     latency_ms: Interval
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
@@ -85,16 +86,19 @@ class Evidence:
     compatibility: dict[tuple[str, str, str | None], tuple[Compatibility, str | None]]
     devices: list[Device]
     models: dict[str, dict[str, Any]]
-    by_model: dict[str, list[Pooled]] = field(default_factory=lambda: defaultdict(list))
-    by_target: dict[Target, list[Pooled]] = field(default_factory=lambda: defaultdict(list))
+    by_model: dict[str, list[Pooled]] = field(default_factory=dict)
+    by_target: dict[Target, list[Pooled]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for pooled in self.pooled.values():
-            self.by_model[pooled.cell.model_id].append(pooled)
-            self.by_target[pooled.cell.target].append(pooled)
+            self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
+            self.by_target.setdefault(pooled.cell.target, []).append(pooled)
 
     def targets(self) -> list[Target]:
-        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
+        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order.
+
+        Among them are those of imported figures that name no device: nobody knows whether it is one and the same.
+        """
         seen = {*self.by_target, *(device.target for device in self.devices)}
         return sorted(seen, key=lambda target: (target.hardware, target.backend, target.device or ""))
 
@@ -141,7 +145,7 @@ usable AS (
 _POOLED = f"""{_USABLE},
 cells AS (
     SELECT {_CELL}, fingerprint, min(model_family) AS model_family, count(*) AS runs,
-        bool_or(provenance = 'measured') AS measured, max(recorded_at) AS newest,
+        bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
         list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
         list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
@@ -192,6 +196,7 @@ def _pooled(reader: Reader) -> Iterator[Pooled]:
             model_family=row["model_family"],
             runs=row["runs"],
             measured=row["measured"],
+            noisy=row["noisy"],
             latency_ms=_latency(row),
             memory_peak_mib=_spread(row["memory"]) if row["memory"] else None,
             event_ids=tuple(row["event_ids"]),

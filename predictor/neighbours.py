@@ -31,6 +31,8 @@ class Estimate:
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
     basis: str
+    cautions: tuple[str, ...] = ()
+    """What a reader must know before trusting it."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,19 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
         if pooled is not None:
             how = "measured here" if pooled.measured else "imported"
             runs = "one run" if pooled.runs == 1 else f"{pooled.runs} runs"
-            stated = "" if cell.precision is not None else ", precision not stated"
+            where = _where(cell, "target")
+            cautions = []
+            if cell.precision is None:
+                cautions.append(f"The figures {where} state no precision; they are taken for float32.")
+            if pooled.noisy:
+                cautions.append(f"The figures {where} were measured while the machine was restless.")
             return Estimate(
                 provenance="measured",
                 latency_ms=pooled.latency_ms,
                 memory_peak_mib=pooled.memory_peak_mib,
                 event_ids=pooled.event_ids,
-                basis=f"this very configuration, {how}: {runs}{stated}",
+                basis=f"this very configuration, {how}: {runs}",
+                cautions=tuple(cautions),
             )
     return None
 
@@ -85,6 +93,8 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
 
 def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
     for source in evidence.by_model.get(cell.model_id, []):
+        if source.cell.target.device is None:
+            continue  # nobody knows what it is a measurement of
         for changed in _CHANGES:
             if _changed(source.cell, cell, changed) != cell:
                 continue

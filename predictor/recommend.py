@@ -92,6 +92,8 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
         try:
             estimate = _estimate(knowledge, question, target, warnings)
         except _Abstain as reason:
+            if target.device is None and target in evidence.by_target:
+                continue  # figures of a device that nobody named are no hardware one could measure on
             excluded.append(_excluded(evidence, question, target, str(reason)))
         else:
             found.append(_recommendation(evidence, question, target, estimate))
@@ -196,13 +198,14 @@ def _estimate(knowledge: Knowledge, question: _Question, target: Target, warning
             raise _Abstain(f"unavailable: {device.reason}")
         if device is not None and device.emulated:
             raise _Abstain("an emulated device: its speed tells nothing of the real one")
+        if target.device is None:
+            raise _Abstain("not measured, and the device is not named")
         found = min(
             filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
         )
         if found is None or _width(found.latency_ms) > WIDEST:
             found = _predicted(knowledge, question, target, warnings)
-    elif "precision not stated" in found.basis:
-        warnings.append(f"The figures for {target.hardware} state no precision; they are taken for float32.")
+    warnings += found.cautions
     return found
 
 
@@ -250,7 +253,7 @@ def _predicted(knowledge: Knowledge, question: _Question, target: Target, warnin
 def _nearest(evidence: Evidence, target: Target, flops: float, count: int = 3) -> tuple[str, ...]:
     """Newest events of the cells on this target whose work is most like it."""
     distances = []
-    for pooled in evidence.by_target[target]:
+    for pooled in evidence.by_target.get(target, []):
         row = evidence.models.get(pooled.cell.model_id)
         if row is not None and row["flops_per_item"]:
             distance = abs(math.log(row["flops_per_item"] * pooled.cell.batch_size / flops))

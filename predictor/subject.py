@@ -61,7 +61,8 @@ def resolve_subject(name: str, evidence: Evidence) -> Subject:
 def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: str) -> tuple[int | None, str | None]:
     """The sequence length a question is about, and a warning where it was not simply what was asked.
 
-    Without one it is the length at which most is measured, else the model's default.
+    Without one it is the length at which most is measured, else the model's default. Figures that do not state theirs
+    answer only for a model that is known by name alone.
     """
     if subject.spec is not None and subject.spec.sequence_length is None:
         ignored = (
@@ -72,13 +73,14 @@ def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: 
         return asked, None
     cells = [p for p in evidence.by_model.get(subject.model_id, []) if p.cell.mode == mode]
     stated = [p for p in cells if p.cell.sequence_length is not None]
-    best = [p for p in stated if p.measured] or stated or cells
-    counts = Counter(p.cell.sequence_length for p in best)
+    counts = Counter(p.cell.sequence_length for p in [p for p in stated if p.measured] or stated)
     if counts:
         # The shorter of two equally frequent lengths, so that the answer does not depend on the order of rows.
-        length = min(counts, key=lambda n: (-counts[n], n is None, n))
-        text = "an unstated length" if length is None else f"sequence_length {length}"
-        return length, f"No sequence_length given: answering for {text}, at which {subject.model_id} was measured most."
+        length = min(counts, key=lambda n: (-counts[n], n))
+        return (
+            length,
+            f"No sequence_length given: answering for {length}, at which {subject.model_id} was measured most.",
+        )
     if subject.spec is None:
         return None, None
     length = subject.spec.sequence_length

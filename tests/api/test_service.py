@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from predictor_world import MODELS, append, measured_grid, result, world
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.problems import CONTENT_TYPE, MOST_BODY_BYTES
 from predictor.train import train
+from predictor_world import MODELS, append, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from predictor_world import MODELS, append, measured_grid, result, world
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from predictor.train import train
+from predictor_world import MODELS, append, measured_grid, result, world
 
 ACCEL = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
 

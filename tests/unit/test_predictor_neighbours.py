@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from predictor_world import CPU, MODELS, described, latency_of, result, verified, world
 
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.query import Reader
 from predictor.evidence import Cell, Evidence, Target, load_evidence
 from predictor.neighbours import measured, ratio_of, scaled
+from predictor_world import CPU, MODELS, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]
 

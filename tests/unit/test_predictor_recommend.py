@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from accel_platform.errors import InvalidInput, NotFound, WarehouseEmpty
+from accel_platform.events import EventLog
+from accel_platform.events.types import Payload
+from accel_platform.settings import Settings
+from predictor.advisor import Advisor
+from predictor.answers import Answer, PredictQuery, RecommendQuery
+from predictor.train import train
 from predictor_world import (
     CPU,
     MODELS,
@@ -17,14 +26,6 @@ from predictor_world import (
     verified,
     world,
 )
-
-from accel_platform.errors import InvalidInput, NotFound, WarehouseEmpty
-from accel_platform.events import EventLog
-from accel_platform.events.types import Payload
-from accel_platform.settings import Settings
-from predictor.advisor import Advisor
-from predictor.answers import Answer, PredictQuery, RecommendQuery
-from predictor.train import train
 
 BERT, VIT = MODELS[0], MODELS[1]
 GPU = "NVIDIA L4"
@@ -247,3 +248,28 @@ def test_the_advisor_follows_new_evidence_and_refuses_a_damaged_predictor(tmp_pa
 def test_an_empty_warehouse_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(WarehouseEmpty, match="accel bench run"):
         _ask(Advisor(Settings(home=tmp_path)), "bert-base")
+
+
+def test_a_device_that_nobody_named_answers_for_itself_alone(tmp_path: Path) -> None:
+    nowhere: dict[str, Any] = {"provenance": "imported", "device_id": None, "device_name": None}
+    elsewhere = [result(m, "cpu", 1, **nowhere) for m in MODELS[:4]]
+    settings = world(tmp_path, [*measured_grid(MODELS[1:4]), described(BERT), *elsewhere])
+    answer = _ask(Advisor(settings), "bert-base")
+    # Nothing is scaled from it, although three models were measured on both sides.
+    assert [(r.hardware, r.device, r.provenance) for r in answer.recommendations] == [("cpu", None, "measured")]
+    assert all(e.device is not None or e.hardware == "cuda" for e in answer.excluded)
+    assert not _ask(Advisor(settings), "bert-base", batch_size=2).recommendations
+
+
+def test_figures_without_a_length_do_not_answer_for_one(tmp_path: Path) -> None:
+    settings = world(tmp_path, [result(BERT, "cpu", 1, provenance="imported", sequence_length=None)])
+    answer = _ask(Advisor(settings), "bert-base")
+    assert answer.sequence_length == 128
+    assert not answer.recommendations
+
+
+def test_noisy_figures_carry_a_warning(tmp_path: Path) -> None:
+    settings = world(tmp_path, [result(BERT, "cpu", 1, noisy=True), verified(BERT, "cpu", 1)])
+    assert any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)
+    append(settings, [result(BERT, "cpu", 1, seed=1, noisy=False)])
+    assert not any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from predictor_world import CPU, MODELS, Model, append, described, latency_of, measured_grid, result, world
 
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import EventLog
@@ -23,6 +22,7 @@ from predictor.evidence import Target, load_evidence
 from predictor.features import device_spec, features_of
 from predictor.subject import ItemCost
 from predictor.train import NotEnoughEvidence, TrainingReport, train
+from predictor_world import CPU, MODELS, Model, append, described, latency_of, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +140,7 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
             result(bert, "cpu", 6, provenance="imported", mode="training"),
             result(bert, "cpu", 7, provenance="imported", sequence_length=100_000),
             result(nameless, "cpu", 1, provenance="imported"),
+            result(bert, "cpu", 9, provenance="imported", device_id=None, device_name=None),
             result(bert, "cpu", 8, provenance="imported", latency_mean_ms=None, memory_peak_mib=9.0),
         ],
     )
@@ -147,6 +148,7 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
     assert [cell.cell.batch_size for cell in dataset.cells] == [1]
     assert dataset.skipped == {
         "cost of the model, or the length it was measured at, unknown": 2,
+        "device not named": 1,
         "mode training": 1,
         "sequence length beyond what the model reads": 1,
     }
