@@ -29,7 +29,7 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
     """The chart as a PNG inside Markdown; drawn without a browser or a network, in about a second."""
     import vl_convert
 
-    png = vl_convert.vegalite_to_png(drawing.to_json(), scale=1.5)
+    png = vl_convert.vegalite_to_png(drawing.to_json())
     return dg.MetadataValue.md(f"![chart](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
