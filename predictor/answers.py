@@ -37,14 +37,19 @@ class RecommendQuery(Query):
 
     objective: Objective = Field(default="latency", description="What the ranking goes by.")
     hardware: list[Name] | None = Field(
-        default=None, min_length=1, max_length=64, description="Hardware or device names to choose among. Default: all."
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Hardware names, device names or device ids to choose among. Default: all.",
     )
 
 
 class PredictQuery(Query):
     """How fast is this model on that hardware?"""
 
-    hardware: Name = Field(description="A hardware name (cpu, openvino, ...) or a device's name.", examples=["cpu"])
+    hardware: Name = Field(
+        description="A hardware name (cpu, openvino, ...), or a device's name or id.", examples=["cpu"]
+    )
 
 
 class Interval(_Value):
@@ -70,7 +75,8 @@ class Recommendation(_Value):
     """One way to run the model."""
 
     hardware: str
-    device: str | None
+    device: str | None = Field(description="Its name; its id where no name is known.")
+    device_id: str | None = Field(description="Names this very silicon: two devices of one name may differ.")
     rank: int = Field(ge=1)
     latency_ms: Interval = Field(description="Of one whole batch.")
     throughput_items_per_s: Interval
@@ -86,6 +92,7 @@ class Excluded(_Value):
 
     hardware: str
     device: str | None = None
+    device_id: str | None = None
     reason: str
     suggestion: str
 
@@ -111,6 +118,7 @@ class PredictAnswer(_Value):
     sequence_length: int | None
     hardware: str
     device: str | None
+    device_id: str | None
     latency_ms: Interval
     throughput_items_per_s: Interval
     memory_peak_mib: Interval | None

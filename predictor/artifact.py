@@ -65,7 +65,7 @@ class Manifest(_Part):
     rows: int
     families: tuple[str, ...]
     targets: tuple[tuple[str, str, str | None], ...]
-    """Hardware, backend and device of every target seen with enough families; of no other anything is predicted."""
+    """Hardware, backend and device id of every target seen with enough families; of no other anything is predicted."""
     precisions: tuple[str | None, ...]
     flops_range: tuple[float, float]
     """Least and most FLOPs of one batch seen."""
@@ -99,7 +99,7 @@ class Predictor:
     memory: Trained | None
 
     def knows(self, target: Target) -> bool:
-        return (target.hardware, target.backend, target.device) in self.manifest.targets
+        return (target.hardware, target.backend, target.device_id) in self.manifest.targets
 
     def times_outside(self, flops: float, batch_size: int) -> float:
         """How many times larger (or smaller) a batch or its work is than any seen in training; 1 inside the range."""

@@ -51,7 +51,7 @@ class Dataset:
         for cell in self.cells:
             families[cell.cell.target].add(cell.model_family)
         enough = (target for target, names in families.items() if len(names) >= fewest_families)
-        return sorted(enough, key=lambda t: (t.hardware, t.backend, t.device or ""))
+        return sorted(enough, key=Target.order)
 
     @cached_property
     def sha256(self) -> str:
@@ -74,7 +74,7 @@ def build_dataset(evidence: Evidence) -> Dataset:
         if cell.mode != MODE:
             skipped[f"mode {cell.mode}"] += 1
             continue
-        if cell.target.device is None:
+        if cell.target.device_id is None:
             skipped["device not named"] += 1
             continue
         spec = spec_of(cell.model_id)
@@ -104,6 +104,5 @@ def build_dataset(evidence: Evidence) -> Dataset:
 
 def _order(pooled: Pooled) -> tuple[str, ...]:
     cell = pooled.cell
-    target = cell.target
     shape = f"{cell.batch_size:09d} {cell.sequence_length or 0:09d}"
-    return (cell.model_id, target.hardware, target.backend, target.device or "", cell.precision or "", cell.mode, shape)
+    return (cell.model_id, *cell.target.order(), cell.precision or "", cell.mode, shape)

@@ -22,8 +22,14 @@ class Target:
 
     hardware: str
     backend: str
-    device: str | None
-    """The device's name; its id where no name is known."""
+    device_id: str | None
+    """None for imported figures that tell nothing of their device: nobody knows whether it is one and the same."""
+    device: str | None = field(default=None, compare=False)
+    """Its name, for people: two machines may call different silicon the same."""
+
+    def order(self) -> tuple[str, str, str]:
+        """A key to sort by."""
+        return self.hardware, self.backend, self.device_id or ""
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,9 @@ class Evidence:
             self.by_target.setdefault(pooled.cell.target, []).append(pooled)
 
     def targets(self) -> list[Target]:
-        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order.
-
-        Among them are those of imported figures that name no device: nobody knows whether it is one and the same.
-        """
+        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
         seen = {*self.by_target, *(device.target for device in self.devices)}
-        return sorted(seen, key=lambda target: (target.hardware, target.backend, target.device or ""))
+        return sorted(seen, key=Target.order)
 
 
 def load_evidence(reader: Reader) -> Evidence:
@@ -120,6 +123,8 @@ def load_evidence(reader: Reader) -> Evidence:
             return evidence
 
 
+# What a device is known by: its id, or the name alone where a file gives no more.
+_DEVICE = "coalesce(device_id, device_name)"
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
 
 _USABLE = """
@@ -128,7 +133,7 @@ WITH wrong AS (
     FROM verifications WHERE NOT passed
 ),
 usable AS (
-    SELECT r.*, coalesce(r.device_name, r.device_id) AS device,
+    SELECT r.*, coalesce(r.device_id, r.device_name) AS device,
         coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms
     FROM results AS r
     LEFT JOIN wrong AS w ON r.provenance = 'measured'
@@ -144,7 +149,7 @@ usable AS (
 # sample with probability (n + 1 - 2k) / (n + 1), whatever its distribution: k is the largest that keeps the level.
 _POOLED = f"""{_USABLE},
 cells AS (
-    SELECT {_CELL}, fingerprint, min(model_family) AS model_family, count(*) AS runs,
+    SELECT {_CELL}, fingerprint, min(model_family) AS model_family, min(device_name) AS device_name, count(*) AS runs,
         bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
         list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
@@ -169,20 +174,21 @@ ORDER BY c.measured, c.newest, c.fingerprint
 """
 
 _FAILURES = f"""
-SELECT {_CELL}, max_by(reason, recorded_at) AS reason, max_by(event_id, recorded_at) AS event_id
-FROM (SELECT *, coalesce(device_name, device_id) AS device FROM results)
+SELECT {_CELL}, min(device_name) AS device_name, max_by(reason, recorded_at) AS reason,
+    max_by(event_id, recorded_at) AS event_id
+FROM (SELECT *, {_DEVICE} AS device FROM results)
 WHERE provenance IN ('measured', 'imported') AND batch_size IS NOT NULL
 GROUP BY {_CELL}
 HAVING bool_and(status <> 'ok')
 """
 
-_MATRIX = """
-SELECT model_id, hardware, coalesce(device_name, device_id) AS device, state, rating, reason FROM compat_matrix
+_MATRIX = f"""
+SELECT model_id, hardware, {_DEVICE} AS device, state, rating, reason FROM compat_matrix
 """
 
 _DEVICES = """
-SELECT hardware, backend, coalesce(name, device_id) AS device, available, reason, emulated, cores, clock_max_mhz,
-    vector_bits, memory_mib
+SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
+    cores, clock_max_mhz, vector_bits, memory_mib
 FROM devices
 ORDER BY observed_at
 """
@@ -232,10 +238,14 @@ def _compatibility(
         yield (row["model_id"], row["hardware"], row["device"]), (known, row["reason"])
 
 
+def _target(row: dict[str, Any]) -> Target:
+    return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
+
+
 def _cell(row: dict[str, Any]) -> Cell:
     return Cell(
         model_id=row["model_id"],
-        target=Target(row["hardware"], row["backend"], row["device"]),
+        target=_target(row),
         mode=row["mode"],
         precision=row["precision"],
         batch_size=row["batch_size"],
@@ -245,7 +255,7 @@ def _cell(row: dict[str, Any]) -> Cell:
 
 def _device(row: dict[str, Any]) -> Device:
     return Device(
-        target=Target(row["hardware"], row["backend"], row["device"]),
+        target=_target(row),
         available=row["available"],
         reason=row["reason"],
         emulated=row["emulated"],

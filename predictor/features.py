@@ -73,7 +73,7 @@ def features_of(
     }
     return Features(
         numeric=tuple(values[name] for name in NUMERIC),
-        categorical=(modality, target.hardware, target.backend, target.device),
+        categorical=(modality, target.hardware, target.backend, target.device_id),
     )
 
 

@@ -93,7 +93,7 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
 
 def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
     for source in evidence.by_model.get(cell.model_id, []):
-        if source.cell.target.device is None:
+        if source.cell.target.device_id is None:
             continue  # nobody knows what it is a measurement of
         for changed in _CHANGES:
             if _changed(source.cell, cell, changed) != cell:

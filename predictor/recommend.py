@@ -6,15 +6,11 @@ which measurement would settle it.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
-from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.events.types import Hardware
-from accel_platform.hardware.catalog import catalog, find_spec
+from accel_platform.errors import NotFound
 from predictor.answers import (
     Answer,
     Compatibility,
@@ -33,6 +29,7 @@ from predictor.features import device_spec, features_of
 from predictor.intervals import FEWEST_GROUPS
 from predictor.neighbours import Estimate, measured, scaled
 from predictor.subject import Subject, item_cost, length_asked, resolve_subject
+from predictor.targets import choose_targets
 
 FARTHEST = 10.0
 """Times beyond the batches seen in training at which nothing is predicted any more."""
@@ -77,7 +74,7 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
     """Rank every target that something is known for. Raises NotFound for the model, InvalidInput for the hardware."""
     evidence = knowledge.evidence
     question, warnings = _question(evidence, query)
-    targets, missing = _targets(evidence, query.hardware)
+    targets, missing = choose_targets(evidence, query.hardware)
     found: list[Recommendation] = []
     excluded = [
         Excluded(
@@ -92,13 +89,13 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
         try:
             estimate = _estimate(knowledge, question, target, warnings)
         except _Abstain as reason:
-            if target.device is None and target in evidence.by_target:
+            if target.device_id is None and target in evidence.by_target:
                 continue  # figures of a device that nobody named are no hardware one could measure on
             excluded.append(_excluded(evidence, question, target, str(reason)))
         else:
             found.append(_recommendation(evidence, question, target, estimate))
     key = _ranking(query.objective)
-    ranked = sorted(found, key=lambda r: (key(r), r.hardware, r.device or ""))
+    ranked = sorted(found, key=lambda r: (key(r), r.hardware, r.device_id or ""))
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
@@ -120,11 +117,12 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
     if not answer.recommendations:
         why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
         raise NotFound(f"Nothing supports a figure for {answer.model} on {query.hardware}: {why}.")
-    best = min(answer.recommendations, key=lambda r: (_ORDER[r.provenance], r.rank))
+    ranked = answer.recommendations
+    best = min(ranked, key=lambda r: (_ORDER[r.provenance], r.rank))
     warnings = list(answer.warnings)
-    if len(answer.recommendations) > 1:
-        names = ", ".join(r.device or "one without a name" for r in answer.recommendations)
-        warnings.append(f"{query.hardware} stands for several devices ({names}): name one to choose.")
+    if len(ranked) > 1:
+        names = ", ".join(f"{r.device} ({r.device_id})" if r.device else "one without a name" for r in ranked)
+        warnings.append(f"{query.hardware} stands for several: {names}. Ask for one by its id.")
     return PredictAnswer(
         model=answer.model,
         batch_size=answer.batch_size,
@@ -152,35 +150,6 @@ def _canonical(precision: str) -> str:
     )
 
 
-def _targets(evidence: Evidence, names: list[str] | None) -> tuple[list[Target], list[tuple[str, str | None]]]:
-    """The targets that the names mean, and hardware and device of the names that are real but known to no host."""
-    targets = evidence.targets()
-    if names is None:
-        return targets, []
-    chosen: list[Target] = []
-    missing: list[tuple[str, str | None]] = []
-    for name in dict.fromkeys(names):
-        here = [t for t in targets if name.casefold() in (t.hardware.casefold(), (t.device or "").casefold())]
-        chosen += [t for t in here if t not in chosen]
-        if not here:
-            missing.append(_elsewhere(name, targets))
-    return chosen, missing
-
-
-def _elsewhere(name: str, targets: list[Target]) -> tuple[str, str | None]:
-    """Hardware and device that a name means which no target has. Raises InvalidInput if there is no such hardware."""
-    kinds = {kind.casefold(): kind for kind in get_args(Hardware)}
-    if name.casefold() in kinds:
-        return kinds[name.casefold()], None
-    spec = find_spec(name)
-    if spec is not None:
-        return {"NVIDIA": "cuda", "AMD": "rocm"}[str(spec.vendor)], spec.name
-    known = {*kinds.values(), *(t.hardware for t in targets), *(t.device for t in targets if t.device)}
-    close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
-    hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
-    raise InvalidInput(f"No hardware is called {name!r}. {hint}")
-
-
 def _estimate(knowledge: Knowledge, question: _Question, target: Target, warnings: list[str]) -> Estimate:
     """The best supported figures for a target. Raises _Abstain."""
     evidence = knowledge.evidence
@@ -198,7 +167,7 @@ def _estimate(knowledge: Knowledge, question: _Question, target: Target, warning
             raise _Abstain(f"unavailable: {device.reason}")
         if device is not None and device.emulated:
             raise _Abstain("an emulated device: its speed tells nothing of the real one")
-        if target.device is None:
+        if target.device_id is None:
             raise _Abstain("not measured, and the device is not named")
         found = min(
             filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
@@ -267,6 +236,7 @@ def _recommendation(evidence: Evidence, question: _Question, target: Target, est
     return Recommendation(
         hardware=target.hardware,
         device=target.device,
+        device_id=target.device_id,
         rank=1,
         latency_ms=latency,
         throughput_items_per_s=Interval(
@@ -284,7 +254,7 @@ def _recommendation(evidence: Evidence, question: _Question, target: Target, est
 
 
 def _compatibility(evidence: Evidence, question: _Question, target: Target) -> tuple[Compatibility, str | None]:
-    key = (question.subject.model_id, target.hardware, target.device)
+    key = (question.subject.model_id, target.hardware, target.device_id)
     return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
 
 
@@ -294,6 +264,7 @@ def _excluded(evidence: Evidence, question: _Question, target: Target, reason: s
     return Excluded(
         hardware=target.hardware,
         device=target.device,
+        device_id=target.device_id,
         reason=reason,
         suggestion=command if here else f"on a host that has it: {command}",
     )

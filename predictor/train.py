@@ -126,7 +126,7 @@ def _fit(dataset: Dataset, say: Callable[[str], None]) -> tuple[Manifest, dict[s
         lightgbm=lightgbm.__version__,
         rows=len(dataset.cells),
         families=tuple(sorted(set(dataset.families))),
-        targets=tuple((t.hardware, t.backend, t.device) for t in dataset.targets(FEWEST_GROUPS)),
+        targets=tuple((t.hardware, t.backend, t.device_id) for t in dataset.targets(FEWEST_GROUPS)),
         precisions=tuple(sorted({c.cell.precision for c in dataset.cells}, key=lambda p: p or "")),
         flops_range=(float(flops.min()), float(flops.max())),
         batch_range=(min(batches), max(batches)),

@@ -16,6 +16,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 
 CPU = "Test CPU 8-core"
+CPU_ID = "cpu-test-8-core"
 BACKENDS = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime", "cuda": "pytorch"}
 SPEED = {"cpu": 1.0, "openvino": 2.2, "onnxruntime": 1.5, "cuda": 40.0}
 
@@ -84,7 +85,7 @@ def result(
             "precision": precision,
             "batch_size": batch_size,
             "sequence_length": model.sequence_length,
-            "device_id": "cpu" if hardware != "cuda" else "cuda-0",
+            "device_id": CPU_ID if hardware != "cuda" else "cuda-0",
             "device_name": device,
             "memory_peak_mib": 300 + model.parameters / 250_000 + 5 * batch_size,
             **figures,
@@ -98,7 +99,7 @@ def verified(model: Model, hardware: str, batch_size: int, *, passed: bool = Tru
         model_id=model.model_id,
         hardware=hardware,
         backend=BACKENDS[hardware],
-        device_id="cpu" if hardware != "cuda" else "cuda-0",
+        device_id=CPU_ID if hardware != "cuda" else "cuda-0",
         precision="float32",
         batch_size=batch_size,
         sequence_length=model.sequence_length,
@@ -129,7 +130,7 @@ def devices() -> list[DeviceObserved]:
             hardware=hardware,
             backend=BACKENDS[hardware],
             available=True,
-            device_id="cpu",
+            device_id=CPU_ID,
             name=CPU,
             cores=8,
             clock_max_mhz=3000.0,

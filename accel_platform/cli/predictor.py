@@ -175,7 +175,11 @@ def _query(kind: type[Q], **fields: Any) -> Q:
 
 
 def _print_answer(answer: Answer) -> None:
+    names = [(r.hardware, r.device) for r in answer.recommendations]
     rows = [{"rank": r.rank, **_row(r)} for r in answer.recommendations]
+    for row, r, name in zip(rows, answer.recommendations, names, strict=True):
+        if names.count(name) > 1:
+            row["device"] = f"{r.device} ({r.device_id})"
     print_table(rows, empty="Nothing supports a recommendation.")
     for left_out in answer.excluded:
         device = f" ({left_out.device})" if left_out.device else ""

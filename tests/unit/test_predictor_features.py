@@ -14,10 +14,10 @@ from accel_platform.warehouse.query import Reader
 from predictor.evidence import Target, load_evidence
 from predictor.features import CATEGORICAL, NUMERIC, Features, device_spec, features_of, precision_bits, roofline_ms
 from predictor.subject import ItemCost
-from predictor_world import CPU, MODELS, result, world
+from predictor_world import CPU, CPU_ID, MODELS, result, world
 
 COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
-TARGET = Target("cuda", "pytorch", "NVIDIA L4")
+TARGET = Target("cuda", "pytorch", "cuda-l4", "NVIDIA L4")
 
 
 def _features(*, precision: str | None = "float32", batch_size: int = 4, known: bool = True) -> dict[str, float]:
@@ -74,7 +74,7 @@ def test_names_are_kept_as_names() -> None:
         "modality": None,
         "hardware": "cuda",
         "backend": "pytorch",
-        "device": "NVIDIA L4",
+        "device": "cuda-l4",
     }
 
 
@@ -97,9 +97,9 @@ def test_bits_of_a_precision(name: str | None, bits: int | None) -> None:
 
 def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> None:
     seen = DeviceObserved(
-        hardware="cpu", backend="pytorch", available=True, device_id="cpu", name=CPU, cores=8, clock_max_mhz=3000.0
+        hardware="cpu", backend="pytorch", available=True, device_id=CPU_ID, name=CPU, cores=8, clock_max_mhz=3000.0
     )
-    target = Target("cpu", "pytorch", CPU)
+    target = Target("cpu", "pytorch", CPU_ID, CPU)
 
     def peak(home: Path, device: DeviceObserved) -> float | None:
         evidence = load_evidence(Reader(world(home, [device, result(MODELS[0], "cpu", 1, provenance="imported")])))

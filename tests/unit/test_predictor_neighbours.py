@@ -15,7 +15,7 @@ from accel_platform.events.types import Payload
 from accel_platform.warehouse.query import Reader
 from predictor.evidence import Cell, Evidence, Target, load_evidence
 from predictor.neighbours import measured, ratio_of, scaled
-from predictor_world import CPU, MODELS, described, latency_of, result, verified, world
+from predictor_world import CPU_ID, MODELS, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]
 
@@ -26,7 +26,7 @@ def _evidence(home: Path, payloads: list[Payload]) -> Evidence:
 
 def _cell(model_id: str, hardware: str = "cpu", batch_size: int = 1, length: int | None = 128) -> Cell:
     backend = {"cpu": "pytorch", "openvino": "openvino"}[hardware]
-    return Cell(model_id, Target(hardware, backend, CPU), "inference", "float32", batch_size, length)
+    return Cell(model_id, Target(hardware, backend, CPU_ID), "inference", "float32", batch_size, length)
 
 
 def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from predictor.answers import Answer, PredictQuery, RecommendQuery
 from predictor.train import train
 from predictor_world import (
     CPU,
+    CPU_ID,
     MODELS,
     Model,
     append,
@@ -209,7 +210,8 @@ def test_simulated_suspect_and_emulated_figures_are_never_recommended(tmp_path: 
 
 def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> None:
     assert [r.hardware for r in _ask(advisor, "bert-base", hardware=["CPU"]).recommendations] == ["cpu"]
-    assert len(_ask(advisor, "bert-base", hardware=[CPU]).recommendations) == 3
+    for name in (CPU, CPU.lower(), CPU_ID):
+        assert len(_ask(advisor, "bert-base", hardware=[name]).recommendations) == 3
     [known] = _ask(advisor, "bert-base", hardware=["nvidia h200"]).excluded
     assert (known.hardware, known.device) == ("cuda", "NVIDIA H200 SXM")
     [rocm] = _ask(advisor, "bert-base", hardware=["rocm"]).excluded
@@ -273,3 +275,14 @@ def test_noisy_figures_carry_a_warning(tmp_path: Path) -> None:
     assert any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)
     append(settings, [result(BERT, "cpu", 1, seed=1, noisy=False)])
     assert not any("restless" in w for w in _ask(Advisor(settings), "bert-base").warnings)
+
+
+def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Path) -> None:
+    faster = result(BERT, "cpu", 1, provenance="imported", device_id="imported-64-core", scale=0.1)
+    advisor = Advisor(world(tmp_path, [result(BERT, "cpu", 1), verified(BERT, "cpu", 1), faster]))
+    first, second = _ask(advisor, "bert-base", hardware=["cpu"]).recommendations
+    assert first.device == second.device == CPU
+    assert (first.device_id, second.device_id) == ("imported-64-core", CPU_ID)
+    assert second.latency_ms.p50 > 5 * first.latency_ms.p50
+    answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu"))
+    assert any(CPU_ID in w and "imported-64-core" in w for w in answer.warnings)

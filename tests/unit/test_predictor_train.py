@@ -22,7 +22,7 @@ from predictor.evidence import Target, load_evidence
 from predictor.features import device_spec, features_of
 from predictor.subject import ItemCost
 from predictor.train import NotEnoughEvidence, TrainingReport, train
-from predictor_world import CPU, MODELS, Model, append, described, latency_of, measured_grid, result, world
+from predictor_world import CPU_ID, MODELS, Model, append, described, latency_of, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
     predictor = load(settings, report.predictor_id)
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
     for hardware, backend in (("cpu", "pytorch"), ("openvino", "openvino")):
-        target = Target(hardware, backend, CPU)
+        target = Target(hardware, backend, CPU_ID)
         features = features_of(
             ItemCost(unseen.parameters, 12, unseen.gflops * 1e9, unseen.gflops * 1e7),
             modality="text",
