@@ -60,7 +60,7 @@ def run(
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
 
-    settings, chosen, for_machines = (settings_for(home), profile_named(profile), wants_json(as_json, format_))
+    settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
     inventory = detect()
     names = _words(hardware) if hardware is not None else [d.hardware for d in inventory.devices if d.available]

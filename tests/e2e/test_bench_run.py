@@ -128,7 +128,7 @@ def test_a_run_records_everything_it_saw(measured: World) -> None:
     (model,) = measured.events("ModelDescribed")
     assert model.model_id == "bert-tiny"
     assert model.parameters == 4_385_920
-    (started,), (finished,) = (measured.events("RunStarted"), measured.events("RunFinished"))
+    (started,), (finished,) = measured.events("RunStarted"), measured.events("RunFinished")
     assert len(started.plan["cells"]) == 6
     assert finished.status == "succeeded"
     assert finished.cells_ok == 6
@@ -194,7 +194,7 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
     other.save_pretrained(str(artefacts.weights))
     summary = world.run(plan([SPEC], ["cpu"], [1], [16]))
     assert (summary.ok, summary.failed) == (0, 1)
-    (result,), (verification,) = (world.events("ResultRecorded"), world.events("VerificationRecorded"))
+    (result,), (verification,) = world.events("ResultRecorded"), world.events("VerificationRecorded")
     assert result.status == "failed"
     assert result.failure_class == "wrong_output"
     assert "differs from the reference" in result.reason
