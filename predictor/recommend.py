@@ -111,14 +111,18 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
 
 
 def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
-    """One cell. Raises NotFound, with what to measure, where nothing supports a figure."""
+    """One cell, on a device that a known host has rather than on one that only imported files tell of.
+
+    Raises NotFound, with what to measure, where nothing supports a figure.
+    """
     plain = RecommendQuery(**query.model_dump(exclude={"hardware"}), hardware=[query.hardware])
     answer = recommend(knowledge, plain)
     if not answer.recommendations:
         why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
         raise NotFound(f"Nothing supports a figure for {answer.model} on {query.hardware}: {why}.")
     ranked = answer.recommendations
-    best = min(ranked, key=lambda r: (_ORDER[r.provenance], r.rank))
+    ours = {(d.target.hardware, d.target.device_id) for d in knowledge.evidence.devices if d.available}
+    best = min(ranked, key=lambda r: ((r.hardware, r.device_id) not in ours, _ORDER[r.provenance], r.rank))
     warnings = list(answer.warnings)
     if len(ranked) > 1:
         names = ", ".join(f"{r.device} ({r.device_id})" if r.device else "one without a name" for r in ranked)

@@ -285,4 +285,5 @@ def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Pa
     assert (first.device_id, second.device_id) == ("imported-64-core", CPU_ID)
     assert second.latency_ms.p50 > 5 * first.latency_ms.p50
     answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu"))
+    assert answer.device_id == CPU_ID
     assert any(CPU_ID in w and "imported-64-core" in w for w in answer.warnings)
