@@ -73,12 +73,9 @@ def note(text: str) -> None:
 
 @contextmanager
 def errors_for_people() -> Iterator[None]:
-    """Turn an AccelError into `accel: what and what to do` and exit code 1 (2 for bad input); Ctrl-C into 130."""
+    """Turn an AccelError into `accel: what and what to do` and exit code 1 (2 for bad input)."""
     try:
         yield
-    except KeyboardInterrupt:
-        note("accel: stopped. What was finished is kept; the same command goes on from there.")
-        sys.exit(130)
     except Exception as error:
         from accel_platform.errors import AccelError, InvalidInput
 

@@ -150,4 +150,4 @@ def test_kill_9_of_a_builder_leaves_the_tables_in_service(settings: Settings, lo
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert require_current(settings) == serving
     assert publish.refresh(settings).rows["results"] == 100
-    assert not [path for path in settings.warehouse_dir.glob(".layer-*")]
+    assert not list(settings.warehouse_dir.glob(".layer-*"))

@@ -37,7 +37,9 @@ _payloads = st.one_of(
         batch_size=_sizes,
         samples_ns=st.lists(st.integers(1, 10**9), max_size=70).map(tuple),
     ),
-    st.builds(result, status=st.just("failed"), reason=st.sampled_from(["out of memory", None]), samples_ns=st.just(())),
+    st.builds(
+        result, status=st.just("failed"), reason=st.sampled_from(["out of memory", None]), samples_ns=st.just(())
+    ),
     st.builds(result, provenance=st.just("imported"), samples_ns=st.just(()), latency_mean_ms=st.floats(0, 100)),
     st.builds(verification, batch_size=_sizes, passed=st.booleans()),
     st.builds(HostObserved, hostname=st.sampled_from("ab"), os=st.just("x"), cpu_model=st.just("c"),
@@ -50,7 +52,8 @@ _payloads = st.one_of(
     st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
     st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
               outcome=st.just("imported"), size_bytes=st.just(1)),
-    st.builds(RecordQuarantined, source_path=st.just("f"), rule=st.just("r"), reason=st.just("?"), content=st.just("c")),
+    st.builds(RecordQuarantined, source_path=st.just("f"), rule=st.just("r"), reason=st.just("?"),
+              content=st.just("c")),
 )  # fmt: skip
 _events = st.builds(event, _payloads, host_id=st.sampled_from(["h1", "h2"]), run_id=st.sampled_from(["r1", "r2", None]))
 
@@ -267,7 +270,8 @@ class TestReading:
 
     @pytest.mark.parametrize(
         "sql",
-        ["DELETE FROM results", "SELECT 1; SELECT 2", "", "SET threads = 1", "ATTACH '/tmp/x.duckdb'", "CREATE TABLE t (a INT)",
+        ["DELETE FROM results", "SELECT 1; SELECT 2", "", "SET threads = 1", "ATTACH '/tmp/x.duckdb'",
+         "CREATE TABLE t (a INT)",
          "COPY results TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/hostname')", "SELECT nonsense FROM results",
          "INSTALL httpfs", "SELECT * FROM read_parquet('*')", "PRAGMA database_list"],
     )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Every command the README shows runs as it stands there, one after the other, as a newcomer would type them.
+
+`make run`, `make test` and `make ui` are commands of their own, proved in a fresh clone and in test_main_job.py; here
+it is checked that the Makefile has them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from processes import free_port, running, wait_for
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+_TOUR = re.findall(r"^\$ (.+)$", README, flags=re.MULTILINE)
+_MAKE = re.findall(r"`?make (\w+)`?", README)
+
+
+def test_the_readme_shows_a_tour() -> None:
+    assert [shlex.split(command)[1] for command in _TOUR if command.startswith("accel")] == [
+        "detect", "bench", "migrate", "db", "matrix", "db", "db", "train", "recommend", "predict", "db",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", sorted(set(_MAKE)))
+def test_make_knows_the_targets_the_readme_names(target: str) -> None:
+    subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_links_and_pictures_are_there() -> None:
+    local = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert local
+    assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tour_runs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ACCEL_HOME": str(tmp_path / "home"),
+    }
+    port = free_port()
+    for command in _TOUR:
+        if command.startswith("curl"):
+            log = tmp_path / "serve.log"
+            serve = [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port)]
+            with running(serve, log, ACCEL_HOME=environment["ACCEL_HOME"]):
+                wait_for("the service", 60, lambda port=port: _answers(port), log)
+                done = _run(command.replace(":8000", f":{port}"), tmp_path, environment)
+            assert '"recommendations"' in done.stdout
+        else:
+            done = _run(command, tmp_path, environment)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip() or done.stderr.strip(), command
+        assert "Traceback" not in done.stderr, command
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _run(command: str, directory: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
