@@ -123,16 +123,24 @@ def check(staged: Staged) -> list[CheckResult]:
 
 
 def publish(settings: Settings, staged: Staged) -> None:
-    """Add the matrix and move the pointer; nothing to do where the projection is in service already."""
+    """Add the matrix and move the pointer; what is in service stays if it is this projection or holds more."""
     directory = settings.warehouse_dir
     with _lock(directory):
-        if current(settings) == staged.projection:
+        serving = current(settings)
+        if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
             return
         project.add_matrix(staged.projection)
         pointer = directory / ".CURRENT.new"
         pointer.write_text(staged.projection.name)
         pointer.rename(directory / "CURRENT")
         _retire(directory, keep=staged.projection)
+
+
+def _holds_more(serving: Projection, staged: Staged, settings: Settings) -> bool:
+    """Whether another process published a later snapshot since this one was staged."""
+    log = EventLog.open(settings)
+    ours, theirs = (log.load_snapshot(s).segments for s in (staged.snapshot_id, serving.snapshot_id))
+    return serving.schema_id == staged.projection.schema_id and ours < theirs
 
 
 def _extensible(serving: Projection | None, log: EventLog, snapshot: Snapshot) -> Projection | None:

@@ -285,6 +285,14 @@ class TestReading:
         refreshed = publish.refresh(settings)
         assert set(refreshed.rows.values()) == {0}
 
+    def test_a_late_publish_does_not_turn_back_time(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())])
+        late = publish.stage(settings)
+        log.append([event(result())])
+        newer = _stage_and_publish(settings)
+        publish.publish(settings, late)
+        assert require_current(settings) == newer
+
     def test_a_second_refresh_has_nothing_to_do(self, settings: Settings, log: EventLog) -> None:
         log.append([event(result())])
         assert publish.refresh(settings).mode == "full"
