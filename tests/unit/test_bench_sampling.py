@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,14 @@ from hypothesis import strategies as st
 from accel_platform.bench.sampling import Sampling, collect, is_warm, median_ns, noise, out_of_time, relative_error
 
 durations = st.integers(min_value=1_000, max_value=10**10)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _other_modules_out_of_the_collector() -> Iterator[None]:
+    """Sampling collects garbage first; what other tests imported would make that half a second for each example."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def simulated(times_ns: list[int]) -> tuple[Callable[[], None], Callable[[], int]]:
