@@ -77,7 +77,9 @@ class Recommendation(_Value):
     hardware: str
     device: str | None = Field(description="Its name; its id where no name is known.")
     device_id: str | None = Field(description="Names this very silicon: two devices of one name may differ.")
-    rank: int = Field(ge=1)
+    rank: int = Field(
+        ge=1, description="By the unfavourable limit of the objective: what can be relied on, not what is hoped for."
+    )
     latency_ms: Interval = Field(description="Of one whole batch.")
     throughput_items_per_s: Interval
     memory_peak_mib: Interval | None = None

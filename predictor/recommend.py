@@ -286,12 +286,19 @@ def _command(question: _Question, hardware: str) -> str:
 
 
 def _ranking(objective: str) -> Callable[[Recommendation], float]:
-    """Smaller is better; an unknown peak of memory comes last."""
+    """Smaller is better: what can be relied on, so that a wide prediction does not outrank a measurement.
+
+    That is the unfavourable limit of the interval, or p50 where there is no limit; unknown memory comes last.
+    """
+
+    def at_worst(interval: Interval) -> float:
+        return interval.p50 if interval.high is None else interval.high
+
     if objective == "throughput":
-        return lambda r: -r.throughput_items_per_s.p50
+        return lambda r: -(r.throughput_items_per_s.low or r.throughput_items_per_s.p50)
     if objective == "memory":
-        return lambda r: math.inf if r.memory_peak_mib is None else r.memory_peak_mib.p50
-    return lambda r: r.latency_ms.p50
+        return lambda r: math.inf if r.memory_peak_mib is None else at_worst(r.memory_peak_mib)
+    return lambda r: at_worst(r.latency_ms)
 
 
 def _width(interval: Interval) -> float:

@@ -89,6 +89,16 @@ def test_objectives_rank_by_what_they_name(advisor: Advisor) -> None:
     assert smallest[-1].memory_peak_mib is None
 
 
+def test_a_hopeful_guess_does_not_outrank_what_can_be_relied_on(advisor: Advisor) -> None:
+    answer = _ask(advisor, "vit-base", batch_size=2)
+    worst = [r.latency_ms.high or r.latency_ms.p50 for r in answer.recommendations]
+    assert len(worst) > 1
+    assert worst == sorted(worst)
+    least = [r.throughput_items_per_s.low or r.throughput_items_per_s.p50
+             for r in _ask(advisor, "vit-base", batch_size=2, objective="throughput").recommendations]  # fmt: skip
+    assert least == sorted(least, reverse=True)
+
+
 def test_evidence_names_the_events(advisor: Advisor) -> None:
     [r] = _ask(advisor, "bert-base", hardware=["cpu"]).recommendations
     rows = advisor.reader.rows("SELECT event_id, model_id, hardware FROM results WHERE event_id = ?::UUID", r.evidence)
