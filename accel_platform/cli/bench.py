@@ -63,8 +63,8 @@ def run(
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
     inventory = detect()
-    names = _words(hardware) if hardware is not None else [d.hardware for d in inventory.devices if d.available]
-    cells = plan(specs, names, _numbers(batch_sizes), [sequence_length])
+    names = words(hardware) if hardware is not None else [d.hardware for d in inventory.devices if d.available]
+    cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells
     if dry_run:
@@ -93,18 +93,20 @@ def run(
 def _models(models: str | None, set_: str) -> list[ModelSpec]:
     from accel_platform.workloads.families import model_set, resolve_model
 
-    return [resolve_model(name) for name in _words(models)] if models is not None else list(model_set(set_))
+    return [resolve_model(name) for name in words(models)] if models is not None else list(model_set(set_))
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """The parts of a comma-separated option."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
+    """The batch sizes of a comma-separated option. Raises InvalidInput."""
     from accel_platform.errors import InvalidInput
 
     try:
-        return [int(word) for word in _words(text)]
+        return [int(word) for word in words(text)]
     except ValueError as error:
         raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.") from error
 

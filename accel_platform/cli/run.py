@@ -18,8 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.bench import _numbers as numbers
-from accel_platform.cli.bench import _words as words
+from accel_platform.cli.bench import numbers, words
 from accel_platform.cli.output import Format, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
 
@@ -70,8 +69,12 @@ def run(
     if serve:
         listen(HOST, port).close()
     stages = len(STAGES) + serve
-    with _own_stderr() as say:
-        outcome = run_main_line(settings, {"measurements": config}, stages=stages, say=say)
+    try:
+        with _own_stderr() as say:
+            outcome = run_main_line(settings, {"measurements": config}, stages=stages, say=say)
+    except KeyboardInterrupt:
+        note("Stopped. What was measured is kept; the same command goes on from there.")
+        raise
     if outcome.failures:
         reasons = "; ".join(f"{step}: {reason}" for step, reason in outcome.failures.items())
         raise AccelError(f"The line did not reach its end. {reasons} (`accel ui` shows the run {outcome.run_id})")
