@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
-from processes import free_port, running, wait_for
+from processes import family, free_port, running, wait_for
 
 pytestmark = pytest.mark.slow
+
+ACCEL = str(Path(sys.executable).with_name("accel"))
 
 LAUNCH = """
 mutation ($params: ExecutionParams!) {
@@ -100,6 +104,25 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
     _check_the_service(home, tmp_path / "service.log")
 
 
+def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
+    pages, service, log = free_port(), free_port(), tmp_path / "ui.log"
+    home = ["--home", str(tmp_path / "home")]
+    with running([ACCEL, "ui", "--ui-port", str(pages), "--port", str(service), *home], log) as process:
+        ready = f"Open http://127.0.0.1:{pages}"
+        wait_for("both", 120, lambda: ready in log.read_text() or process.poll() is not None, log)
+        assert httpx.get(f"http://127.0.0.1:{pages}/server_info", timeout=30).json()["dagster_version"]
+        # Nothing has been measured in this home yet, and the service says what to do about it.
+        empty = httpx.get(f"http://127.0.0.1:{service}/health", timeout=30)
+        assert empty.status_code == 503
+        assert "accel bench run" in empty.json()["detail"]
+        started = family(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=90) == 130
+        _, alive = psutil.wait_procs(started[1:], timeout=5)
+        assert alive == []
+    assert "Traceback" not in log.read_text()
+
+
 def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
     snapshots = set()
     for node in nodes:
@@ -117,7 +140,7 @@ def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
 
 def _check_the_service(home: Path, log: Path) -> None:
     port = free_port()
-    command = [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port), "--home", str(home)]
+    command = [ACCEL, "serve", "--port", str(port), "--home", str(home)]
     with running(command, log), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as service:
         wait_for("the service", 60, lambda: _answers(f"http://127.0.0.1:{port}/health"), log)
         health = service.get("/health")
