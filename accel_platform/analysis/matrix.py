@@ -16,6 +16,7 @@ class Cell(TypedDict):
     relative_speed: float | None
     latency_p50_ms: float | None
     batch_size: int | None
+    sequence_length: int | None
     device: str | None
     reason: str | None
     evidence: list[str]
@@ -27,12 +28,13 @@ class Matrix(TypedDict):
     models: dict[str, dict[str, Cell]]
 
 
-_UNTESTED = Cell(state="untested", rating=None, relative_speed=None, latency_p50_ms=None, batch_size=None, device=None,
+_UNTESTED = Cell(state="untested", rating=None, relative_speed=None, latency_p50_ms=None, batch_size=None,
+    sequence_length=None, device=None,
                  reason=None, evidence=[])  # fmt: skip
 
 # Of several devices under one hardware name the best speaks for it; a device that works beats one that failed.
 _BEST = """
-SELECT model_id, hardware, state, rating, relative_speed, latency_p50_ms, batch_size,
+SELECT model_id, hardware, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
     coalesce(device_name, device_id) AS device, reason, evidence
 FROM compat_matrix
 WHERE $model IS NULL OR model_id = $model OR model_family = $model
@@ -60,6 +62,7 @@ def compatibility_matrix(reader: Reader, *, model: str | None = None) -> Matrix:
             relative_speed=row["relative_speed"],
             latency_p50_ms=row["latency_p50_ms"],
             batch_size=row["batch_size"],
+            sequence_length=row["sequence_length"],
             device=row["device"],
             reason=row["reason"],
             evidence=[str(event_id) for event_id in row["evidence"]],

@@ -25,7 +25,7 @@ def matrix(
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
-    """Show the compatibility matrix: rating and p50 of the smallest batch per cell, from verified evidence only."""
+    """Show the compatibility matrix, from verified evidence only: rating and p50 at the shape most devices share."""
     from accel_platform.analysis.matrix import compatibility_matrix
     from accel_platform.errors import NotFound
     from accel_platform.warehouse.query import Reader

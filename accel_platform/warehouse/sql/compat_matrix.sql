@@ -40,7 +40,7 @@ shapes AS (
     GROUP BY model_id, mode, precision, batch_size, sequence_length
 ),
 rated AS (
-    SELECT j.*, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
+    SELECT j.*, s.devices, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
     FROM judged AS j
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
@@ -49,8 +49,11 @@ rated AS (
 summed AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name,
         bool_or(works) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
-        min(batch_size) FILTER (WHERE works) AS batch_size,
-        min_by(latency_p50_ms, (batch_size, latency_p50_ms)) FILTER (WHERE works) AS latency_p50_ms,
+        -- Shown for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
+        min_by(
+            {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
+            (-devices, batch_size, coalesce(sequence_length, 0), latency_p50_ms, newest[2])
+        ) FILTER (WHERE works) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
         max((newest[1], problem)) FILTER (WHERE NOT works) AS last_problem,
@@ -63,7 +66,7 @@ SELECT model_id, model_family, hardware, device_id, device_name,
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,
-    relative_speed, batch_size, latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
+    relative_speed, shown.batch_size, shown.sequence_length, shown.latency_p50_ms, coalesce(results_ok, 0) AS results_ok,
     coalesce(results_failed, 0) AS results_failed, last_problem[2] AS reason,
     CASE WHEN any_works THEN working_evidence ELSE failing_evidence END AS evidence
 FROM summed
