@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Paths of one installation. `ACCEL_HOME` moves everything, `ACCEL_LOG_URI` only the event log."""
 
-    model_config = SettingsConfigDict(env_prefix="ACCEL_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="ACCEL_", env_ignore_empty=True, frozen=True)
 
     home: Path = Field(default=Path(".accel"), description="State directory; created when first written to.")
     log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")

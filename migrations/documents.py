@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,9 @@ def load(path: Path) -> Content:
     written with escapes."""
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
+        # Reading a pipe or a device would wait for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return Content(name, "", b"", "cannot be opened: not a regular file")
         return Content.of(path.read_bytes(), name)
     except OSError as error:
         return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")

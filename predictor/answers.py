@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.bench.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
+
 Objective = Literal["latency", "throughput", "memory"]
 Basis = Literal["measured", "scaled", "predicted"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -22,9 +24,13 @@ class Query(_Value):
     """A model in one configuration."""
 
     model: Name = Field(description="A model's key, alias or hub id.", examples=["bert-base-uncased"])
-    batch_size: int = Field(default=1, ge=1, le=65_536, description="Items per batch.")
+    batch_size: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE, strict=True, description="Items per batch.")
     sequence_length: int | None = Field(
-        default=None, ge=1, le=4_194_304, description="Tokens per item. Default: the length this model was measured at."
+        default=None,
+        ge=1,
+        le=MAX_SEQUENCE_LENGTH,
+        strict=True,
+        description="Tokens per item. Default: the length this model was measured at.",
     )
     precision: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_.+-]+$")] | None = Field(
         default=None, description="Default: float32, and imported figures that state none."

@@ -127,21 +127,11 @@ def load_evidence(reader: Reader) -> Evidence:
 _DEVICE = "coalesce(device_id, device_name)"
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
 
-_USABLE = """
-WITH wrong AS (
-    SELECT DISTINCT model_id, hardware, device_id, precision, batch_size, sequence_length
-    FROM verifications WHERE NOT passed
-),
-usable AS (
-    SELECT r.*, coalesce(r.device_id, r.device_name) AS device,
-        coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms
-    FROM results AS r
-    LEFT JOIN wrong AS w ON r.provenance = 'measured'
-        AND (w.model_id, w.hardware, w.batch_size) = (r.model_id, r.hardware, r.batch_size)
-        AND w.device_id IS NOT DISTINCT FROM r.device_id AND w.precision IS NOT DISTINCT FROM r.precision
-        AND w.sequence_length IS NOT DISTINCT FROM r.sequence_length
-    WHERE r.status = 'ok' AND r.provenance IN ('measured', 'imported') AND w.model_id IS NULL
-        AND r.batch_size IS NOT NULL AND coalesce(r.latency_p50_ms, r.latency_mean_ms) > 0
+_USABLE = f"""
+WITH usable AS (
+    SELECT *, {_DEVICE} AS device, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms
+    FROM usable_results
+    WHERE batch_size IS NOT NULL AND coalesce(latency_p50_ms, latency_mean_ms) > 0
 )
 """
 

@@ -38,6 +38,11 @@ CellKey = tuple[str, str, str, int | None, int | None, str | None]
 """Model id, hardware, fingerprint, batch size, sequence length, precision."""
 
 
+MAX_BATCH_SIZE = 65_536
+MAX_SEQUENCE_LENGTH = 4_194_304
+"""Beyond these a number is a slip of the pen, not a workload."""
+
+
 def plan(
     models: Sequence[ModelSpec],
     hardware: Sequence[str],
@@ -53,6 +58,10 @@ def plan(
         raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
     if smaller := [size for size in batch_sizes if size < 1]:
         raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
+    if larger := [size for size in batch_sizes if size > MAX_BATCH_SIZE]:
+        raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
+    if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
+        raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
     names = [runtime_for(name).hardware for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (

@@ -84,7 +84,9 @@ def stats(home: Home = None, as_json: Json = False, format_: OutputFormat = Form
         print_table([{"table": table, "rows": count} for table, count in rows.items()])
         typer.echo()
         print_table(results, empty="No results yet.")
-    if not up_to_date:
+    if not snapshot.segments:
+        note("Nothing is recorded yet: `accel run` does it all, `accel bench run` measures, `accel migrate` imports.")
+    elif not up_to_date:
         note("The log holds more than the tables: `accel db rebuild` brings them up to date.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ def settings_for(home: Path | None) -> Settings:
     from accel_platform.settings import Settings
 
     if home is not None:
+        if str(home) in ("", "."):
+            raise typer.BadParameter("name a directory of its own, such as .accel", param_hint="--home")
         os.environ["ACCEL_HOME"] = str(home)
     return Settings()
 
@@ -43,8 +46,8 @@ def wants_json(json_flag: bool, format_: Format) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown as null."""
-    typer.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False, allow_nan=False))
+    """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
+    typer.echo(json.dumps(_finite(value), default=_plain, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
@@ -93,6 +96,15 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, default=_plain, ensure_ascii=False)
     return str(value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:

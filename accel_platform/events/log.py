@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,7 +126,7 @@ class EventLog:
     def count_events(self, segments: Collection[str]) -> int:
         """How many events these segments hold, read from file footers alone where a file is wanted whole."""
         return sum(
-            pq.read_metadata(source.path).num_rows
+            _count_rows(source.path)
             if source.segments is None
             else sum(batch.num_rows for batch in _batches(source, None))
             for source in self.sources(segments)
@@ -141,7 +142,7 @@ class EventLog:
         small, tables = [], []
         for name in sorted(set(_names(self._store.keys("segments"))) - packed):
             path = self._store.local_path(f"segments/{name}{_SUFFIX}")
-            if pq.read_metadata(path).num_rows < below_events:
+            if _count_rows(path) < below_events:
                 table = _read_table(path)
                 small.append(name)
                 tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
@@ -184,8 +185,19 @@ def _names(keys: Collection[str]) -> Iterator[str]:
 
 
 def _read_table(path: Path) -> pa.Table:
-    try:
+    with _readable(path):
         return pq.read_table(path, partitioning=None)
+
+
+def _count_rows(path: Path) -> int:
+    with _readable(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         raise LogUnavailable(f"The log segment {path} cannot be read: {error}. Restore it from a copy.") from error
 

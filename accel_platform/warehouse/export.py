@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from accel_platform.errors import InvalidInput
+import duckdb
+
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.projection import TABLES, quoted, require_current
 
@@ -22,6 +25,8 @@ def export_table(settings: Settings, table: str, output: Path, kind: str) -> int
     """
     if table not in TABLES:
         raise InvalidInput(f"There is no table {table!r}. Tables: {', '.join(TABLES)}.")
+    if output.is_dir():
+        raise InvalidInput(f"{output} is a directory: name the file to write.")
     if not output.parent.is_dir():
         raise InvalidInput(f"The directory {output.parent} does not exist.")
     # The extension that reads JSON columns is not needed to write them: they are text here.
@@ -31,6 +36,9 @@ def export_table(settings: Settings, table: str, output: Path, kind: str) -> int
             con.execute(f"COPY (FROM {table}) TO '{quoted(temporary)}' ({_OPTIONS[kind]})")
             [(rows,)] = con.execute(f"SELECT count(*) FROM {table}").fetchall()
         temporary.rename(output)
+    except (OSError, duckdb.IOException) as error:
+        raise AccelError(f"Cannot write {output}: {error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where it cannot be written it is not there either
+            temporary.unlink()
     return int(rows)

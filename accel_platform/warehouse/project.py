@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from accel_platform.errors import LogUnavailable
 from accel_platform.events import EventLog, codec
 from accel_platform.events.log import Source
 from accel_platform.events.types import PAYLOADS
@@ -65,10 +66,16 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
         con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
         con.execute(_QUANTILE)
-        lower = projection.attach(con, below.directory, below.layers) if below else []
+        try:
+            lower = projection.attach(con, below.directory, below.layers) if below else []
+        except duckdb.Error as error:
+            raise projection.WarehouseDamaged(path.parent, error) from error
         con.execute(f"ATTACH '{projection.quoted(path)}' AS layer")
         con.execute(_EVENTS)
-        con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {_arriving(con, log, segments)}")
+        try:
+            con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {_arriving(con, log, segments)}")
+        except duckdb.Error as error:
+            raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
         con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
         con.execute(f"CREATE TABLE layer.result_rows AS {_sql('result_rows')}")

@@ -8,12 +8,13 @@ a layer is filled is `project.py`.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
 
-from accel_platform.errors import WarehouseEmpty
+from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 
 PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine")
@@ -30,6 +31,24 @@ _SAMPLES = """
 SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
 FROM events
 WHERE samples_ns IS NOT NULL
+"""
+# Whether a result's outputs were checked in its own run: true, false, NULL for never. Another run's verdict says
+# nothing of it: a driver may have been mended, or broken, in between.
+_JUDGED = """
+SELECT r.*, v.passed AS verified
+FROM results AS r
+LEFT JOIN (
+    SELECT run_id, model_id, hardware, device_id, precision, batch_size, sequence_length, bool_and(passed) AS passed
+    FROM verifications
+    GROUP BY ALL
+) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
+    AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
+    AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
+"""
+# What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
+_USABLE = """
+SELECT * FROM judged_results
+WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
 """
 
 
@@ -60,15 +79,16 @@ class Projection:
     def save(self) -> None:
         """Write the list of layers under the projection's name."""
         content = {"snapshot_id": self.snapshot_id, "schema_id": self.schema_id, "layers": [*map(asdict, self.layers)]}
-        temporary = self.directory / f".{self.name}"
-        temporary.write_text(json.dumps(content, indent=1))
-        temporary.rename(self.directory / self.name)
+        write_durably(self.directory / self.name, json.dumps(content, indent=1))
 
     @classmethod
     def load(cls, path: Path) -> Projection:
-        content = json.loads(path.read_text())
-        layers = tuple(Layer(**layer) for layer in content["layers"])
-        return cls(path.parent, content["snapshot_id"], content["schema_id"], layers)
+        try:
+            content = json.loads(path.read_text())
+            layers = tuple(Layer(**layer) for layer in content["layers"])
+            return cls(path.parent, content["snapshot_id"], content["schema_id"], layers)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WarehouseDamaged(path, error) from error
 
     def open(self) -> duckdb.DuckDBPyConnection:
         """A read-only connection in which all layers read as the tables in TABLES (those that are built).
@@ -80,9 +100,9 @@ class Projection:
             con.execute("SET TimeZone = 'UTC'")
             names = attach(con, self.directory, self.layers)
             define_views(con, names, derived_in=names[-1] if names else None)
-        except duckdb.Error:
+        except duckdb.Error as error:
             con.close()
-            raise
+            raise WarehouseDamaged(self.directory, error) from error
         return con
 
     def count_rows(self) -> dict[str, int]:
@@ -113,6 +133,8 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
         con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers))
     con.execute(f"CREATE VIEW results AS {_RESULTS}")
     con.execute(f"CREATE VIEW samples AS {_SAMPLES}")
+    con.execute(f"CREATE VIEW judged_results AS {_JUDGED}")
+    con.execute(f"CREATE VIEW usable_results AS {_USABLE}")
     if derived_in is not None:
         built = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [derived_in]).fetchall()
         for table in DERIVED:
@@ -120,13 +142,35 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
                 con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
 
 
+def write_durably(path: Path, text: str) -> None:
+    """Replace a small file so that after a crash it is the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+class WarehouseDamaged(AccelError):
+    """A file of the warehouse is not what was written. Nothing is lost: the log is the truth."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"The warehouse is damaged at {path} ({error}): `accel db rebuild` makes it again from the log."
+        )
+
+
 def current(settings: Settings) -> Projection | None:
-    """The projection in service, None before the first."""
+    """The projection in service, None before the first. Raises WarehouseDamaged."""
+    pointer = settings.warehouse_dir / "CURRENT"
     try:
-        name = (settings.warehouse_dir / "CURRENT").read_text()
+        name = pointer.read_text()
     except FileNotFoundError:
         return None
-    return Projection.load(settings.warehouse_dir / name)
+    except (OSError, ValueError) as error:
+        raise WarehouseDamaged(pointer, error) from error
+    return Projection.load(settings.warehouse_dir / (name or "nothing"))
 
 
 def require_current(settings: Settings) -> Projection:

@@ -16,7 +16,7 @@ from accel_platform.errors import AccelError
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import Layer, Projection, current, prefix
+from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, prefix, write_durably
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -91,7 +91,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         if built_before and not full:
             return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
         log.save_snapshot(snapshot)
-        below = None if full else _extensible(current(settings), log, snapshot)
+        below = None if full else _extensible(_serving(settings), log, snapshot)
         segments = snapshot.segments
         if below is not None:
             # What is new decides how many layers stay; the new layer holds all that lies above them.
@@ -126,14 +126,20 @@ def publish(settings: Settings, staged: Staged) -> None:
     """Add the matrix and move the pointer; what is in service stays if it is this projection or holds more."""
     directory = settings.warehouse_dir
     with _lock(directory):
-        serving = current(settings)
+        serving = _serving(settings)
         if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
             return
         project.add_matrix(staged.projection)
-        pointer = directory / ".CURRENT.new"
-        pointer.write_text(staged.projection.name)
-        pointer.rename(directory / "CURRENT")
+        write_durably(directory / "CURRENT", staged.projection.name)
         _retire(directory, keep=staged.projection)
+
+
+def _serving(settings: Settings) -> Projection | None:
+    """What is in service, None also where it is damaged: then it is made again."""
+    try:
+        return current(settings)
+    except WarehouseDamaged:
+        return None
 
 
 def _holds_more(serving: Projection, staged: Staged, settings: Settings) -> bool:
@@ -163,7 +169,12 @@ def _retire(directory: Path, *, keep: Projection) -> None:
     for path in by_age[:-_KEPT]:
         if path.name != keep.name:
             path.unlink()
-    used = {layer.file for path in directory.glob("projection-*.json") for layer in Projection.load(path).layers}
+    used: set[str] = set()
+    for path in directory.glob("projection-*.json"):
+        try:
+            used |= {layer.file for layer in Projection.load(path).layers}
+        except WarehouseDamaged:
+            path.unlink()
     for path in directory.glob("layer-*.duckdb"):
         if path.name not in used:
             path.unlink()
@@ -172,7 +183,11 @@ def _retire(directory: Path, *, keep: Projection) -> None:
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
     """One builder at a time; the kernel releases it when the process dies."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / ".lock", "w") as file:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open(directory / ".lock", "w")  # noqa: SIM115 - closed below, whatever happens under the lock
+    except OSError as error:
+        raise AccelError(f"Cannot write to the warehouse at {directory}: {error.strerror}.") from error
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

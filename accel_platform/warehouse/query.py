@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import Projection, require_current
+from accel_platform.warehouse.projection import Projection, WarehouseDamaged, require_current
 
 _SANDBOX = """
 SET autoinstall_known_extensions = false;
@@ -46,6 +46,8 @@ class Reader:
             _only_reads(cursor, sql)
             cursor.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
+            if len(set(names)) < len(names):
+                raise InvalidInput(f"Two columns have one name ({', '.join(names)}): name them apart with AS.")
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
@@ -64,8 +66,8 @@ class Reader:
                         connection.execute(_SANDBOX)
                         self._open = (newest, connection)
                     break
-                except (duckdb.IOException, FileNotFoundError):
-                    # It was retired between reading the pointer and opening it; the pointer names another by now.
+                except WarehouseDamaged:
+                    # Perhaps it was retired between reading the pointer and opening it; the pointer names another then.
                     if attempt == 4:
                         raise
             assert self._open is not None

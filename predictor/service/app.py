@@ -15,7 +15,7 @@ from uuid import UUID
 from fastapi import FastAPI, Query, Request
 from fastapi_offline import FastAPIOffline
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
@@ -94,7 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
         cursor: Annotated[str | None, Query(max_length=64)] = None,
     ) -> ResultPage:
         """Rows of the results table, newest first."""
-        filters = {"model_id": model, "hardware": hardware, "provenance": provenance, "status": status}
+        filters = {"model_id": _model_id(model), "hardware": hardware, "provenance": provenance, "status": status}
         clauses, values = _where(filters)
         if cursor is not None:
             clauses.append("result_id < ?")
@@ -110,7 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
     @app.get("/matrix", responses=problems.documented(422, 503))
     def matrix(model: Filter = None, hardware: Filter = None) -> Matrix:
         """The compatibility matrix."""
-        clauses, values = _where({"model_id": model, "hardware": hardware})
+        clauses, values = _where({"model_id": _model_id(model), "hardware": hardware})
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
         rows = advisor.reader.rows(
             f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name", values
@@ -127,6 +127,14 @@ async def _warm(_: FastAPI) -> AsyncIterator[None]:
     trace = partial(item_cost, smallest.model_id, smallest, smallest.sequence_length, {})
     threading.Thread(target=trace, name="warm", daemon=True).start()
     yield
+
+
+def _model_id(name: str | None) -> str | None:
+    """A hub id or alias as the id it is recorded under; a name that only results know stays as it is."""
+    try:
+        return None if name is None else resolve_model(name).model_id
+    except NotFound:
+        return name
 
 
 def _where(filters: dict[str, str | None]) -> tuple[list[str], list[Any]]:

@@ -21,7 +21,7 @@ from processes import free_port, running, wait_for
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 _TOUR = re.findall(r"^\$ (.+)$", README, flags=re.MULTILINE)
-_MAKE = re.findall(r"`?make (\w+)`?", README)
+_MAKE = re.findall(r"(?:^|`)make (\w+)", README, flags=re.MULTILINE)
 
 
 def test_the_readme_shows_a_tour() -> None:

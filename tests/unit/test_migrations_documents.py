@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,11 @@ def test_files_are_found_once_each_in_order(tmp_path: Path) -> None:
 def test_a_missing_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         list(find_files([tmp_path / "nowhere"]))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    assert load(tmp_path / "pipe.json").problem == "cannot be opened: not a regular file"
 
 
 def test_a_file_that_cannot_be_opened_is_a_document_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from accel_platform.errors import InvalidInput, WarehouseEmpty
+from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import (
     DeviceObserved,
@@ -24,7 +24,7 @@ from accel_platform.events.types import (
 )
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project, publish, rules
-from accel_platform.warehouse.projection import TABLES, Layer, Projection, current, require_current
+from accel_platform.warehouse.projection import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
 from accel_platform.warehouse.query import Reader
 from factories import event, result, verification
 
@@ -245,6 +245,19 @@ class TestMatrix:
         cells = self._matrix(settings, log, result(), verification())
         assert (cells["cpu"]["state"], cells["cpu"]["rating"]) == ("compatible", None)
 
+    def test_a_later_run_outlives_an_earlier_verdict(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result(), run_id="old driver"), event(verification(passed=False), run_id="old driver")])
+        log.append([event(result(), run_id="new driver"), event(verification(), run_id="new driver")])
+        _stage_and_publish(settings)
+        [cell] = Reader(settings).rows("SELECT * FROM compat_matrix")
+        assert (cell["state"], cell["results_ok"], cell["results_failed"]) == ("compatible", 1, 1)
+        assert len(Reader(settings).rows("SELECT * FROM usable_results")) == 1
+
+    def test_one_verified_cell_does_not_vouch_for_another(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result()), event(verification()), event(result(batch_size=64))])
+        _stage_and_publish(settings)
+        assert [r["batch_size"] for r in Reader(settings).rows("SELECT * FROM usable_results")] == [1]
+
     def test_unverified_wrong_and_failed_are_not_compatible(self, settings: Settings, log: EventLog) -> None:
         cells = self._matrix(
             settings, log,
@@ -263,7 +276,50 @@ class TestMatrix:
         assert self._matrix(settings, log, result(provenance=provenance), verification()) == {}
 
 
+class TestDamage:
+    """The log is the truth: whatever happens to the tables, one command makes them again, and says so before."""
+
+    @pytest.mark.parametrize("content", ["", "garbage", "projection-missing.json"])
+    def test_a_damaged_pointer_is_said_and_repaired(self, settings: Settings, log: EventLog, content: str) -> None:
+        log.append([event(result())])
+        _stage_and_publish(settings)
+        (settings.warehouse_dir / "CURRENT").write_text(content)
+        with pytest.raises(WarehouseDamaged, match="accel db rebuild"):
+            Reader(settings).rows("SELECT 1 AS one")
+        publish.refresh(settings, full=True)
+        assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 1}]
+
+    def test_a_damaged_layer_is_said_and_repaired(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())])
+        [layer] = _stage_and_publish(settings).layers
+        (settings.warehouse_dir / layer.file).write_bytes(b"torn")
+        with pytest.raises(WarehouseDamaged, match="accel db rebuild"):
+            Reader(settings).rows("SELECT 1 AS one")
+        publish.refresh(settings, full=True)
+        assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 1}]
+
+    def test_a_damaged_segment_is_named(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())], key="torn")
+        path = settings.home / "log" / "segments" / "torn.parquet"
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(LogUnavailable, match=r"torn\.parquet"):
+            publish.stage(settings)
+        with pytest.raises(LogUnavailable, match=r"torn\.parquet"):
+            log.count_events({"torn"})
+
+    def test_a_home_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(AccelError, match="Cannot write to the warehouse"):
+            publish.stage(Settings(home=tmp_path / "file"))
+
+
 class TestReading:
+    def test_two_columns_of_one_name_are_refused_rather_than_one_lost(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(result())])
+        _stage_and_publish(settings)
+        with pytest.raises(InvalidInput, match="AS"):
+            Reader(settings).rows("SELECT 1 AS a, 2 AS a")
+
     def test_before_the_first_publish_it_says_what_to_do(self, settings: Settings) -> None:
         with pytest.raises(WarehouseEmpty, match="accel db rebuild"):
             Reader(settings).rows("SELECT 1")

@@ -2,35 +2,19 @@
 -- a measured row only where its outputs were verified and none failed. The rating compares equal shapes and modes only:
 -- best p50 of that shape on any device over this device's p50, then the median over the shapes both have;
 -- high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
-WITH wrong AS (
-    SELECT DISTINCT model_id, hardware, device_id, precision, batch_size, sequence_length
-    FROM verifications
-    WHERE NOT passed
-),
-verified AS (
-    SELECT DISTINCT model_id, hardware, device_id FROM verifications WHERE passed
-),
-cells AS (
+WITH judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        precision, batch_size, sequence_length, provenance, status,
-        quantile_disc(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_p50_ms, count(*) AS results,
-        max((recorded_at, event_id, reason)) AS newest
-    FROM results
+        precision, batch_size, sequence_length, count(*) AS results,
+        status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
+        CASE WHEN status <> 'ok' THEN status WHEN provenance = 'measured' AND verified IS NULL THEN 'unverified'
+             WHEN provenance = 'measured' AND NOT verified THEN 'wrong' END AS failing,
+        quantile_disc(coalesce(latency_p50_ms, latency_mean_ms), 0.5) AS latency_p50_ms,
+        max((recorded_at, event_id, reason)) AS newest,
+        CASE failing WHEN 'unverified' THEN 'outputs not verified'
+            WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
+    FROM judged_results
     WHERE provenance IN ('measured', 'imported')
-    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, provenance, status
-),
-judged AS (
-    SELECT c.*, c.status = 'ok' AND w.model_id IS NULL AND (c.provenance = 'imported' OR v.model_id IS NOT NULL) AS works,
-        CASE WHEN c.status <> 'ok' THEN c.newest[3]
-             WHEN w.model_id IS NOT NULL THEN 'outputs differ from the reference'
-             WHEN c.provenance = 'measured' AND v.model_id IS NULL THEN 'outputs not verified' END AS problem
-    FROM cells AS c
-    LEFT JOIN wrong AS w ON c.provenance = 'measured'
-        AND (w.model_id, w.hardware, w.batch_size) = (c.model_id, c.hardware, c.batch_size)
-        AND w.device_id IS NOT DISTINCT FROM c.device_id AND w.precision IS NOT DISTINCT FROM c.precision
-        AND w.sequence_length IS NOT DISTINCT FROM c.sequence_length
-    LEFT JOIN verified AS v ON c.provenance = 'measured'
-        AND (v.model_id, v.hardware) = (c.model_id, c.hardware) AND v.device_id IS NOT DISTINCT FROM c.device_id
+    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, works, failing
 ),
 shapes AS (
     SELECT model_id, mode, precision, batch_size, sequence_length, min(latency_p50_ms) AS best_ms,

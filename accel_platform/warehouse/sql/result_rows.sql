@@ -6,7 +6,7 @@ WITH parsed AS (
         json_transform(payload, '{
             "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "backend": "VARCHAR",
             "device_id": "VARCHAR", "device_name": "VARCHAR", "fingerprint": "VARCHAR", "threads": "INTEGER",
-            "mode": "VARCHAR", "precision": "VARCHAR", "batch_size": "INTEGER", "sequence_length": "INTEGER",
+            "mode": "VARCHAR", "precision": "VARCHAR", "batch_size": "BIGINT", "sequence_length": "BIGINT",
             "latency_mean_ms": "DOUBLE", "latency_p50_ms": "DOUBLE", "latency_p90_ms": "DOUBLE",
             "latency_p95_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_min_ms": "DOUBLE",
             "latency_max_ms": "DOUBLE", "latency_std_ms": "DOUBLE", "throughput_items_per_s": "DOUBLE",
