@@ -108,7 +108,7 @@ def _p50_p99(samples_ns: Sequence[int]) -> list[float]:
 def harness_cost(_: Bench) -> list[Figure]:
     """All that the sampling loop does around one run of a model that does nothing."""
     costs = []
-    for _ in range(5):
+    for _pass in range(5):
         start = time.perf_counter_ns()
         samples = collect(lambda: None, Sampling(min_time_s=0.5, target_error=0.5))
         costs.append((time.perf_counter_ns() - start) / (len(samples.samples_ns) + samples.warmup_count) / 1e3)
@@ -120,7 +120,7 @@ def harness_cost(_: Bench) -> list[Figure]:
 
 def spread(bench: Bench) -> list[Figure]:
     """p50 over 10 processes with one thread, of the results that do not call themselves noisy."""
-    figures = []
+    figures: list[Figure] = []
     for hardware in HARDWARE:
         measured = [bench.ours(hardware, 1) for _ in range(10)]
         calm = [m.p50_ns for m in measured if m.noisy is None]

@@ -1,6 +1,6 @@
 """The tools that `fidelity.py` compares with, each in a fresh process on the same model, inputs and threads.
 
-Run as a program (`fidelity_rivals.py timer|loop JOB`) it is the process in which torch times itself.
+What torch is compared with runs here too: `time_torch` is all that such a process does.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ def _ask(what: str, prepared: Prepared, threads: int, seconds: float) -> Any:
         "threads": threads,
         "seconds": seconds,
     }
-    return json.loads(_run([sys.executable, __file__, what, json.dumps(job)], threads))
+    script = "from fidelity_rivals import time_torch; time_torch()"
+    return json.loads(_run([sys.executable, "-c", script, what, json.dumps(job)], threads))
 
 
 def _run(command: list[str], threads: int) -> str:
-    done = subprocess.run(
-        command, env={**os.environ, **child_environment(threads)}, capture_output=True, text=True, check=False
-    )
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, **child_environment(threads), "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:2])} failed: {done.stdout[-500:]} {done.stderr[-1500:]}")
     return done.stdout
@@ -99,5 +100,6 @@ def _torch(what: str, job: dict[str, Any]) -> float | list[int]:
         return times
 
 
-if __name__ == "__main__":
+def time_torch() -> None:
+    """The process that `_ask` starts: prints what was asked for in its first argument, of the job in its second."""
     print(json.dumps(_torch(sys.argv[1], json.loads(sys.argv[2]))))
