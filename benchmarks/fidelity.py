@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -16,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accel_platform.analysis.compare import compare, noise_level_of
-from accel_platform.bench.contention import moment
+from accel_platform.bench.contention import contention, moment
 from accel_platform.bench.sampling import Sampling, collect, median_ns
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
 from fidelity_engine import HARDWARE, MODEL, Measured, Prepared, measure, prepare
 from fidelity_rivals import benchmark_app, plain_loop, torch_timer
+from fidelity_rounds import Figure, abba, ratio_figure
 
-Figure = dict[str, object]
 _PLANTED = 1.03
 _A_SIDE = 4
 """Processes pooled on each side of an A/A pair."""
@@ -36,67 +35,44 @@ class Bench:
 
     prepared: Prepared
     quick: bool
+    most_s: float
+    """After this a section begins no further round or process, and answers with what it has."""
     seen: list[Measured] = field(default_factory=list)
+    ends_at: float = 0.0
 
     def ours(self, hardware: str, threads: int, sampling: Sampling | None = None) -> Measured:
         measured = measure(self.prepared, hardware, threads, sampling or Sampling())
         self.seen.append(measured)
         return measured
 
-
-@dataclass(frozen=True)
-class Beside:
-    """One figure of ours beside theirs: the ratio of every round A B B A, and that of the least of each side."""
-
-    rounds: list[float]
-    least: float
-    """Company only ever slows down, so the least of many processes is what each tool says of a machine left alone."""
-
-
-def _abba(rounds: int, ours: Callable[[], Sequence[float]], theirs: Callable[[], Sequence[float]]) -> list[Beside]:
-    """Every figure that both sides return, measured in `rounds` rounds of A B B A."""
-    turns = [(ours(), theirs(), theirs(), ours()) for _ in range(rounds)]
-    beside = []
-    for figure in range(len(turns[0][0])):
-        each = [[answer[figure] for answer in turn] for turn in turns]
-        least = min(min(a, a2) for a, _, _, a2 in each) / min(min(b, b2) for _, b, b2, _ in each)
-        beside.append(Beside([(a + a2) / (b + b2) for a, b, b2, a2 in each], least))
-    return beside
-
-
-def _ratio_figure(what: str, most: float, beside: Beside) -> Figure:
-    got = statistics.median(beside.rounds) - 1
-    each = ", ".join(f"{ratio - 1:+.1%}" for ratio in beside.rounds)
-    count = len(beside.rounds)
-    return {
-        "what": what,
-        "reach": f"within {most:.0%}",
-        "got": f"{got:+.1%}",
-        "met": abs(got) <= most,
-        "least": f"{beside.least - 1:+.1%}",
-        "detail": f"median of {count} rounds A B B A, {2 * count} processes a side; rounds: {each}; "
-        f"least of ours to least of theirs {beside.least - 1:+.1%}",
-    }
+    def several(self, count: int, hardware: str, sampling: Sampling | None = None) -> list[Measured]:
+        """As many processes with one thread as asked for, or as there is time for."""
+        found: list[Measured] = []
+        while len(found) < count and time.monotonic() < self.ends_at:
+            found.append(self.ours(hardware, 1, sampling))
+        return found
 
 
 def against_benchmark_app(bench: Bench) -> list[Figure]:
     """One thread on the same ONNX graph."""
-    (beside,) = _abba(
+    (rounds,) = abba(
         3 if bench.quick else 6,
+        bench.ends_at,
         lambda: [bench.ours("openvino", 1).p50_ns],
         lambda: [benchmark_app(bench.prepared, 1, 2)],
     )
-    return [_ratio_figure("p50 against benchmark_app, 1 thread", 0.03, beside)]
+    return [ratio_figure("p50 against benchmark_app, 1 thread", 0.03, rounds)]
 
 
 def against_torch(bench: Bench) -> list[Figure]:
     """One thread on the same weights."""
-    (beside,) = _abba(
+    (rounds,) = abba(
         3 if bench.quick else 6,
+        bench.ends_at,
         lambda: [bench.ours("cpu", 1).p50_ns],
         lambda: [torch_timer(bench.prepared, 1, 1.5)],
     )
-    return [_ratio_figure("p50 against torch.utils.benchmark, 1 thread", 0.03, beside)]
+    return [ratio_figure("p50 against torch.utils.benchmark, 1 thread", 0.03, rounds)]
 
 
 def against_one_process(bench: Bench) -> list[Figure]:
@@ -104,14 +80,15 @@ def against_one_process(bench: Bench) -> list[Figure]:
     cores = usable_cores()
     # A 99th percentile needs 662 samples; they are asked for by count, and the loop gets the same time.
     sampling = Sampling(min_time_s=4.0, min_count=662, target_error=0.05, max_time_s=8.0)
-    p50, p99 = _abba(
+    p50, p99 = abba(
         3 if bench.quick else 6,
+        bench.ends_at,
         lambda: _p50_p99(bench.ours("cpu", cores, sampling).samples_ns),
         lambda: _p50_p99(plain_loop(bench.prepared, cores, 5.0)),
     )
     return [
-        _ratio_figure(f"p50 against a loop in one process, {cores} threads on {cores} cores", 0.03, p50),
-        _ratio_figure(f"p99 against a loop in one process, {cores} threads on {cores} cores", 0.25, p99),
+        ratio_figure(f"p50 against a loop in one process, {cores} threads on {cores} cores", 0.03, p50),
+        ratio_figure(f"p99 against a loop in one process, {cores} threads on {cores} cores", 0.25, p99),
     ]
 
 
@@ -136,40 +113,80 @@ def spread(bench: Bench) -> list[Figure]:
     """p50 over 10 processes with one thread, of the results that do not call themselves noisy."""
     figures: list[Figure] = []
     for hardware in HARDWARE:
-        measured = [bench.ours(hardware, 1) for _ in range(10)]
+        bench.ends_at = time.monotonic() + bench.most_s / len(HARDWARE)
+        measured = bench.several(10, hardware)
         calm = [m.p50_ns for m in measured if m.noisy is None]
         every = _cv([m.p50_ns for m in measured])
-        got = _cv(calm) if len(calm) >= 2 else None
+        got = _cv(calm)
         reasons = sorted({m.noisy.split(":")[0] for m in measured if m.noisy})
         figures.append(
             {
                 "what": f"CV of p50 over 10 processes, {hardware}, 1 thread",
                 "reach": "<= 2 %, or noisy",
-                "got": "all noisy" if got is None else f"{got:.1%}",
-                # With every result called noisy none claims anything, but nothing was shown either.
+                "got": _percent(got),
+                # With all but one called noisy none claims anything, but nothing was shown either.
                 "met": None if got is None else got <= 0.02,
-                "detail": f"{len(calm)} of 10 calm, CV of all ten {every:.1%}" + "".join(f"; {r}" for r in reasons),
+                "detail": f"{len(calm)} of {len(measured)} calm, CV of all {_percent(every)}"
+                + "".join(f"; {r}" for r in reasons),
             }
         )
     return figures
 
 
-def _cv(values: Sequence[float]) -> float:
-    return statistics.stdev(values) / statistics.mean(values)
+def _cv(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) / statistics.mean(values) if len(values) >= 2 else None
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"
 
 
 def pairs(bench: Bench) -> list[Figure]:
     """A/A pairs of real processes, and the same pairs with every sample of one side made 3 % longer.
 
     A pair is a window of eight successive processes, four a side; the windows overlap. The noise level comes from
-    processes measured before the first window.
+    processes measured before the first window. Processes that call themselves noisy are left out, as nobody should
+    compare with them, unless so many do that too few are left; the detail tells the figures with them too.
     """
-    count = 40 if bench.quick else 200
     sampling = Sampling(min_time_s=0.3, max_time_s=1.0)
-    history = [bench.ours("onnxruntime", 1, sampling) for _ in range(24)]
-    level = noise_level_of([m.p50_ns for m in history if m.noisy is None] or [m.p50_ns for m in history],
-                           processes=_A_SIDE)  # fmt: skip
-    run = [bench.ours("onnxruntime", 1, sampling) for _ in range(count + len(_TURNS) - 1)]
+    history = bench.several(24, "onnxruntime", sampling)
+    run = bench.several((40 if bench.quick else 200) + len(_TURNS) - 1, "onnxruntime", sampling)
+    every = _told_apart(history, run)
+    calm = _told_apart([m for m in history if m.noisy is None], [m for m in run if m.noisy is None])
+    used = calm if calm is not None and calm.pairs >= 20 else every
+    if every is None or used is None:
+        return [{"what": "A/A pairs called different", "reach": "<= 5 %", "got": "unknown", "met": None,
+                 "detail": f"only {len(history) + len(run)} processes in {bench.most_s:g} s"}]  # fmt: skip
+    which = "calm ones" if used is calm else "noisy ones among them"
+    detail = (
+        f"onnxruntime, {len(_TURNS)} processes a pair, {which}, noise level {used.level:.1%}; "
+        f"with all {len(run)} processes: {every.pairs} pairs, {every.false:.1%} called different, "
+        f"{every.found:.1%} found, noise level {every.level:.1%}"
+    )
+    return [
+        {"what": f"{used.pairs} A/A pairs called different", "reach": "<= 5 %", "got": f"{used.false:.1%}",
+         "met": used.false <= 0.05, "detail": detail},
+        {"what": f"3 % slowdown planted in {used.pairs} pairs found", "reach": ">= 95 %", "got": f"{used.found:.1%}",
+         "met": used.found >= 0.95, "detail": detail},
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ToldApart:
+    """Of how many pairs what share was called different, without a difference and with one planted."""
+
+    pairs: int
+    level: float
+    false: float
+    found: float
+
+
+def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApart | None:
+    """None where there are too few processes for a noise level or for one pair."""
+    count = len(run) - len(_TURNS) + 1
+    if len(history) < 5 or count < 1:
+        return None
+    level = noise_level_of([m.p50_ns for m in history], processes=_A_SIDE)
     false = found = 0
     for first in range(count):
         sides: tuple[list[int], list[int]] = ([], [])
@@ -177,14 +194,7 @@ def pairs(bench: Bench) -> list[Figure]:
             sides[side].extend(measured.samples_ns)
         false += compare(*sides, noise_level=level).different
         found += compare(sides[0], [round(x * _PLANTED) for x in sides[1]], noise_level=level).verdict == "slower"
-    noisy = sum(m.noisy is not None for m in run)
-    detail = f"onnxruntime, {len(_TURNS)} processes a pair, noise level {level:.1%}, {noisy} of {len(run)} noisy"
-    return [
-        {"what": f"{count} A/A pairs called different", "reach": "<= 5 %", "got": f"{false / count:.1%}",
-         "met": false / count <= 0.05, "detail": detail},
-        {"what": f"3 % slowdown planted in {count} pairs found", "reach": ">= 95 %", "got": f"{found / count:.1%}",
-         "met": found / count >= 0.95, "detail": detail},
-    ]  # fmt: skip
+    return ToldApart(count, level, false / count, found / count)
 
 
 def parent_and_memory(bench: Bench) -> list[Figure]:
@@ -210,27 +220,23 @@ SECTIONS: dict[str, Callable[[Bench], list[Figure]]] = {
 }
 
 
-def _others_share(section: Callable[[], list[Figure]]) -> tuple[list[Figure], float]:
-    """What the section found, and the share of the machine that neither we nor our children used meanwhile."""
-    before, own = moment(), sum(os.times()[:4])
-    figures = section()
-    after = moment()
-    others = after.machine_s - before.machine_s - (sum(os.times()[:4]) - own)
-    return figures, max(0.0, others) / ((after.wall_s - before.wall_s) * after.cores)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and pairs")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="one section; may be given again")
+    parser.add_argument("--seconds", type=float, default=150, help="the most that a section may take")
     parser.add_argument("--home", type=Path, help="keep the prepared model here instead of in a temporary folder")
     arguments = parser.parse_args()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(prepare(arguments.home or Path(folder), usable_cores()), arguments.quick)
+        prepared = prepare(arguments.home or Path(folder), usable_cores())
+        bench = Bench(prepared, arguments.quick, arguments.seconds)
         for name in arguments.only or SECTIONS:
-            found, others = _others_share(lambda name=name: SECTIONS[name](bench))  # type: ignore[misc]
+            before = moment()
+            bench.ends_at = time.monotonic() + bench.most_s
+            found = SECTIONS[name](bench)
+            others = contention(before, moment()).others_share
             figures += [{**figure, "others_share": round(others, 3)} for figure in found]
         if bench.seen:
             figures += parent_and_memory(bench)
