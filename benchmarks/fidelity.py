@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,7 +120,7 @@ def spread(bench: Bench) -> list[Figure]:
         calm = [m.p50_ns for m in measured if m.noisy is None]
         every = _cv([m.p50_ns for m in measured])
         got = _cv(calm)
-        reasons = sorted({m.noisy.split(":")[0] for m in measured if m.noisy})
+        reasons = Counter(re.sub(r"[\d.]+%?", "…", m.noisy) for m in measured if m.noisy)
         figures.append(
             {
                 "what": f"CV of p50 over 10 processes, {hardware}, 1 thread",
@@ -127,7 +129,7 @@ def spread(bench: Bench) -> list[Figure]:
                 # With all but one called noisy none claims anything, but nothing was shown either.
                 "met": None if got is None else got <= 0.02,
                 "detail": f"{len(calm)} of {len(measured)} calm, CV of all {_percent(every)}"
-                + "".join(f"; {r}" for r in reasons),
+                + "".join(f"; {count} because {reason}" for reason, count in reasons.most_common()),
             }
         )
     return figures
