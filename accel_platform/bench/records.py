@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from accel_platform.bench.contention import Contention, crowded
 from accel_platform.bench.failures import Why
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.sampling import Sampling, noise
@@ -42,7 +43,7 @@ def measured(
 ) -> tuple[ResultRecorded, VerificationRecorded]:
     """The result of a cell that ran, and the judgement of its outputs; wrong outputs make the result a failure."""
     verdict = answer["verdict"]
-    why_noisy = noise(answer["samples_ns"], sampling)
+    why_noisy = noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"]))
     verification = VerificationRecorded(
         model_id=cell.model.model_id,
         hardware=cell.hardware,
@@ -74,6 +75,7 @@ def measured(
             "import_ms": loaded["import_ms"],
             "runtimes": loaded["versions"],
             "stopped": answer["stopped"],
+            "contention": answer["contention"],
             "before": answer["before"],
             "after": answer["after"],
         },

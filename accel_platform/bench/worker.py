@@ -54,6 +54,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
 def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
     import numpy as np
 
+    from accel_platform.bench.contention import contention, moment
     from accel_platform.bench.verify import verify
     from accel_platform.hardware.cpu import state_now
 
@@ -70,7 +71,9 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     first = perf_counter_ns()
     other = backend.outputs()
     backend.bind(parts["input"])
+    began = moment()
     samples = collect(backend.run, sampling)
+    crowd = contention(began, moment())
     peak = memory_peak_mib()
     outputs = backend.outputs()
     after = state_now()
@@ -83,6 +86,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "samples_ns": samples.samples_ns,
         "warmup_count": samples.warmup_count,
         "stopped": samples.stopped,
+        "contention": vars(crowd),
         "memory_peak_mib": peak,
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "before": before,

@@ -135,3 +135,18 @@ def test_limits_are_seen_in_order() -> None:
     assert out_of_time(5, 1_500_000_000, sampling) is None
     assert out_of_time(11, 1_500_000_000, sampling) == "max_time"
     assert out_of_time(5, 2_000_000_000, sampling) == "limit"
+
+
+def test_work_shorter_than_its_clock_still_ends() -> None:
+    """Time spent is time passed: were it the sum of the samples, a clock that costs more than the work never ended."""
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 50_000
+        return now
+
+    samples = collect(lambda: None, Sampling(min_time_s=0.1, max_time_s=0.2, limit_s=1.0), clock)
+    assert sum(samples.samples_ns) == 50_000 * len(samples.samples_ns)
+    # Each sample reads the clock twice: half of the time that passes is between the samples.
+    assert now < 1.2 * 0.1e9

@@ -1,0 +1,105 @@
+"""Who else was at work while a process measured: processor time of others, and time spent waiting for a core.
+
+A busy neighbour slows a measurement down evenly (shared caches, a sibling thread of the same core, a lower clock), so
+the samples themselves look calm. It has to be seen from outside them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+OTHERS_MOST = 0.15
+"""Share of the machine's cores that others may use before a result is called noisy."""
+WAITING_MOST = 0.05
+"""Share of its own running time that a process may wait for a core."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Counters, in seconds since some beginning; only the difference of two moments means anything."""
+
+    wall_s: float
+    machine_s: float
+    """Processor time used on all cores by anyone, other guests of the same host included where the kernel tells."""
+    own_s: float
+    """Processor time of this process and all that it started: a browser backend works in processes of its own."""
+    waiting_s: float | None
+    """Time that their threads, ready to run, waited for a core; None where the kernel does not tell."""
+    cores: int
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What passed between two moments."""
+
+    others_share: float
+    """Processor time of others over that of all cores, 0 to 1."""
+    waiting_share: float | None
+    """Waiting over running and waiting of this process and its children, 0 to 1."""
+
+
+def moment() -> Moment:
+    """The counters now; takes some milliseconds."""
+    used = psutil.cpu_times()
+    # Linux counts guests' time in user time already, and waiting for a disk is not work.
+    idle = used.idle + getattr(used, "iowait", 0.0)
+    guest = getattr(used, "guest", 0.0) + getattr(used, "guest_nice", 0.0)
+    children = psutil.Process().children(recursive=True)
+    ended = os.times()
+    return Moment(
+        wall_s=time.perf_counter(),
+        machine_s=sum(used) - idle - guest,
+        own_s=time.process_time() + ended.children_user + ended.children_system + sum(map(_used_s, children)),
+        waiting_s=_waiting_s([os.getpid(), *(child.pid for child in children)]),
+        cores=psutil.cpu_count() or 1,
+    )
+
+
+def contention(before: Moment, after: Moment) -> Contention:
+    """Shares between two moments. Counters tick in hundredths of a second, so less than half a second tells little."""
+    own = after.own_s - before.own_s
+    capacity = (after.wall_s - before.wall_s) * after.cores
+    others = after.machine_s - before.machine_s - own
+    waiting = None
+    if before.waiting_s is not None and after.waiting_s is not None:
+        # A thread that ended between the moments takes its counter with it.
+        waited = max(0.0, after.waiting_s - before.waiting_s)
+        waiting = waited / (own + waited) if own + waited > 0 else 0.0
+    return Contention(min(1.0, max(0.0, others / capacity)) if capacity > 0 else 0.0, waiting)
+
+
+def crowded(seen: Contention) -> str | None:
+    """Why a measurement made meanwhile should not be trusted to a few per cent; None where it can."""
+    if seen.waiting_share is not None and seen.waiting_share > WAITING_MOST:
+        return f"it waited for a core {seen.waiting_share:.0%} of its time: other processes were running"
+    if seen.others_share > OTHERS_MOST:
+        return f"other processes used {seen.others_share:.0%} of the processor meanwhile"
+    return None
+
+
+def _used_s(child: psutil.Process) -> float:
+    try:
+        used = child.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(used.user + used.system)
+
+
+def _waiting_s(pids: Sequence[int]) -> float | None:
+    """Sum over all living threads of the second figure of schedstat: nanoseconds on a run queue."""
+    if not Path("/proc/self/schedstat").is_file():
+        return None
+    waited = 0
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            # A thread may end between being listed and being read.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                waited += int(path.read_text(encoding="ascii").split()[1])
+    return waited / 1e9

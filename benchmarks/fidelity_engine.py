@@ -1,0 +1,105 @@
+"""One measurement by the platform's own measuring child, made as the runner makes it, for `fidelity.py` to test."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from accel_platform.backends.registry import runtime_for
+from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.contention import Contention, crowded
+from accel_platform.bench.environment import child_environment
+from accel_platform.bench.plan import plan
+from accel_platform.bench.preparation import prepare_models
+from accel_platform.bench.process import Child
+from accel_platform.bench.runner import WORKER
+from accel_platform.bench.sampling import Sampling, median_ns, noise
+from accel_platform.settings import Settings
+from accel_platform.workloads.families import resolve_model
+
+MODEL = "bert-mini"
+"""Some ten milliseconds on one core: long beside any harness, short enough for many processes."""
+HARDWARE = ("cpu", "onnxruntime", "openvino")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The model on disk: for every hardware name what it loads, and the inputs that all of them get."""
+
+    artefacts: Artefacts
+    sequence_length: int | None
+
+    def loads(self, hardware: str) -> Path:
+        return self.artefacts.artefact(runtime_for(hardware).reads, self.sequence_length)
+
+    @property
+    def data(self) -> Path:
+        return self.artefacts.data((1, self.sequence_length))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one child answered, and what the parent saw meanwhile."""
+
+    samples_ns: list[int]
+    noisy: str | None
+    contention: Contention
+    memory_peak_mib: float
+    kernel_peak_mib: float | None
+    """VmHWM as the parent read it; None where the child had gone already."""
+    parent_cpu_share: float
+    """CPU time of the parent over the time that passed while the child measured."""
+
+    @property
+    def p50_ns(self) -> float:
+        return median_ns(self.samples_ns)
+
+
+def prepare(home: Path, threads: int) -> Prepared:
+    """Write the model's artefacts under `home`, unless they are there."""
+    settings = Settings(home=home)
+    cells = plan([resolve_model(MODEL)], HARDWARE, [1])
+    failures = prepare_models(cells, settings, threads=threads, timeout_s=600, tell=lambda _: None)
+    if failures:
+        raise SystemExit(f"{MODEL} cannot be prepared: {failures}")
+    return Prepared(Artefacts.of(cells[0].model, settings), cells[0].sequence_length)
+
+
+def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling) -> Measured:
+    """Measure the model in a fresh child."""
+    job = {
+        "hardware": hardware,
+        "precision": "float32",
+        "threads": threads,
+        "artefact": str(prepared.loads(hardware)),
+        "cells": [str(prepared.data)],
+        "sampling": asdict(sampling),
+    }
+    with Child(WORKER, job, env=child_environment(threads)) as child:
+        messages = child.messages(300)
+        loaded = next(messages)
+        wall, used = time.perf_counter(), time.process_time()
+        answer = next(messages)
+        share = (time.process_time() - used) / (time.perf_counter() - wall)
+        peak = _peak_mib(child.pid)
+        if (loaded["kind"], answer["kind"]) != ("loaded", "measured"):
+            raise SystemExit(f"{hardware} cannot be measured: {loaded} {answer}")
+    return Measured(
+        samples_ns=answer["samples_ns"],
+        noisy=noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"])),
+        contention=Contention(**answer["contention"]),
+        memory_peak_mib=answer["memory_peak_mib"],
+        kernel_peak_mib=peak,
+        parent_cpu_share=share,
+    )
+
+
+def _peak_mib(pid: int) -> float | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, flags=re.MULTILINE)
+    return int(found[1]) / 1024 if found else None

@@ -1,0 +1,117 @@
+"""Whether two sets of samples are told apart when they differ, and only then."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
+
+from accel_platform.analysis.compare import ALPHA, SMALLEST_EFFECT, compare, mann_whitney, noise_level_of
+
+latencies = st.lists(st.integers(min_value=1_000, max_value=10**9), min_size=11, max_size=80)
+few_values = st.lists(st.integers(min_value=1, max_value=5), min_size=11, max_size=60)
+levels = st.floats(min_value=0, max_value=0.5)
+
+
+def skewed(generator: random.Random, count: int, median_ns: float = 5e6, spread: float = 0.03) -> list[int]:
+    return [int(median_ns * generator.lognormvariate(0, spread)) for _ in range(count)]
+
+
+@given(st.one_of(latencies, few_values), st.one_of(latencies, few_values))
+def test_the_rank_test_is_the_one_of_scipy(first: list[int], second: list[int]) -> None:
+    assume(len({*first, *second}) > 1)
+    expected = mannwhitneyu(first, second, alternative="two-sided", method="asymptotic", use_continuity=True).pvalue
+    assert mann_whitney(first, second) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(latencies, latencies, levels)
+def test_turning_a_comparison_round_turns_its_verdict_round(a: list[int], b: list[int], level: float) -> None:
+    forth, back = compare(a, b, noise_level=level), compare(b, a, noise_level=level)
+    assert {"slower": "faster", "faster": "slower"}.get(forth.verdict, forth.verdict) == back.verdict
+    assert forth.ratio is not None
+    assert back.ratio is not None
+    assert forth.ratio * back.ratio == pytest.approx(1)
+    assert forth.p_value == pytest.approx(back.p_value)
+
+
+@given(latencies, levels, st.integers(min_value=0, max_value=2**32))
+def test_the_same_samples_in_another_order_are_the_same(samples: list[int], level: float, seed: int) -> None:
+    shuffled = random.Random(seed).sample(samples, len(samples))
+    assert compare(samples, shuffled, noise_level=level).verdict == "same"
+
+
+@given(latencies, latencies, st.integers(min_value=2, max_value=1000), levels)
+def test_the_unit_of_time_does_not_matter(a: list[int], b: list[int], factor: int, level: float) -> None:
+    scaled = compare([x * factor for x in a], [x * factor for x in b], noise_level=level)
+    assert scaled.p_value == pytest.approx(compare(a, b, noise_level=level).p_value)
+
+
+@given(latencies, latencies, levels)
+def test_what_is_called_different_differs_by_more_than_noise(a: list[int], b: list[int], level: float) -> None:
+    found = compare(a, b, noise_level=level)
+    if found.different:
+        assert found.ratio is not None
+        assert max(found.ratio, 1 / found.ratio) > 1 + max(level, SMALLEST_EFFECT) - 1e-12
+        assert found.p_value is not None
+        assert found.p_value < ALPHA
+
+
+@given(latencies, latencies, levels, levels)
+def test_more_noise_never_makes_a_difference(a: list[int], b: list[int], one: float, two: float) -> None:
+    low, high = sorted((one, two))
+    if compare(a, b, noise_level=high).different:
+        assert compare(a, b, noise_level=low).different
+
+
+def test_too_few_samples_decide_nothing() -> None:
+    found = compare([100] * 10, [900] * 500, noise_level=0)
+    assert (found.verdict, found.ratio, found.p_value) == ("undecided", None, None)
+
+
+@pytest.mark.parametrize("level", [-0.1, float("nan")])
+def test_a_senseless_noise_level_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="noise level"):
+        compare([100] * 20, [100] * 20, noise_level=level)
+
+
+def test_noise_is_seldom_called_a_difference_and_a_slowdown_nearly_always() -> None:
+    """Processes with offsets of their own, as real ones have: four a side, taking turns, while the machine drifts."""
+    generator = random.Random(11)
+    clock = iter(range(10**6))
+
+    def process(slowdown: float = 1.0) -> list[int]:
+        offset = generator.gauss(0, 0.008) + 0.00005 * next(clock)
+        return skewed(generator, 60, 5e6 * slowdown * (1 + offset))
+
+    history = [sorted(process())[30] for _ in range(40)]
+    level = noise_level_of(history, processes=4)
+    assert 0.008 < level < 0.018
+
+    def verdicts(slowdown: float) -> list[str]:
+        found = []
+        for _ in range(300):
+            sides: tuple[list[int], list[int]] = ([], [])
+            for side in (0, 1, 1, 0, 1, 0, 0, 1):
+                sides[side].extend(process(slowdown if side else 1.0))
+            found.append(compare(*sides, noise_level=level).verdict)
+        return found
+
+    assert sum(verdict != "same" for verdict in verdicts(1.0)) <= 0.07 * 300
+    assert sum(verdict == "slower" for verdict in verdicts(1.03)) >= 0.95 * 300
+    assert sum(verdict == "faster" for verdict in verdicts(1 / 1.03)) >= 0.95 * 300
+
+
+@given(st.lists(st.floats(min_value=1e3, max_value=1e9), min_size=5, max_size=50), st.integers(2, 20))
+def test_more_processes_a_side_lower_the_noise(medians: list[float], processes: int) -> None:
+    assume(len(set(medians)) > 1)
+    assert 0 < noise_level_of(medians, processes=processes) < noise_level_of(medians)
+
+
+def test_a_noise_level_needs_a_history() -> None:
+    assert noise_level_of([5e6] * 5) == 0
+    for medians in ([5e6] * 4, [5e6, 5e6, 5e6, 5e6, 0]):
+        with pytest.raises(ValueError, match="five processes"):
+            noise_level_of(medians)
