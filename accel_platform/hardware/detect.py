@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from accel_platform.backends.base import Unsupported
 from accel_platform.backends.registry import RUNTIMES, Runtime
 from accel_platform.events.types import DeviceObserved, Event, HostObserved
 from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores, vector_bits
@@ -185,6 +186,35 @@ def _onnxruntime() -> dict[str, Any]:
     return _host_processor()
 
 
+def _qnn() -> dict[str, Any]:
+    try:
+        from accel_platform.backends import qnn
+    except ImportError as error:
+        raise _Absent(f"onnxruntime-qnn cannot be imported: {error}") from error
+    try:
+        device = qnn.find_device()
+    except Unsupported as error:
+        raise _Absent(str(error)) from error
+    if qnn.is_emulated(device):
+        chip = ", ".join(f"{key} {value}" for key, value in qnn.EMULATED_CHIP.items())
+        return {**_host_processor(), "emulated": True, "driver": f"QNN HTP emulator, {chip}"}
+    facts = {**device.device.metadata, "vendor": device.device.vendor}
+    name = facts.get("Description", f"{device.device.vendor} HTP")
+    return {"device_id": _device_id("htp", name, facts), "name": name, "vendor": device.device.vendor}
+
+
+def _jax() -> dict[str, Any]:
+    try:
+        import jax
+    except ImportError as error:
+        raise _Absent(f"jax cannot be imported: {error}") from error
+    try:
+        jax.devices("cpu")
+    except RuntimeError as error:
+        raise _Absent(f"JAX finds no processor here: {error}") from error
+    return _host_processor()
+
+
 def _no_backend() -> dict[str, Any]:
     raise _Absent("this version of accel-platform has no backend for it, so it was not probed")
 
@@ -196,7 +226,8 @@ _PROBES: dict[str, Callable[[], dict[str, Any]]] = {
     "mps": _mps,
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
-    "qnn": _no_backend,
+    "qnn": _qnn,
+    "jax": _jax,
     "webnn": _no_backend,
     "webgpu": _no_backend,
 }
