@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
@@ -39,7 +39,7 @@ class RuntimeBackend:
         self._last: dict[str, jax.Array] = {}
 
     def versions(self) -> dict[str, str]:
-        return {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+        return {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
@@ -63,7 +63,7 @@ class RuntimeBackend:
         self._inputs = self._on_device(inputs)
 
     def run(self) -> None:
-        self._last = jax.block_until_ready(self._compiled(self._tensors, self._inputs))
+        self._last = _finished(self._compiled(self._tensors, self._inputs))
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         return {name: np.array(value, dtype=np.float32) for name, value in self._last.items()}
@@ -83,7 +83,7 @@ class RuntimeBackend:
             name: jax.device_put(np.asarray(array, dtype=DTYPES[array.dtype.name]), self._device)
             for name, array in arrays.items()
         }
-        return jax.block_until_ready(placed)
+        return _finished(placed)
 
     def _forward(self, tensors: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Interpret the graph; jit runs this once per shape and keeps what it traced."""
@@ -102,3 +102,10 @@ class RuntimeBackend:
             kwargs = {key: filled(value) for key, value in node["kwargs"].items()}
             values[node["name"]] = OPERATORS[node["op"]](*filled(node["args"]), **kwargs)
         return {name: filled(reference) for name, reference in graph["outputs"].items()}
+
+
+def _finished(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The same values, once the device has them."""
+    for value in values.values():
+        value.block_until_ready()
+    return values

@@ -1,4 +1,4 @@
-"""What each ATen operator means in jax.numpy and lax: one table, nothing else. An operator that is not in it has no entry.
+"""What each ATen operator means in jax.numpy and lax: one table, nothing else.
 
 Signatures are ATen's, less where a tensor is kept (device, layout). Of operators with several results only those that
 inference reads are given.
@@ -89,10 +89,13 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "aten.any.default": jnp.any,
     "aten.any.dim": lambda x, dim, keepdim=False: jnp.any(x, dim, keepdims=keepdim),
     "aten.argmax.default": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
-    "aten.max.dim": lambda x, dim, keepdim=False: (jnp.max(x, dim, keepdims=keepdim), jnp.argmax(x, dim, keepdim)),
+    "aten.max.dim": lambda x, dim, keepdim=False: (
+        jnp.max(x, dim, keepdims=keepdim),
+        jnp.argmax(x, dim, keepdims=keepdim),
+    ),
 }
 
-_UNARY = {
+_UNARY: dict[str, Callable[..., Any]] = {
     "abs": jnp.abs,
     "bitwise_not": jnp.bitwise_not,
     "ceil": jnp.ceil,
@@ -112,7 +115,8 @@ _UNARY = {
     "round": jnp.round,
     "rsqrt": lax.rsqrt,
     "sigmoid": jax.nn.sigmoid,
-    "sign": jnp.sign,
+    # torch gives a NaN no sign.
+    "sign": lambda x: jnp.where(jnp.isnan(x), 0, jnp.sign(x)),
     "silu": jax.nn.silu,
     "sin": jnp.sin,
     "sqrt": jnp.sqrt,
@@ -120,7 +124,7 @@ _UNARY = {
 }
 OPERATORS |= {f"aten.{name}.default": function for name, function in _UNARY.items()}
 
-_BINARY = {
+_BINARY: dict[str, Callable[..., Any]] = {
     "bitwise_and": jnp.bitwise_and,
     "bitwise_or": jnp.bitwise_or,
     "div": jnp.true_divide,
@@ -244,7 +248,7 @@ def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Array:
 
 
 @_translates("convolution.default")
-def _convolution(
+def _convolution(  # noqa: PLR0917 - ATen's own signature
     x: Array,
     weight: Array,
     bias: Array | None,
@@ -298,10 +302,11 @@ def _avg_pool(
     divisor_override: int | None = None,
 ) -> Array:
     size, step, pads, area, _ = _window(x, kernel, stride, padding, (1,), ceil_mode)
-    total = lax.reduce_window(x, 0.0, lax.add, size, step, pads)
+    total: Array = lax.reduce_window(x, 0.0, lax.add, size, step, pads)
     if divisor_override is not None or count_include_pad:
         return total / (divisor_override or area)
-    return total / lax.reduce_window(jnp.ones_like(x), 0.0, lax.add, size, step, pads)
+    counts: Array = lax.reduce_window(jnp.ones_like(x), 0.0, lax.add, size, step, pads)
+    return total / counts
 
 
 @_translates("native_layer_norm.default")

@@ -17,7 +17,7 @@ import onnxruntime
 import onnxruntime_qnn
 
 from accel_platform.backends import onnxruntime as plain
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Unsupported
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 """What the emulator stands in for where there is no HTP to ask: the Snapdragon 8 Gen 3."""

@@ -29,7 +29,7 @@ class Runtime:
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
     reads: Artefact = "weights"
-    """The prepared artefact it loads: a folder written by transformers, or an ONNX graph, or a graph of ATen operators."""
+    """The prepared artefact it loads: a folder written by transformers, an ONNX graph, or one of ATen operators."""
     precision: str = "float32"
     """What it computes in unless told otherwise."""
 

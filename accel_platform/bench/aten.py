@@ -37,7 +37,7 @@ def write_graph(
     shapes = {"values": tuple({0: batch} for _ in arguments)}
     table = torch.export.default_decompositions()
     # Whole attention is one step in every runtime; in pieces it carries checks for rows that are masked altogether.
-    table.pop(torch.ops.aten.scaled_dot_product_attention.default)
+    del table[torch.ops.aten.scaled_dot_product_attention.default]
     program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=shapes, strict=False)
     program = program.run_decompositions(table)
 

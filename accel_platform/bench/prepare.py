@@ -21,6 +21,8 @@ from accel_platform.workloads.families import ModelSpec
 if TYPE_CHECKING:
     import torch
 
+    from accel_platform.backends.registry import Artefact
+
 REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
@@ -43,7 +45,8 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
         if not artefacts.data(shape).exists():
             _write_data(model, spec, shape, artefacts.data(shape))
     lengths = dict.fromkeys(length for _, length in shapes)
-    for kind, write in (("onnx", _write_onnx), ("aten", _write_aten)):
+    writers: dict[Artefact, Callable[..., None]] = {"onnx": _write_onnx, "aten": _write_aten}
+    for kind, write in writers.items():
         for length in lengths if kind in job["kinds"] else ():
             if artefacts.graph(kind, length).exists():
                 continue

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -204,14 +207,14 @@ def _qnn() -> dict[str, Any]:
 
 
 def _jax() -> dict[str, Any]:
-    try:
-        import jax
-    except ImportError as error:
-        raise _Absent(f"jax cannot be imported: {error}") from error
-    try:
-        jax.devices("cpu")
-    except RuntimeError as error:
-        raise _Absent(f"JAX finds no processor here: {error}") from error
+    if find_spec("jax") is None:
+        raise _Absent("jax is not installed")
+    # In a process of its own: JAX starts threads as it loads, and then warns of every fork.
+    probe = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices('cpu')"], capture_output=True, text=True, check=False
+    )
+    if probe.returncode != 0:
+        raise _Absent(f"jax does not start: {(probe.stderr.strip().splitlines() or ['it says nothing'])[-1]}")
     return _host_processor()
 
 
