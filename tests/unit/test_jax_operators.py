@@ -45,25 +45,8 @@ def convolution(x: torch.Tensor, w: torch.Tensor, *rest: Any) -> Case:
     return case("convolution.default", x, w, *rest)
 
 
-_FLOAT = ("cos", "erf", "exp", "expm1", "floor", "ceil", "neg", "reciprocal", "relu", "round", "sigmoid", "sign", "silu")
-_FLOAT += ("sin", "tanh", "abs")
-    "cos",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "ceil",
-    "neg",
-    "reciprocal",
-    "relu",
-    "round",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "tanh",
-    "abs",
-]
+_FLOAT = ("abs", "cos", "erf", "exp", "expm1", "floor", "ceil", "neg", "reciprocal", "relu", "round", "sigmoid")
+_FLOAT = (*_FLOAT, "sign", "silu", "sin", "tanh")
 CASES: list[Case] = [
     *(case(f"{name}.default", F) for name in _FLOAT),
     *(case(f"{name}.default", POSITIVE) for name in ("log", "log1p", "sqrt", "rsqrt")),
