@@ -101,7 +101,10 @@ class RuntimeBackend(plain.RuntimeBackend):
         placed = self.placement()
         if placed.accelerated == 0:
             words = "; ".join(line for line in said if "fail" in line.casefold()) or "it does not say why"
-            raise Unsupported(f"The model is not supported by QNN, which takes none of its operators: {words}")
+            names = ", ".join(placed.elsewhere)
+            raise Unsupported(
+                f"The model is not supported by QNN, which takes none of its operators ({names}): {words}"
+            )
 
 
 @contextmanager

@@ -187,14 +187,15 @@ class TestQnn(BackendContract):
 
     def test_a_model_that_qnn_takes_nothing_of_is_refused_in_its_words(self, tmp_path: Path) -> None:
         model = onnx.parser.parse_model(
-            '<ir_version: 10, opset_import: ["": 18]> determinant (float[4, 4] x) => (float y) { y = Det (x) }'
+            '<ir_version: 10, opset_import: ["": 18]> masked (bool[4, 4] x, int64[2, 2] at) => (bool[2] y)'
+            " { y = GatherND (x, at) }"
         )
         path = tmp_path / "model.onnx"
         onnx.save(model, path)
         backend = make_backend("qnn", threads=1)
         backend.load(path, precision="float16")
-        with pytest.raises(Unsupported, match="takes none of its operators"):
-            backend.compile({"x": np.eye(4, dtype=np.float32)})
+        with pytest.raises(Unsupported, match=r"none of its operators \(GatherND\): .*failed for node"):
+            backend.compile({"x": np.eye(4, dtype=bool), "at": np.zeros((2, 2), dtype=np.int64)})
 
 
 def _has_cuda() -> bool:
