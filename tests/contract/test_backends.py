@@ -167,6 +167,28 @@ class TestJax(BackendContract):
             make_backend("jax", threads=1).load(changed, precision="float32")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("jax") is None, reason="the extra `jax` is not installed")
+@pytest.mark.parametrize("name", ["resnet-50", "vit-base", "bert-base"])
+def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> None:
+    spec = resolve_model(name)
+    shape = (1, spec.sequence_length)
+    artefacts = Artefacts.of(spec, Settings(home=tmp_path))
+    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["aten"], "threads": 2}
+    with Child("accel_platform.bench.prepare", job) as child:
+        assert list(child.messages(300)) == [{"kind": "prepared"}]
+    backend = make_backend("jax", threads=2)
+    backend.load(artefacts.graph("aten", shape[1]), precision="float32")
+    inputs = stored(artefacts, shape, "input")
+    backend.compile(inputs)
+    backend.bind(inputs)
+    backend.run()
+    outputs = backend.outputs()
+    backend.close()
+    for output, reference in stored(artefacts, shape, "reference").items():
+        assert relative_rms(outputs[output], reference) < 1e-5
+
+
 @pytest.mark.skipif(find_spec("onnxruntime_qnn") is None, reason="the extra `qnn` is not installed")
 class TestQnn(BackendContract):
     hardware = "qnn"
