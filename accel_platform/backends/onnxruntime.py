@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Placement, Unsupported
 
 
 class RuntimeBackend:
@@ -17,12 +18,11 @@ class RuntimeBackend:
 
     name = "onnxruntime"
     compiles = False
+    provider = "CPUExecutionProvider"
 
     def __init__(self, *, device: str, threads: int) -> None:
-        self._provider = {"cpu": "CPUExecutionProvider"}[device]
-        self._options = onnxruntime.SessionOptions()
-        self._options.intra_op_num_threads = threads
-        self._options.inter_op_num_threads = 1
+        assert device == "cpu"
+        self._threads = threads
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
         self._names: list[str] = []
@@ -34,7 +34,7 @@ class RuntimeBackend:
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
             raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        self._session = onnxruntime.InferenceSession(artefact, self._options, providers=[self._provider])
+        self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
     def compile(self, inputs: Arrays) -> None:
@@ -51,9 +51,24 @@ class RuntimeBackend:
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         return {n: np.array(a, dtype=np.float32) for n, a in zip(self._names, self._last, strict=True)}
 
+    def placement(self) -> Placement:
+        parts = [(part.ep_name, part.get_nodes()) for part in self._session.get_provider_graph_assignment_info()]
+        return Placement(
+            accelerated=sum(len(nodes) for provider, nodes in parts if provider == self.provider),
+            elsewhere=dict(Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)),
+        )
+
     def memory_device_peak_mib(self) -> float | None:
         return None
 
     def close(self) -> None:
         self._session = None
         self._last = []
+
+    def _new_options(self) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        # What `placement` reads.
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        return options

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Placement, Unsupported
 
 
 class RuntimeBackend:
@@ -61,6 +61,12 @@ class RuntimeBackend:
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
         return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
+
+    def placement(self) -> Placement:
+        # Compiled for one device OpenVINO takes the whole graph or refuses it.
+        nodes = self._request.get_compiled_model().get_runtime_model().get_ops()
+        kinds = [node.get_rt_info()["layerType"].value for node in nodes]
+        return Placement(sum(kind not in ("Const", "Input", "Output") for kind in kinds))
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -56,6 +56,9 @@ class RuntimeBackend:
 
         return {name: np.array(t.float().cpu().numpy()) for name, t in tensors_of(self._last).items()}
 
+    def placement(self) -> None:
+        """Eager execution has no graph."""
+
     def memory_device_peak_mib(self) -> float | None:
         if self._device.type != "cuda":
             return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
     from accel_platform.events.types import Hardware
 
-Artefact = Literal["weights", "onnx"]
+Artefact = Literal["weights", "onnx", "aten"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class Runtime:
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
     reads: Artefact = "weights"
-    """The prepared artefact it loads: a folder written by transformers, or an ONNX graph."""
+    """The prepared artefact it loads: a folder written by transformers, an ONNX graph, or one of ATen operators."""
+    precision: str = "float32"
+    """What it computes in unless told otherwise."""
 
 
 _GRAPH = ("torch", "transformers", "onnxscript")
@@ -46,7 +48,8 @@ RUNTIMES: dict[str, Runtime] = {
         Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH),
         Runtime("openvino", "openvino", "CPU", "openvino", ("openvino", *_GRAPH), reads="onnx"),
         Runtime("onnxruntime", "onnxruntime", "cpu", "onnxruntime", ("onnxruntime", *_GRAPH), reads="onnx"),
-        Runtime("qnn", "onnxruntime-qnn", "npu", None),
+        Runtime("qnn", "onnxruntime-qnn", "htp", "qnn", ("onnxruntime-qnn", "onnxruntime", *_GRAPH), "onnx", "float16"),
+        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), reads="aten"),
         Runtime("webnn", "onnxruntime-web", "webnn", None),
         Runtime("webgpu", "onnxruntime-web", "webgpu", None),
     )

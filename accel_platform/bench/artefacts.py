@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accel_platform.bench.aten import GRAPH
 from accel_platform.hardware.host import installed_versions
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Shape = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Artefacts:
-    """The folder of one model: its weights, its ONNX graphs, and per shape its inputs and reference outputs."""
+    """The folder of one model: its weights, its graphs, and per shape its inputs and reference outputs."""
 
     folder: Path
 
@@ -41,12 +42,12 @@ class Artefacts:
         """A folder for `from_pretrained`."""
         return self.folder / "weights"
 
-    def onnx_folder(self, sequence_length: int | None) -> Path:
-        return self.folder / ("onnx" if sequence_length is None else f"onnx-{sequence_length}")
+    def graph_folder(self, kind: Artefact, sequence_length: int | None) -> Path:
+        return self.folder / (kind if sequence_length is None else f"{kind}-{sequence_length}")
 
-    def onnx(self, sequence_length: int | None) -> Path:
+    def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
-        return self.onnx_folder(sequence_length) / "model.onnx"
+        return self.graph_folder(kind, sequence_length) / ("model.onnx" if kind == "onnx" else GRAPH)
 
     def data(self, shape: Shape) -> Path:
         """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first)."""
@@ -55,7 +56,7 @@ class Artefacts:
 
     def artefact(self, kind: Artefact, sequence_length: int | None) -> Path:
         """What a backend that reads `kind` loads."""
-        return self.weights if kind == "weights" else self.onnx(sequence_length)
+        return self.weights if kind == "weights" else self.graph(kind, sequence_length)
 
     def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape]) -> bool:
         """Whether anything of this has still to be made."""

@@ -65,7 +65,7 @@ def plan(
     names = [runtime_for(name).hardware for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (
-        Cell(model, name, batch_size, sequence_length_for(model, length))
+        Cell(model, name, batch_size, sequence_length_for(model, length), runtime_for(name).precision)
         for model in models
         for name in names
         for length in sorted(sequence_lengths, key=lambda n: n or 0)
@@ -78,8 +78,8 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     """Cells that share one process, in order: same model, hardware, precision and loaded artefact."""
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        # An ONNX graph is exported for one sequence length; weights serve all.
-        length = cell.sequence_length if runtime_for(cell.hardware).reads == "onnx" else None
+        # A graph is exported for one sequence length; weights serve all.
+        length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
         found.setdefault((cell.model, cell.hardware, cell.precision, length), []).append(cell)
     return [tuple(group) for group in found.values()]
 

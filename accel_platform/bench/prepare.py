@@ -1,4 +1,4 @@
-"""The preparing child: writes a model's weights, ONNX graph, inputs and float32 reference outputs. Nothing is timed.
+"""The preparing child: writes a model's weights, graphs, inputs and float32 reference outputs. Nothing is timed.
 
 It is a process of its own so that torch's exporter is neither in the measuring process's memory nor in its load time.
 """
@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.bench.artefacts import Artefacts, Shape
+from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
 from accel_platform.bench.process import Message, serve
 from accel_platform.workloads.families import ModelSpec
 
 if TYPE_CHECKING:
     import torch
+
+    from accel_platform.backends.registry import Artefact
 
 REFERENCE = "PyTorch, eager, float32, on the processor"
 
@@ -41,16 +44,18 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     for shape in shapes:
         if not artefacts.data(shape).exists():
             _write_data(model, spec, shape, artefacts.data(shape))
-    if "onnx" in job["kinds"]:
-        for length in dict.fromkeys(length for _, length in shapes):
-            if artefacts.onnx(length).exists():
+    lengths = dict.fromkeys(length for _, length in shapes)
+    writers: dict[Artefact, Callable[..., None]] = {"onnx": _write_onnx, "aten": _write_aten}
+    for kind, write in writers.items():
+        for length in lengths if kind in job["kinds"] else ():
+            if artefacts.graph(kind, length).exists():
                 continue
             try:
-                with _published(artefacts.onnx_folder(length)) as part:
-                    _export(model, spec, length, part)
+                with _published(artefacts.graph_folder(kind, length)) as part:
+                    write(model, spec, length, part)
             except Exception as error:  # noqa: BLE001 - whatever the exporter trips over ends the cells that need it
                 failure_class, reason = classify(error)
-                send({"kind": "failed", "artefact": "onnx", "failure_class": failure_class, "reason": reason})
+                send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
     send({"kind": "prepared"})
 
 
@@ -73,7 +78,37 @@ def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:
     part.replace(path)
 
 
-def _export(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    with torch.no_grad():
+        torch.onnx.export(
+            positional,
+            tuple(arguments.values()),
+            folder / "model.onnx",
+            input_names=list(arguments),
+            output_names=names,
+            dynamic_shapes={"values": tuple({0: batch} for _ in arguments)},
+            dynamo=True,
+            external_data=True,
+            verbose=False,
+        )
+
+
+def _write_aten(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        write_graph(positional, arguments, names, folder)
+
+
+def _positional(
+    model: Any, spec: ModelSpec, length: int | None
+) -> tuple[torch.nn.Module, dict[str, torch.Tensor], list[str]]:
+    """The model with positional inputs and a plain tuple of tensors, as graphs have; example inputs; output names."""
     import torch
 
     from accel_platform.workloads.build import tensors_of
@@ -84,8 +119,6 @@ def _export(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> No
     arguments = {name: torch.from_numpy(array) for name, array in example.items()}
 
     class Positional(torch.nn.Module):
-        """The model with positional inputs and a plain tuple of tensors, which is all that ONNX knows."""
-
         def __init__(self) -> None:
             super().__init__()
             self.model = model
@@ -95,18 +128,7 @@ def _export(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> No
 
     with torch.no_grad():
         names = list(tensors_of(model(**arguments)))
-        batch = torch.export.Dim("batch", min=1, max=4096)
-        torch.onnx.export(
-            Positional().eval(),
-            tuple(arguments.values()),
-            folder / "model.onnx",
-            input_names=list(arguments),
-            output_names=names,
-            dynamic_shapes={"values": tuple({0: batch} for _ in arguments)},
-            dynamo=True,
-            external_data=True,
-            verbose=False,
-        )
+    return Positional().eval(), arguments, names
 
 
 @contextmanager

@@ -76,6 +76,7 @@ def measured(
             "runtimes": loaded["versions"],
             "stopped": answer["stopped"],
             "contention": answer["contention"],
+            **_placement(answer["placement"]),
             "before": answer["before"],
             "after": answer["after"],
         },
@@ -88,6 +89,17 @@ def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> Res
     return ResultRecorded(
         **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
+
+
+def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
+    """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
+    if placement is None:
+        return {}
+    return {
+        "accelerated_nodes": placement["accelerated"],
+        "accelerated_nodes_share": placement["accelerated_share"],
+        "nodes_elsewhere": placement["elsewhere"],
+    }
 
 
 def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:

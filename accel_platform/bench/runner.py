@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.bench import prepare, records
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.environment import child_environment
@@ -157,7 +157,7 @@ class _Run:
                 self.record(records.described(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
                 why = Why("failed", *classify(error))
-                unusable |= {(model, "weights"): why, (model, "onnx"): why}
+                unusable |= {(model, kind): why for kind in get_args(Artefact)}
         return unusable
 
     def measure(self, group: tuple[Cell, ...], unprepared: Unprepared) -> None:

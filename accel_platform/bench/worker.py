@@ -79,6 +79,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     after = state_now()
     with np.load(data) as stored:
         reference = _by_part(stored, ("reference",))["reference"]
+    placed = backend.placement()
     verdict = verify(outputs, other, reference, precision=precision)
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
@@ -91,6 +92,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "before": before,
         "after": after,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
         "verdict": vars(verdict),
     }
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from accel_platform.backends.base import Unsupported
 from accel_platform.backends.registry import RUNTIMES, Runtime
 from accel_platform.events.types import DeviceObserved, Event, HostObserved
 from accel_platform.hardware.cpu import clock_max_mhz, cpu_facts, governor, usable_cores, vector_bits
@@ -185,6 +189,35 @@ def _onnxruntime() -> dict[str, Any]:
     return _host_processor()
 
 
+def _qnn() -> dict[str, Any]:
+    try:
+        from accel_platform.backends import qnn
+    except ImportError as error:
+        raise _Absent(f"onnxruntime-qnn cannot be imported: {error}") from error
+    try:
+        device = qnn.find_device()
+    except Unsupported as error:
+        raise _Absent(str(error)) from error
+    if qnn.is_emulated(device):
+        chip = ", ".join(f"{key} {value}" for key, value in qnn.EMULATED_CHIP.items())
+        return {**_host_processor(), "emulated": True, "driver": f"QNN HTP emulator, {chip}"}
+    facts = {**device.device.metadata, "vendor": device.device.vendor}
+    name = facts.get("Description", f"{device.device.vendor} HTP")
+    return {"device_id": _device_id("htp", name, facts), "name": name, "vendor": device.device.vendor}
+
+
+def _jax() -> dict[str, Any]:
+    if find_spec("jax") is None:
+        raise _Absent("jax is not installed")
+    # In a process of its own: JAX starts threads as it loads, and then warns of every fork.
+    probe = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices('cpu')"], capture_output=True, text=True, check=False
+    )
+    if probe.returncode != 0:
+        raise _Absent(f"jax does not start: {(probe.stderr.strip().splitlines() or ['it says nothing'])[-1]}")
+    return _host_processor()
+
+
 def _no_backend() -> dict[str, Any]:
     raise _Absent("this version of accel-platform has no backend for it, so it was not probed")
 
@@ -196,7 +229,8 @@ _PROBES: dict[str, Callable[[], dict[str, Any]]] = {
     "mps": _mps,
     "openvino": _openvino,
     "onnxruntime": _onnxruntime,
-    "qnn": _no_backend,
+    "qnn": _qnn,
+    "jax": _jax,
     "webnn": _no_backend,
     "webgpu": _no_backend,
 }

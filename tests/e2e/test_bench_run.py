@@ -173,7 +173,7 @@ def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
 
 
 def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
-    Artefacts.of(SPEC, world.settings).onnx(16).write_bytes(b"no graph at all")
+    Artefacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
     summary = world.run(plan([SPEC], HARDWARE, [1], [16]))
     assert (summary.ok, summary.failed) == (1, 2)
     for result in world.events("ResultRecorded"):

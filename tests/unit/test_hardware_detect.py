@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import get_args
 
 import psutil
@@ -53,11 +54,23 @@ def test_what_is_said_to_be_available_is(inventory: Inventory) -> None:
     assert available("mps") == torch.backends.mps.is_available()
     assert available("openvino") == ("CPU" in openvino.Core().available_devices)
     assert available("onnxruntime") == ("CPUExecutionProvider" in onnxruntime.get_available_providers())
-    for name in ("qnn", "webnn", "webgpu"):
+    assert available("jax") == (find_spec("jax") is not None)
+    for name in ("webnn", "webgpu"):
         device = inventory.device(name)
         assert device is not None
         assert not device.available
         assert "no backend" in (device.reason or "")
+
+
+def test_the_emulator_is_told_from_the_device(inventory: Inventory) -> None:
+    pytest.importorskip("onnxruntime_qnn")
+    from accel_platform.backends import qnn
+
+    device = inventory.device("qnn")
+    assert device is not None
+    assert device.available
+    assert device.emulated == qnn.is_emulated(qnn.find_device())
+    assert not device.emulated or "emulator" in str(device.driver)
 
 
 def test_versions_are_those_of_the_imported_runtimes(inventory: Inventory) -> None:
@@ -72,7 +85,7 @@ def test_versions_are_those_of_the_imported_runtimes(inventory: Inventory) -> No
 
 
 def test_names_on_one_processor_share_its_device_but_not_the_fingerprint(inventory: Inventory) -> None:
-    on_cpu = [d for d in inventory.devices if d.available and d.hardware in ("cpu", "openvino", "onnxruntime")]
+    on_cpu = [d for d in inventory.devices if d.available and d.hardware in ("cpu", "openvino", "onnxruntime", "jax")]
     assert len({d.device_id for d in on_cpu}) == 1
     assert on_cpu[0].device_id is not None
     assert on_cpu[0].device_id.startswith("cpu-")

@@ -1,0 +1,111 @@
+"""JAX on the processor: interprets the graph of ATen operators that `bench/aten.py` writes, compiled by XLA per shape.
+
+What each operator means is in `jax_operators.py`. torch is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib.version
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file
+
+from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.jax_operators import DTYPES, OPERATORS
+from accel_platform.errors import InvalidInput
+
+
+class RuntimeBackend:
+    """64-bit integers become 32-bit ones, as everywhere in JAX unless told otherwise."""
+
+    name = "jax"
+    compiles = True
+
+    def __init__(self, *, device: str, threads: int) -> None:
+        # XLA's processor client reads it as it starts, which is at the first call below in a fresh process.
+        os.environ["NPROC"] = str(threads)
+        self._device = jax.devices(device)[0]
+        self._graph: dict[str, Any] = {}
+        self._tensors: dict[str, jax.Array] = {}
+        self._compiled: Any = None
+        self._inputs: dict[str, jax.Array] = {}
+        self._last: dict[str, jax.Array] = {}
+
+    def versions(self) -> dict[str, str]:
+        return {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        if precision != "float32":
+            raise Unsupported(f"{precision} is not supported: the {self.name} backend computes float32 only.")
+        try:
+            self._graph = json.loads(artefact.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidInput(f"{artefact.name} is no model graph: {error}") from error
+        lacking = sorted({node["op"] for node in self._graph["nodes"]} - set(OPERATORS))
+        if lacking:
+            raise Unsupported(f"Not supported: JAX has no translation here of {', '.join(lacking)}.")
+        arrays = load_file(artefact.with_name("tensors.safetensors"))
+        self._tensors = self._on_device(arrays)
+
+    def compile(self, inputs: Arrays) -> None:
+        self._compiled = None
+        # Weights are arguments: as constants XLA would fold them, for minutes.
+        self._compiled = jax.jit(self._forward).lower(self._tensors, self._on_device(inputs)).compile()
+
+    def bind(self, inputs: Arrays) -> None:
+        self._inputs = self._on_device(inputs)
+
+    def run(self) -> None:
+        self._last = _finished(self._compiled(self._tensors, self._inputs))
+
+    def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {name: np.array(value, dtype=np.float32) for name, value in self._last.items()}
+
+    def placement(self) -> None:
+        """XLA compiles the whole graph for one device."""
+
+    def memory_device_peak_mib(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._compiled = None
+        self._tensors = self._inputs = self._last = {}
+
+    def _on_device(self, arrays: Arrays) -> dict[str, jax.Array]:
+        placed = {
+            name: jax.device_put(np.asarray(array, dtype=DTYPES[array.dtype.name]), self._device)
+            for name, array in arrays.items()
+        }
+        return _finished(placed)
+
+    def _forward(self, tensors: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Interpret the graph; jit runs this once per shape and keeps what it traced."""
+        graph = self._graph
+        values: dict[str, Any] = {node: tensors[key] for node, key in graph["tensors"].items()}
+        values |= {node: inputs[name] for name, node in graph["inputs"].items()}
+
+        def filled(argument: Any) -> Any:
+            if isinstance(argument, list):
+                return [filled(item) for item in argument]
+            if not isinstance(argument, dict):
+                return argument
+            return values[argument["node"]] if "node" in argument else DTYPES[argument["dtype"]]
+
+        for node in graph["nodes"]:
+            kwargs = {key: filled(value) for key, value in node["kwargs"].items()}
+            values[node["name"]] = OPERATORS[node["op"]](*filled(node["args"]), **kwargs)
+        return {name: filled(reference) for name, reference in graph["outputs"].items()}
+
+
+def _finished(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The same values, once the device has them."""
+    for value in values.values():
+        value.block_until_ready()
+    return values

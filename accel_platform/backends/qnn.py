@@ -1,0 +1,129 @@
+"""Qualcomm's HTP through ONNX Runtime's QNN plugin: the device on a Snapdragon, its emulator on a Linux PC.
+
+What QNN does not take ONNX Runtime gives to the processor; `placement` says how much that was.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+import onnxruntime_qnn
+
+from accel_platform.backends import onnxruntime as plain
+from accel_platform.backends.base import Arrays, Unsupported
+
+EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
+"""What the emulator stands in for where there is no HTP to ask: the Snapdragon 8 Gen 3."""
+
+
+def find_device() -> Any:
+    """ONNX Runtime's handle of the HTP or its emulator; loads the plugin the first time.
+
+    Raises Unsupported where the plugin does not load here or finds nothing.
+    """
+    name = onnxruntime_qnn.get_ep_name()
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
+    if not devices:
+        try:
+            onnxruntime.register_execution_provider_library(name, onnxruntime_qnn.get_library_path())
+        except Exception as error:
+            raise Unsupported(f"The QNN plugin does not load here: {' '.join(str(error).split())}") from error
+        devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
+    kinds = onnxruntime.OrtHardwareDeviceType
+    for kind in (kinds.NPU, kinds.CPU):
+        for device in devices:
+            if device.device.type == kind:
+                return device
+    raise Unsupported("The QNN plugin is not supported on this machine: it finds neither an HTP nor its emulator.")
+
+
+def is_emulated(device: Any) -> bool:
+    """Whether the processor stands in for the HTP."""
+    return bool(device.device.type != onnxruntime.OrtHardwareDeviceType.NPU)
+
+
+def provider_options(device: Any) -> dict[str, str]:
+    """How QNN is asked to run a float model: on the HTP, in float16."""
+    return {
+        "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
+        "enable_htp_fp16_precision": "1",
+        **(EMULATED_CHIP if is_emulated(device) else {}),
+    }
+
+
+class RuntimeBackend(plain.RuntimeBackend):
+    """QNN builds its graph for fixed shapes as the session is made, so a session is made per shape."""
+
+    name = "onnxruntime-qnn"
+    compiles = True
+    provider = onnxruntime_qnn.get_ep_name()
+
+    def __init__(self, *, device: str, threads: int) -> None:
+        super().__init__(device="cpu", threads=threads)
+        assert device == "htp"
+        self._artefact: Path | None = None
+        self._dimensions: dict[str, list[str]] = {}
+
+    def versions(self) -> dict[str, str]:
+        return {"onnxruntime-qnn": onnxruntime_qnn.__version__, **super().versions()}
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        if precision != "float16":
+            raise Unsupported(f"{precision} is not supported: the {self.name} backend computes float16 only.")
+        # The weights are read by the session that `compile` makes.
+        graph = onnx.load(artefact, load_external_data=False).graph
+        self._dimensions = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in graph.input}
+        self._artefact = artefact
+
+    def compile(self, inputs: Arrays) -> None:
+        self._session = None
+        device = find_device()
+        options = self._new_options()
+        sizes = {
+            symbol: size
+            for name, symbols in self._dimensions.items()
+            for symbol, size in zip(symbols, inputs[name].shape, strict=True)
+            if symbol
+        }
+        for symbol, size in sizes.items():
+            options.add_free_dimension_override_by_name(symbol, size)
+        options.add_provider_for_devices([device], provider_options(device))
+        with _native_log() as said:
+            self._session = onnxruntime.InferenceSession(self._artefact, options)
+        self._names = [output.name for output in self._session.get_outputs()]
+        placed = self.placement()
+        if placed.accelerated == 0:
+            words = "; ".join(line for line in said if "fail" in line.casefold()) or "it does not say why"
+            names = ", ".join(placed.elsewhere)
+            raise Unsupported(
+                f"The model is not supported by QNN, which takes none of its operators ({names}): {words}"
+            )
+
+
+@contextmanager
+def _native_log() -> Iterator[list[str]]:
+    """Lines that native code writes to standard error meanwhile; they go there afterwards all the same.
+
+    ONNX Runtime tells why a provider refuses an operator nowhere else.
+    """
+    lines: list[str] = []
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            log.seek(0)
+            text = log.read()
+            os.write(2, text)
+            # `yield` handed the list out before the text was there.
+            lines += text.decode(errors="replace").splitlines()
