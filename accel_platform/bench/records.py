@@ -76,6 +76,7 @@ def measured(
             "stopped": answer["stopped"],
             "before": answer["before"],
             "after": answer["after"],
+            **answer["notes"],
         },
     )
     return result, verification

@@ -90,6 +90,19 @@ def run(
         raise AccelError("Nothing could be measured; the reasons are above.")
 
 
+@app.command(name="setup-web")
+def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """Fetch the onnxruntime-web release that the browser backends run, through npm; needed once, then offline."""
+    from accel_platform.backends.browser import package
+
+    fetched = package.install()
+    answer = {"runtime": package.NAME, "version": package.VERSION, "folder": package.folder(), "fetched": fetched}
+    if wants_json(as_json, format_):
+        print_json(answer)
+    else:
+        print_table([answer])
+
+
 def _models(models: str | None, set_: str) -> list[ModelSpec]:
     from accel_platform.workloads.families import model_set, resolve_model
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NaiveDatetime, SerializeAsAny, field_validator
 from uuid_utils.compat import uuid7
 
-Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "webnn", "webgpu"]
+Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "webnn", "webgpu", "wasm"]
 """User-facing hardware names. `backend` says which runtime served one, `device_id` which silicon."""
 
 Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
