@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +17,21 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 class Unsupported(AccelError):
     """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a runtime that may divide a graph did so: operators on the device asked for, and those it left elsewhere."""
+
+    accelerated: int
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    """Operator type to how many."""
+
+    @property
+    def accelerated_share(self) -> float | None:
+        """Of all operators; None for a graph without any."""
+        total = self.accelerated + sum(self.elsewhere.values())
+        return self.accelerated / total if total else None
 
 
 class Backend(Protocol):
@@ -73,6 +89,10 @@ class Remote(Protocol):
 
     def memory_peak_mib(self) -> float | None:
         """Peak resident memory of the runtime's processes; None where the system does not tell."""
+        ...
+
+    def placement(self) -> Placement | None:
+        """Where the operators of what was compiled last run; None where the runtime does not say."""
         ...
 
     def notes(self) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def measured(
             "before": answer["before"],
             "after": answer["after"],
             **answer["notes"],
+            **_placement(answer["placement"]),
         },
     )
     return result, verification
@@ -87,6 +88,17 @@ def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> Res
     return ResultRecorded(
         **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
+
+
+def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
+    """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
+    if placement is None:
+        return {}
+    return {
+        "accelerated_nodes": placement["accelerated"],
+        "accelerated_nodes_share": placement["accelerated_share"],
+        "nodes_elsewhere": placement["elsewhere"],
+    }
 
 
 def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     after = state_now()
     with np.load(data) as stored:
         reference = _by_part(stored, ("reference",))["reference"]
+    placed = remote.placement() if remote else None
     verdict = verify(outputs, other, reference, precision=precision)
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
@@ -91,6 +92,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "before": before,
         "after": after,
         "notes": remote.notes() if remote else {},
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
         "verdict": vars(verdict),
     }
 

@@ -38,7 +38,7 @@ def run(
     models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
     set_: Annotated[str, typer.Option("--set", help="A named set of models, where --models is not given.")] = "small",
     hardware: Annotated[
-        str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all that this host has")
+        str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
     sequence_length: Annotated[
@@ -63,7 +63,7 @@ def run(
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
     inventory = detect()
-    names = _words(hardware) if hardware is not None else [d.hardware for d in inventory.devices if d.available]
+    names = _words(hardware) if hardware is not None else [d.hardware for d in inventory.devices if d.available and not d.emulated]
     cells = plan(specs, names, _numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Placement, Unsupported
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software
 from accel_platform.backends.browser.chromium import MEMORY_METHOD, Tab
+from accel_platform.backends.browser.placement import placement_of
 
 
 class RuntimeBackend:
@@ -77,6 +78,9 @@ class RuntimeBackend:
     def memory_device_peak_mib(self) -> float | None:
         """Browsers do not tell what a page takes of a device's memory."""
         return None
+
+    def placement(self) -> Placement | None:
+        return placement_of(self._tab.call("place"), self._device)
 
     def notes(self) -> dict[str, Any]:
         seen = self._tab.facts

@@ -1,7 +1,14 @@
 // The page's side of the browser backend: runs onnxruntime-web and times it. What is run when, Python decides.
 
 const base = new URL("..", import.meta.url).href;
-let ort, provider, files, inputNames, symbols, session, feeds, last;
+let ort, provider, files, inputNames, symbols, session, sessionOptions, feeds, last;
+
+// The runtime writes to the console, whose functions it keeps as it starts: ours can be told to note lines instead.
+let lines;
+for (const level of ["debug", "info", "log", "warn", "error"]) {
+  const write = console[level].bind(console);
+  console[level] = (...words) => (lines ? lines.push(words.join(" ")) : write(...words));
+}
 
 async function bytes(path) {
   const answer = await fetch(base + path);
@@ -79,7 +86,21 @@ window.bench = {
         if (typeof size === "string") freeDimensionOverrides[size] = shapes[name][axis];
       });
     }
-    session = await create({ executionProviders: [provider], graphOptimizationLevel: "all", freeDimensionOverrides });
+    sessionOptions = { executionProviders: [provider], graphOptimizationLevel: "all", freeDimensionOverrides };
+    session = await create(sessionOptions);
+  },
+
+  // What the runtime says of placing each node. The session is made again for it, as one that talks also runs slower;
+  // later runs are of this one.
+  async place() {
+    await session.release();
+    lines = [];
+    try {
+      session = await create({ ...sessionOptions, logSeverityLevel: 0 });
+      return lines.filter((line) => line.includes("VerifyEachNodeIsAssignedToAnEp"));
+    } finally {
+      lines = undefined;
+    }
   },
 
   // Inputs stay in the page's memory, as a page's do: a run takes them to the device and the outputs back.
