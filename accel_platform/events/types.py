@@ -155,7 +155,8 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM) or what the imported file called peak memory."""
+    """Peak resident memory of the measuring process (VmHWM); of the browser's processes, where `environment` says how
+    they were summed; or what the imported file called peak memory."""
     memory_device_peak_mib: Quantity | None = None
     noisy: bool | None = None
     noisy_reason: str | None = None

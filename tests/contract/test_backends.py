@@ -171,6 +171,9 @@ class BrowserContract(BackendContract):
         # Browsers coarsen the clock of a page that is not isolated to 100 us.
         assert 0 < notes["clock_step_ns"] <= 20_000
         assert notes["memory_method"]
+        peak = backend.memory_peak_mib()
+        assert peak is not None
+        assert 100 < notes["memory_before_load_mib"] < peak
         assert ("adapter" in notes) == (self.hardware == "webgpu")
 
     def test_the_runtime_says_where_the_nodes_run(self, backend: Backend, prepared: Artefacts) -> None:

@@ -79,6 +79,18 @@ def test_a_model_is_measured_in_the_browser_and_recorded_as_what_it_is(home: Pat
         assert results["webgpu"].provenance == "emulated"
 
 
+def test_sound_is_measured_in_the_browser_too(tmp_path: Path) -> None:
+    sound = ("--models", "whisper-tiny", "--batch-sizes", "1", "--profile", "quick", "--hardware", "wasm")
+    run = subprocess.run(
+        [*COMMAND, "--home", str(tmp_path), *sound], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert payloads(tmp_path, "ResultRecorded")["wasm"].samples_ns
+    verified = payloads(tmp_path, "VerificationRecorded")["wasm"]
+    assert verified.passed
+    assert verified.relative_error < 1e-4
+
+
 def test_webnn_is_measured_or_refused_in_its_own_words(tmp_path: Path) -> None:
     device = detect().device("webnn")
     assert device is not None

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, Placement, Unsupported
 from accel_platform.backends.browser import package
-from accel_platform.backends.browser.adapter import is_software
 from accel_platform.backends.browser.chromium import MEMORY_METHOD, Tab
 from accel_platform.backends.browser.placement import placement_of
 
@@ -29,6 +28,7 @@ class RuntimeBackend:
         self._threads = threads
         self._tab = Tab()
         self._spent_ns = 0
+        self._idle_mib = self._tab.memory_peak_mib()
         seen = self._tab.facts
         if not seen["isolated"]:
             self.close()
@@ -89,13 +89,16 @@ class RuntimeBackend:
             "clock": "performance.now() in the page",
             "clock_step_ns": round(seen["resolution_ms"] * 1e6),
             "memory_method": MEMORY_METHOD,
+            "memory_before_load_mib": self._idle_mib,
         }
+        confirmed = self._tab.call("confirm")
+        if confirmed["threads"] != self._threads:
+            raise Unsupported(f"The runtime ran {confirmed['threads']} threads where {self._threads} were asked for.")
         if self._device != "webgpu":
             return notes
-        adapter = self._tab.call("adapter")
-        if is_software(adapter) != is_software(seen["webgpu"]):
-            raise Unsupported(f"The runtime did not run on the adapter that was detected, but on {adapter}.")
-        return {**notes, "adapter": adapter}
+        if confirmed["adapter"] != seen["webgpu"]:
+            raise Unsupported(f"The runtime ran on {confirmed['adapter']}, not on the adapter that was detected.")
+        return {**notes, "adapter": confirmed["adapter"]}
 
     def close(self) -> None:
         self._tab.close()

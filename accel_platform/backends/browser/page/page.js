@@ -136,10 +136,10 @@ window.bench = {
     return described;
   },
 
-  // The adapter that the runtime itself chose and runs on.
-  async adapter() {
-    const device = await ort.env.webgpu.device;
-    return device ? described(device.adapterInfo) : null;
+  // What the runtime itself says it runs on: without isolation it takes one thread, whatever it was told.
+  async confirm() {
+    const device = provider === "webgpu" ? await ort.env.webgpu.device : null;
+    return { threads: ort.env.wasm.numThreads, adapter: device ? described(device.adapterInfo) : null };
   },
 };
 
