@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -80,4 +80,21 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free everything; no call follows."""
+        ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """What a backend adds whose runtime works in other processes, which keep its time and take its memory."""
+
+    def clock_ns(self) -> int:
+        """Time that runs have taken so far by the runtime's own clock; it stands still between them."""
+        ...
+
+    def memory_peak_mib(self) -> float | None:
+        """Peak resident memory of the runtime's processes; None where the system does not tell."""
+        ...
+
+    def notes(self) -> dict[str, Any]:
+        """What else belongs to a result: clock, adapter, how memory was summed."""
         ...

@@ -37,6 +37,8 @@ class Runtime:
 _GRAPH = ("torch", "transformers", "onnxscript")
 """An exported graph depends on these as well as on the runtime that reads it."""
 _PYTORCH = ("torch", "transformers")
+_WEB = ("onnxruntime-web", *_GRAPH)
+"""The first is no Python distribution: detection asks the browser for its version."""
 
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
@@ -50,8 +52,9 @@ RUNTIMES: dict[str, Runtime] = {
         Runtime("onnxruntime", "onnxruntime", "cpu", "onnxruntime", ("onnxruntime", *_GRAPH), reads="onnx"),
         Runtime("qnn", "onnxruntime-qnn", "htp", "qnn", ("onnxruntime-qnn", "onnxruntime", *_GRAPH), "onnx", "float16"),
         Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), reads="aten"),
-        Runtime("webnn", "onnxruntime-web", "webnn", None),
-        Runtime("webgpu", "onnxruntime-web", "webgpu", None),
+        Runtime("webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, reads="onnx"),
+        Runtime("webgpu", "onnxruntime-web", "webgpu", "browser.backend", _WEB, reads="onnx"),
+        Runtime("wasm", "onnxruntime-web", "wasm", "browser.backend", _WEB, reads="onnx"),
     )
 }
 

@@ -76,9 +76,10 @@ def measured(
             "runtimes": loaded["versions"],
             "stopped": answer["stopped"],
             "contention": answer["contention"],
-            **_placement(answer["placement"]),
             "before": answer["before"],
             "after": answer["after"],
+            **answer["notes"],
+            **_placement(answer["placement"]),
         },
     )
     return result, verification

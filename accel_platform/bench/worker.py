@@ -54,27 +54,30 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
 def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
     import numpy as np
 
+    from accel_platform.backends.base import Remote
     from accel_platform.bench.contention import contention, moment
     from accel_platform.bench.verify import verify
     from accel_platform.hardware.cpu import state_now
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
+    remote = backend if isinstance(backend, Remote) else None
+    clock = remote.clock_ns if remote else perf_counter_ns
     before = state_now()
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
     # A second input shows whether the outputs depend on it; being run first it also is the honest cold run.
     backend.bind(parts["other"])
-    bound = perf_counter_ns()
+    bound = clock()
     backend.run()
-    first = perf_counter_ns()
+    first = clock()
     other = backend.outputs()
     backend.bind(parts["input"])
     began = moment()
-    samples = collect(backend.run, sampling)
+    samples = collect(backend.run, sampling, clock)
     crowd = contention(began, moment())
-    peak = memory_peak_mib()
+    peak = remote.memory_peak_mib() if remote else memory_peak_mib()
     outputs = backend.outputs()
     after = state_now()
     with np.load(data) as stored:
@@ -92,6 +95,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "before": before,
         "after": after,
+        "notes": remote.notes() if remote else {},
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
         "verdict": vars(verdict),
     }

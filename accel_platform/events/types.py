@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NaiveDatetime, SerializeAsAny, field_validator
 from uuid_utils.compat import uuid7
 
-Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "jax", "webnn", "webgpu"]
+Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "jax", "webnn", "webgpu", "wasm"]
 """User-facing hardware names. `backend` says which runtime served one, `device_id` which silicon."""
 
 Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
@@ -155,7 +155,8 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM) or what the imported file called peak memory."""
+    """Peak resident memory of the measuring process (VmHWM); of the browser's processes, where `environment` says how
+    they were summed; or what the imported file called peak memory."""
     memory_device_peak_mib: Quantity | None = None
     noisy: bool | None = None
     noisy_reason: str | None = None

@@ -82,7 +82,11 @@ def _observe(runtime: Runtime) -> DeviceObserved:
             runtime_versions=versions,
         )
     return DeviceObserved(
-        hardware=runtime.hardware, backend=runtime.backend, available=True, runtime_versions=versions, **found
+        hardware=runtime.hardware,
+        backend=runtime.backend,
+        available=True,
+        runtime_versions=versions | found.pop("runtime_versions", {}),
+        **found,
     )
 
 
@@ -218,8 +222,60 @@ def _jax() -> dict[str, Any]:
     return _host_processor()
 
 
-def _no_backend() -> dict[str, Any]:
-    raise _Absent("this version of accel-platform has no backend for it, so it was not probed")
+def _browser() -> dict[str, Any]:
+    """What a page sees in this host's browser."""
+    from accel_platform.backends.browser.probe import NoBrowser, look
+
+    try:
+        facts = look()
+    except NoBrowser as absent:
+        raise _Absent(str(absent)) from absent
+    if not facts["isolated"]:
+        raise _Absent("the browser does not isolate the page, so it has neither threads nor a fine clock")
+    return facts
+
+
+def _web_versions(facts: dict[str, Any]) -> dict[str, str]:
+    return {"onnxruntime-web": facts["onnxruntime-web"], "chromium": facts["version"]}
+
+
+def _wasm() -> dict[str, Any]:
+    return {**_host_processor(), "runtime_versions": _web_versions(_browser())}
+
+
+def _webgpu() -> dict[str, Any]:
+    from accel_platform.backends.browser.adapter import is_software, name_of
+
+    facts = _browser()
+    adapter = facts["webgpu"]
+    if "error" in adapter:
+        raise _Absent(adapter["error"])
+    # A software adapter is as fast as the processor that plays it.
+    decisive = {**adapter, **({"cpu": _host_processor()["device_id"]} if is_software(adapter) else {})}
+    return {
+        "device_id": _device_id("webgpu", name_of(adapter), decisive),
+        "name": name_of(adapter),
+        "vendor": adapter["vendor"] or None,
+        "driver": adapter["driver"] or None,
+        "emulated": is_software(adapter),
+        "runtime_versions": _web_versions(facts),
+    }
+
+
+def _webnn() -> dict[str, Any]:
+    facts = _browser()
+    found = facts["webnn"]
+    if "error" in found:
+        raise _Absent(found["error"])
+    if found["deviceType"] == "cpu":
+        return {**_host_processor(), "runtime_versions": _web_versions(facts)}
+    # WebNN names a kind of device only: which one it is, the host must tell apart.
+    name = f"the {found['deviceType'].upper()} that WebNN uses"
+    return {
+        "device_id": _device_id("webnn", name, {"host": host_id(), **found}),
+        "name": name,
+        "runtime_versions": _web_versions(facts),
+    }
 
 
 _PROBES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -231,8 +287,9 @@ _PROBES: dict[str, Callable[[], dict[str, Any]]] = {
     "onnxruntime": _onnxruntime,
     "qnn": _qnn,
     "jax": _jax,
-    "webnn": _no_backend,
-    "webgpu": _no_backend,
+    "webnn": _webnn,
+    "webgpu": _webgpu,
+    "wasm": _wasm,
 }
 
 

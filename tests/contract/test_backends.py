@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import onnx.parser
+import psutil
 import pytest
 
-from accel_platform.backends.base import Backend, Unsupported
+from accel_platform.backends.base import Backend, Remote, Unsupported
 from accel_platform.backends.registry import RUNTIMES, make_backend
 from accel_platform.bench.artefacts import Artefacts, Shape
 from accel_platform.bench.process import Child
 from accel_platform.bench.verify import relative_rms, verify
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware import Inventory, detect
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 
 Arrays = dict[str, npt.NDArray[Any]]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
+
+
+@pytest.fixture(scope="session")
+def inventory() -> Inventory:
+    return detect()
 
 
 @pytest.fixture(scope="session")
@@ -127,15 +136,15 @@ class BackendContract:
             assert placement.accelerated_share == 1.0
 
     def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
-        backend = make_backend(self.hardware, threads=1)
-        with pytest.raises(Unsupported, match="float12"):
+        with closing(make_backend(self.hardware, threads=1)) as backend, pytest.raises(Unsupported, match="float12"):
             backend.load(prepared.artefact(RUNTIMES[self.hardware].reads, 16), precision="float12")
 
     def test_a_model_that_is_not_one_is_refused(self, tmp_path: Path) -> None:
         broken = tmp_path / "model.onnx"
         broken.write_bytes(b"this is no model")
-        with pytest.raises(Exception, match=r"(?i)model|config|repo"):
-            make_backend(self.hardware, threads=1).load(broken, precision=self.precision)
+        refused = pytest.raises(Exception, match=r"(?i)model|config|repo")
+        with closing(make_backend(self.hardware, threads=1)) as backend, refused:
+            backend.load(broken, precision=self.precision)
 
 
 class TestPyTorch(BackendContract):
@@ -218,6 +227,88 @@ class TestQnn(BackendContract):
         backend.load(path, precision="float16")
         with pytest.raises(Unsupported, match=r"none of its operators \(GatherND\): .*failed for node"):
             backend.compile({"x": np.eye(4, dtype=bool), "at": np.zeros((2, 2), dtype=np.int64)})
+
+
+class BrowserContract(BackendContract):
+    """What the backends add whose runtime works in a browser's processes."""
+
+    @pytest.fixture(autouse=True)
+    def _here(self, inventory: Inventory) -> None:
+        device = inventory.device(self.hardware)
+        if device is None or not device.available:
+            pytest.skip(f"{self.hardware}: {device.reason if device else 'not known'}")
+
+    def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artefacts) -> None:
+        assert isinstance(backend, Remote)
+        self.answer(backend, prepared, SHAPES[0])
+        before = backend.clock_ns()
+        assert backend.clock_ns() == before
+        start = perf_counter_ns()
+        backend.run()
+        assert 0 < backend.clock_ns() - before < perf_counter_ns() - start
+
+    def test_memory_is_that_of_the_whole_browser(self, backend: Backend) -> None:
+        assert isinstance(backend, Remote)
+        peak = backend.memory_peak_mib()
+        assert peak is not None
+        driver = psutil.Process().children()
+        browser = [p for d in driver for p in d.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        assert len(browser) >= 4
+        largest = max(p.memory_info().rss for p in browser) / 2**20
+        assert largest / 2 < peak < sum(_peak_rss_mib(p.pid) for p in browser) + 1
+
+    def test_the_notes_say_how_it_was_measured(self, backend: Backend, prepared: Artefacts) -> None:
+        assert isinstance(backend, Remote)
+        self.answer(backend, prepared, SHAPES[0])
+        notes = backend.notes()
+        # Browsers coarsen the clock of a page that is not isolated to 100 us.
+        assert 0 < notes["clock_step_ns"] <= 20_000
+        assert notes["memory_method"]
+        peak = backend.memory_peak_mib()
+        assert peak is not None
+        assert 100 < notes["memory_before_load_mib"] < peak
+        assert ("adapter" in notes) == (self.hardware == "webgpu")
+
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
+        assert isinstance(backend, Remote)
+        first = self.answer(backend, prepared, SHAPES[0])
+        placed = backend.placement()
+        assert placed is not None
+        assert placed.accelerated > 30
+        # Working out shapes stays on the processor; what computes does not.
+        assert not {"MatMul", "Gemm", "LayerNormalization", "Softmax"} & set(placed.elsewhere)
+        backend.run()
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, first[name]) < 1e-6
+
+    def test_closing_ends_the_browser(self) -> None:
+        before = {p.pid for p in psutil.Process().children(recursive=True)}
+        backend = make_backend(self.hardware, threads=1)
+        started = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+        assert started
+        backend.close()
+        _, alive = psutil.wait_procs(started, timeout=10)
+        assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
+
+
+def _peak_rss_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]) / 1024
+
+
+@pytest.mark.slow
+class TestWasm(BrowserContract):
+    hardware = "wasm"
+
+
+@pytest.mark.slow
+class TestWebGpu(BrowserContract):
+    hardware = "webgpu"
+
+
+@pytest.mark.slow
+class TestWebNn(BrowserContract):
+    hardware = "webnn"
 
 
 def _has_cuda() -> bool:

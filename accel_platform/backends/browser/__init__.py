@@ -1,0 +1,1 @@
+"""onnxruntime-web in a headless Chromium that loads only what we serve on loopback: webgpu, webnn and wasm."""

@@ -1,0 +1,17 @@
+"""What a WebGPU adapter's own description says of it. No browser is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def is_software(adapter: Mapping[str, Any]) -> bool:
+    """Whether a processor plays the device (SwiftShader, llvmpipe, WARP): its figures are not a GPU's."""
+    return bool(adapter["isFallbackAdapter"]) or adapter["type"] == "CPU" or adapter["architecture"] == "swiftshader"
+
+
+def name_of(adapter: Mapping[str, Any]) -> str:
+    """The most telling of its names; browsers leave out what would identify the visitor's machine."""
+    words = [adapter[key] for key in ("vendor", "architecture") if adapter[key]]
+    return adapter["description"] or " ".join(words) or "a WebGPU adapter that does not say its name"

@@ -1,0 +1,104 @@
+"""onnxruntime-web behind the backend protocol: wasm, webgpu or webnn, reading the ONNX graph that others read too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.browser import package
+from accel_platform.backends.browser.chromium import MEMORY_METHOD, Tab
+from accel_platform.backends.browser.placement import placement_of
+
+
+class RuntimeBackend:
+    """A session per shape. The page's clock times `session.run` and the reading back of the outputs, nothing else."""
+
+    name = package.NAME
+    compiles = True
+    _SCRIPTS: ClassVar = {"wasm": "ort.wasm.min.mjs", "webgpu": "ort.webgpu.min.mjs", "webnn": "ort.webgpu.min.mjs"}
+
+    def __init__(self, *, device: str, threads: int) -> None:
+        if not package.is_installed():
+            raise Unsupported(f"{package.NAME} is not installed; run `accel bench setup-web`.")
+        self._device = device
+        self._threads = threads
+        self._tab = Tab()
+        self._spent_ns = 0
+        self._idle_mib = self._tab.memory_peak_mib()
+        seen = self._tab.facts
+        if not seen["isolated"]:
+            self.close()
+            raise Unsupported("The browser did not isolate the page, so it has neither threads nor a fine clock.")
+        if refusal := seen.get(device, {}).get("error"):
+            self.close()
+            raise Unsupported(refusal)
+
+    def versions(self) -> dict[str, str]:
+        return {package.NAME: self._version, "chromium": self._tab.facts["version"]}
+
+    def load(self, artefact: Path, *, precision: str) -> None:
+        if precision != "float32":
+            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        provider: Any = self._device
+        if self._device == "webnn":
+            provider = {"name": "webnn", "deviceType": self._tab.facts["webnn"]["deviceType"]}
+        script = self._SCRIPTS[self._device]
+        self._version = str(self._tab.call("start", script=script, threads=self._threads, executionProvider=provider))
+        self._tab.server.folders["model"] = artefact.parent
+        beside = sorted(path.name for path in artefact.parent.iterdir() if path.is_file() and path != artefact)
+        self._tab.call("read", names=[artefact.name, *beside])
+
+    def compile(self, inputs: Arrays) -> None:
+        self._tab.call("compile", shapes={name: list(array.shape) for name, array in inputs.items()})
+
+    def bind(self, inputs: Arrays) -> None:
+        self._tab.server.given = {name: array.tobytes() for name, array in inputs.items()}
+        described = [{"name": n, "type": str(a.dtype), "shape": list(a.shape)} for n, a in inputs.items()]
+        self._tab.call("bind", inputs=described)
+        self._tab.server.given = {}
+
+    def run(self) -> None:
+        self._spent_ns += round(self._tab.call("run") * 1e6)
+
+    def clock_ns(self) -> int:
+        return self._spent_ns
+
+    def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
+        described = self._tab.call("outputs")
+        taken, self._tab.server.taken = self._tab.server.taken, {}
+        return {d["name"]: np.frombuffer(taken[d["name"]], np.float32).reshape(d["shape"]).copy() for d in described}
+
+    def memory_peak_mib(self) -> float | None:
+        return self._tab.memory_peak_mib()
+
+    def memory_device_peak_mib(self) -> float | None:
+        """Browsers do not tell what a page takes of a device's memory."""
+        return None
+
+    def placement(self) -> Placement | None:
+        return placement_of(self._tab.call("place"), self._device)
+
+    def notes(self) -> dict[str, Any]:
+        seen = self._tab.facts
+        notes = {
+            "browser": f"Chromium {seen['version']}",
+            "clock": "performance.now() in the page",
+            "clock_step_ns": round(seen["resolution_ms"] * 1e6),
+            "memory_method": MEMORY_METHOD,
+            "memory_before_load_mib": self._idle_mib,
+        }
+        confirmed = self._tab.call("confirm")
+        if confirmed["threads"] != self._threads:
+            raise Unsupported(f"The runtime ran {confirmed['threads']} threads where {self._threads} were asked for.")
+        if self._device != "webgpu":
+            return notes
+        if confirmed["adapter"] != seen["webgpu"]:
+            raise Unsupported(f"The runtime ran on {confirmed['adapter']}, not on the adapter that was detected.")
+        return {**notes, "adapter": confirmed["adapter"]}
+
+    def close(self) -> None:
+        self._tab.close()

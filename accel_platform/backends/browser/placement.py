@@ -1,0 +1,26 @@
+"""Where onnxruntime-web put the nodes of a graph, read from what it logs of it. Nothing is run here."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from accel_platform.backends.base import Placement
+
+PROVIDERS = {"wasm": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider", "webnn": "WebNNExecutionProvider"}
+"""What the runtime calls the provider of each hardware name."""
+_PROVIDER = re.compile(r"placed on \[(\w+)\]\. Number of nodes: (\d+)")
+_NODE = re.compile(r"VerifyEachNodeIsAssignedToAnEp\]\s+(\w+) \(")
+
+
+def placement_of(lines: Iterable[str], hardware: str) -> Placement | None:
+    """Counts by provider, and of other providers by operator; None where the lines do not tell of any node."""
+    accelerated, elsewhere, provider = 0, Counter[str](), None
+    for line in lines:
+        if found := _PROVIDER.search(line):
+            provider = found[1]
+            accelerated += int(found[2]) if provider == PROVIDERS[hardware] else 0
+        elif provider not in (None, PROVIDERS[hardware]) and (found := _NODE.search(line)):
+            elsewhere[found[1]] += 1
+    return Placement(accelerated, dict(elsewhere)) if provider else None

@@ -1,0 +1,60 @@
+"""What a page in this host's browser sees, asked in a process of its own: driving a browser takes an event loop."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import Any
+
+from accel_platform.backends.browser import package
+
+_LIMIT_S = 90.0
+
+
+class NoBrowser(Exception):
+    """Why no page can be run here, and what to do."""
+
+
+def look() -> dict[str, Any]:
+    """The facts of `Tab.facts`; starts the browser once per process, 1 to 2 s. Raises NoBrowser."""
+    if importlib.util.find_spec("playwright") is None:
+        raise NoBrowser("playwright, which drives the browser, is not installed: pip install 'accel-platform[web]'")
+    from accel_platform.backends.browser.chromium import find_browser
+
+    if find_browser() is None:
+        raise NoBrowser("no browser of the Chromium family is on this machine: install chromium")
+    if not package.is_installed():
+        raise NoBrowser(f"{package.NAME} {package.VERSION} is not installed: run `accel bench setup-web`")
+    return _look()
+
+
+@functools.cache
+def _look() -> dict[str, Any]:
+    command = [sys.executable, "-m", __name__]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise NoBrowser(f"the browser did not answer within {_LIMIT_S:g} s") from error
+    if answer.returncode != 0:
+        lines = [line for line in answer.stderr.splitlines() if line.strip()]
+        raise NoBrowser(f"the browser does not start: {lines[-1] if lines else f'exit code {answer.returncode}'}")
+    facts: dict[str, Any] = json.loads(answer.stdout)
+    return facts
+
+
+def main() -> None:
+    from accel_platform.backends.browser.chromium import Tab
+
+    tab = Tab()
+    try:
+        facts = tab.facts
+    finally:
+        tab.close()
+    json.dump(facts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The browser backend's parts that need no browser: the server's walls, the release's check, adapters, placements."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_platform.backends.browser import package
+from accel_platform.backends.browser.adapter import is_software, name_of
+from accel_platform.backends.browser.placement import placement_of
+from accel_platform.backends.browser.server import Loopback
+from accel_platform.errors import AccelError
+
+
+@pytest.fixture
+def loopback(tmp_path: Path) -> Iterator[Loopback]:
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "run.wasm").write_bytes(b"\0asm")
+    (tmp_path / "secret").write_text("not yours", encoding="utf-8")
+    server = Loopback({"runtime": tmp_path / "served"})
+    yield server
+    server.close()
+
+
+def answer(url: str, data: bytes | None = None) -> tuple[int, Any, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as reply:
+            return reply.status, reply.headers, reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def test_what_is_served_isolates_the_page(loopback: Loopback) -> None:
+    status, headers, body = answer(f"{loopback.url}/runtime/run.wasm")
+    assert (status, body) == (200, b"\0asm")
+    assert headers["Content-Type"] == "application/wasm"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+
+
+@pytest.mark.parametrize(
+    "path", ["/runtime/../secret", "/runtime/%2e%2e%2fsecret", "/runtime/..", "/other/x", "/given/x"]
+)
+def test_nothing_else_is_served(loopback: Loopback, path: str) -> None:
+    assert answer(loopback.url + path)[0] == 404
+
+
+def test_who_does_not_know_the_path_gets_and_gives_nothing(loopback: Loopback) -> None:
+    host = loopback.url.rpartition("/")[0]
+    loopback.given["x"] = b"1"
+    for secret in ("", "guess"):
+        assert answer(f"{host}/{secret}/runtime/run.wasm")[0] == 404
+        assert answer(f"{host}/{secret}/given/x")[0] == 404
+        assert answer(f"{host}/{secret}/taken/x", b"forged")[0] == 404
+    assert loopback.taken == {}
+
+
+def test_arrays_go_both_ways(loopback: Loopback) -> None:
+    loopback.given["input_ids"] = bytes(range(8))
+    assert answer(f"{loopback.url}/given/input_ids")[2] == bytes(range(8))
+    assert answer(f"{loopback.url}/taken/logits", b"\1\2")[0] == 200
+    assert loopback.taken == {"logits": b"\1\2"}
+
+
+def test_other_bytes_than_were_published_are_refused(tmp_path: Path) -> None:
+    forged = tmp_path / "onnxruntime-web.tgz"
+    forged.write_bytes(b"another archive")
+    with pytest.raises(AccelError, match="nothing was installed"):
+        package.check(forged)
+
+
+def test_without_npm_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not package.is_installed()
+    with pytest.raises(AccelError, match=r"install Node\.js"):
+        package.install()
+    assert list(tmp_path.iterdir()) == []
+
+
+def adapter(**facts: Any) -> dict[str, Any]:
+    unknown = dict.fromkeys(("vendor", "architecture", "device", "description", "driver", "backend", "type"))
+    return {**unknown, "isFallbackAdapter": False, **facts}
+
+
+def test_software_adapters_are_known_as_such() -> None:
+    assert is_software(adapter(vendor="google", architecture="swiftshader"))
+    assert is_software(adapter(vendor="mesa", description="llvmpipe (LLVM 15)", type="CPU"))
+    assert is_software(adapter(isFallbackAdapter=True))
+    assert not is_software(adapter(vendor="nvidia", architecture="hopper", type="discrete GPU"))
+
+
+def test_an_adapter_is_called_by_its_most_telling_name() -> None:
+    assert name_of(adapter(vendor="nvidia", architecture="ampere", description="NVIDIA A10")) == "NVIDIA A10"
+    assert name_of(adapter(vendor="nvidia", architecture="ampere")) == "nvidia ampere"
+    assert "does not say" in name_of(adapter())
+
+
+HEAD = "2026-11-20 08:39:21.0 [V:onnxruntime:, session_state.cc:1385 VerifyEachNodeIsAssignedToAnEp] "
+DIVIDED = [
+    HEAD + "Node placements",
+    HEAD + " Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 2",
+    HEAD + "  MatMul (a)",
+    HEAD + "  Add (b)",
+    HEAD + " Node(s) placed on [CPUExecutionProvider]. Number of nodes: 3",
+    HEAD + "  Shape (c)",
+    HEAD + "  Shape (d)",
+    HEAD + "  Concat (e)",
+]
+
+
+def test_a_divided_graph_is_counted() -> None:
+    placed = placement_of(DIVIDED, "webgpu")
+    assert placed is not None
+    assert placed.accelerated == 2
+    assert placed.elsewhere == {"Shape": 2, "Concat": 1}
+    assert placed.accelerated_share == pytest.approx(0.4)
+
+
+def test_a_whole_graph_is_counted_and_silence_is_unknown() -> None:
+    whole = [HEAD + " All nodes placed on [CPUExecutionProvider]. Number of nodes: 87"]
+    placed = placement_of(whole, "wasm")
+    assert placed is not None
+    assert (placed.accelerated, placed.elsewhere, placed.accelerated_share) == (87, {}, 1.0)
+    missed = placement_of([*whole, HEAD + "  MatMul (a)"], "webgpu")
+    assert missed is not None
+    assert missed.accelerated == 0
+    assert placement_of([], "wasm") is None
