@@ -21,6 +21,7 @@ from processes import free_port, running, wait_for
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 _TOUR = re.findall(r"^\$ (.+)$", README, flags=re.MULTILINE)
+_SHOWN = dict(re.findall(r"^\$ (.+)\n((?:(?!\$ |```).*\n)*)", README, flags=re.MULTILINE))
 _MAKE = re.findall(r"(?:^|`)make (\w+)", README, flags=re.MULTILINE)
 
 
@@ -63,6 +64,13 @@ def test_every_command_of_the_tour_runs(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert done.stdout.strip() or done.stderr.strip(), command
         assert "Traceback" not in done.stderr, command
+        shown = _SHOWN[command].splitlines()
+        if len(shown) > 1 and shown[1].startswith("---"):
+            assert done.stdout.splitlines()[0].split() == shown[0].split(), f"{command}: the README shows other columns"
+        if "migrate" in command:
+            assert done.stdout.splitlines()[-1] == shown[-1]
+        if "matrix" in command:
+            assert {line.split()[0] for line in done.stdout.splitlines()} == {line.split()[0] for line in shown}
 
 
 def _answers(port: int) -> bool:
