@@ -74,8 +74,9 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
         assert url
         assert f"curl -s {url[1]}/recommend" in said
         answer = httpx.post(f"{url[1]}/recommend", json={"model": "vit-tiny", "batch_size": 2}, timeout=60)
-        by_hardware = {r["hardware"]: r for r in answer.json()["recommendations"]}
-        assert {by_hardware[name]["provenance"] for name in ("cpu", "onnxruntime")} == {"measured"}
+        # The sample files tell of other machines with the same hardware names; this host's own figures are measured.
+        ranked = answer.json()["recommendations"]
+        assert {r["hardware"] for r in ranked if r["provenance"] == "measured"} >= {"cpu", "onnxruntime"}
         second.send_signal(signal.SIGINT)
         assert second.wait(timeout=30) == 0, log.read_text()
 
