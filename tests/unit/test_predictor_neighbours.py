@@ -88,6 +88,10 @@ def test_another_length_is_another_cell(tmp_path: Path) -> None:
     assert measured(evidence, [_cell("bert-base", length=None)]) is None
 
 
+def test_outputs_that_nobody_verified_are_no_evidence(tmp_path: Path) -> None:
+    assert _evidence(tmp_path, [result(BERT, "cpu", 1)]).pooled == {}
+
+
 def test_wrong_outputs_are_no_evidence(tmp_path: Path) -> None:
     evidence = _evidence(
         tmp_path,
@@ -106,10 +110,13 @@ def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path
     for seed, model in enumerate(MODELS[:6]):
         # On this world's openvino every model takes 0.4 of the time, give or take a little.
         factor = 0.4 * math.exp(random.Random(seed).gauss(0, 0.05))
-        payloads.append(result(model, "cpu", 1))
+        payloads += [result(model, "cpu", 1), verified(model, "cpu", 1)]
         if model is not VIT:
             time_ms = latency_of(model, "cpu", 1) * factor
-            payloads.append(result(model, "openvino", 1, samples_ns=(int(time_ms * 1e6),) * 20))
+            payloads += [
+                result(model, "openvino", 1, samples_ns=(int(time_ms * 1e6),) * 20),
+                verified(model, "openvino", 1),
+            ]
     evidence = _evidence(tmp_path, payloads)
     found = scaled(evidence, _cell("vit-base", "openvino", length=None))
     assert found is not None
@@ -133,13 +140,14 @@ def measured_ids(evidence: Evidence, model_id: str) -> tuple[str, ...]:
 
 
 def test_two_shared_models_scale_nothing(tmp_path: Path) -> None:
-    payloads = [result(m, h, 1) for m in MODELS[2:4] for h in ("cpu", "openvino")]
-    evidence = _evidence(tmp_path, [*payloads, result(VIT, "cpu", 1)])
+    cells = [(m, h) for m in MODELS[2:4] for h in ("cpu", "openvino")] + [(VIT, "cpu")]
+    evidence = _evidence(tmp_path, [p for m, h in cells for p in (result(m, h, 1), verified(m, h, 1))])
     assert scaled(evidence, _cell("vit-base", "openvino", length=None)) is None
 
 
 def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path) -> None:
-    evidence = _evidence(tmp_path, [described(BERT), result(BERT, "cpu", 1), result(BERT, "cpu", 4)])
+    cells = [p for batch in (1, 4) for p in (result(BERT, "cpu", batch), verified(BERT, "cpu", batch))]
+    evidence = _evidence(tmp_path, [described(BERT), *cells])
     found = scaled(evidence, _cell("bert-base", batch_size=2))
     one, four = (evidence.pooled[_cell("bert-base", batch_size=b)].latency_ms for b in (1, 4))
     assert found is not None
