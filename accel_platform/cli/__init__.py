@@ -16,6 +16,7 @@ app = typer.Typer(
     help="Measure models on any hardware, keep every result, and ask which hardware to use.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing rich for its boxes would double the time that --help takes
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
