@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.errors import InvalidInput, LogUnavailable
 from accel_platform.events import codec
 from accel_platform.events.segments import SegmentStore, open_store
 from accel_platform.events.types import Event
@@ -211,4 +211,4 @@ def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.Recor
     yield from table.to_batches()
 
 
-__all__ = ["Appended", "EventLog", "NotFound", "Snapshot", "Source"]
+__all__ = ["Appended", "EventLog", "Snapshot", "Source"]

@@ -53,8 +53,10 @@ def _sql(table: str) -> str:
 def schema_id() -> str:
     """Hash of everything that decides what the tables hold, beside the events: another one means a full rebuild."""
     versions = sorted((name, payload.VERSION) for name, payload in PAYLOADS.items())
+    # The derived tables are computed through these views.
+    views = [projection.RESULTS, projection.SAMPLES, projection.JUDGED, projection.USABLE]
     tables = [_sql(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
-    return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *tables]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
 def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:

@@ -25,16 +25,16 @@ TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verificat
           "import_ledger", "events")  # fmt: skip
 """What users may rely on."""
 
-_RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
+RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
 # The samples lie once, with their event.
-_SAMPLES = """
+SAMPLES = """
 SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
 FROM events
 WHERE samples_ns IS NOT NULL
 """
 # Whether a result's outputs were checked in its own run: true, false, NULL for never. Another run's verdict says
 # nothing of it: a driver may have been mended, or broken, in between.
-_JUDGED = """
+JUDGED = """
 SELECT r.*, v.passed AS verified
 FROM results AS r
 LEFT JOIN (
@@ -46,7 +46,7 @@ LEFT JOIN (
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
-_USABLE = """
+USABLE = """
 SELECT * FROM judged_results
 WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
 """
@@ -131,10 +131,10 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
     """Define, in the connection's own catalogue, the public tables over these attached layers."""
     for table in PER_EVENT:
         con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers))
-    con.execute(f"CREATE VIEW results AS {_RESULTS}")
-    con.execute(f"CREATE VIEW samples AS {_SAMPLES}")
-    con.execute(f"CREATE VIEW judged_results AS {_JUDGED}")
-    con.execute(f"CREATE VIEW usable_results AS {_USABLE}")
+    con.execute(f"CREATE VIEW results AS {RESULTS}")
+    con.execute(f"CREATE VIEW samples AS {SAMPLES}")
+    con.execute(f"CREATE VIEW judged_results AS {JUDGED}")
+    con.execute(f"CREATE VIEW usable_results AS {USABLE}")
     if derived_in is not None:
         built = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [derived_in]).fetchall()
         for table in DERIVED:
