@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
-from accel_platform.events.types import ResultRecorded
+from accel_platform.events.types import Mode, ResultRecorded
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, fingerprint_of
 from accel_platform.workloads.families import ModelSpec, sequence_length_for
@@ -27,15 +27,19 @@ class Cell:
     sequence_length: int | None = None
     """Tokens; None for models whose inputs have one fixed size."""
     precision: str = "float32"
+    mode: Mode = "inference"
 
     @property
     def label(self) -> str:
+        """What a person reads; what every cell of its kind has in common with the usual is left out."""
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
-        return f"{self.model.model_id} · {self.hardware} · batch {self.batch_size}{length}"
+        precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
+        mode = f" · {self.mode}" if self.mode != "inference" else ""
+        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}"
 
 
-CellKey = tuple[str, str, str, int | None, int | None, str | None]
-"""Model id, hardware, fingerprint, batch size, sequence length, precision."""
+CellKey = tuple[str, str, str, int | None, int | None, str | None, str]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode."""
 
 
 MAX_BATCH_SIZE = 65_536
@@ -48,13 +52,15 @@ def plan(
     hardware: Sequence[str],
     batch_sizes: Sequence[int],
     sequence_lengths: Sequence[int | None] = (None,),
+    precisions: Sequence[str | None] = (None,),
+    modes: Sequence[Mode] = ("inference",),
 ) -> tuple[Cell, ...]:
     """Every combination once, a process's cells together and its small ones first.
 
-    A sequence length of None means each model's own. Raises InvalidInput for an unknown hardware name, a batch size or
-    length below 1, or nothing to combine.
+    A sequence length of None means each model's own, a precision of None each runtime's usual one. Raises InvalidInput
+    for an unknown hardware name, a batch size or length below 1, or nothing to combine.
     """
-    if not (models and hardware and batch_sizes and sequence_lengths):
+    if not (models and hardware and batch_sizes and sequence_lengths and precisions and modes):
         raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
     if smaller := [size for size in batch_sizes if size < 1]:
         raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
@@ -65,9 +71,13 @@ def plan(
     names = [runtime_for(name).hardware for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (
-        Cell(model, name, batch_size, sequence_length_for(model, length), runtime_for(name).precision)
+        Cell(
+            model, name, batch_size, sequence_length_for(model, length), precision or runtime_for(name).precision, mode
+        )
         for model in models
         for name in names
+        for mode in modes
+        for precision in precisions
         for length in sorted(sequence_lengths, key=lambda n: n or 0)
         for batch_size in sorted(batch_sizes)
     )
@@ -75,12 +85,12 @@ def plan(
 
 
 def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
-    """Cells that share one process, in order: same model, hardware, precision and loaded artefact."""
+    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artefact."""
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         # A graph is exported for one sequence length; weights serve all.
         length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
-        found.setdefault((cell.model, cell.hardware, cell.precision, length), []).append(cell)
+        found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length), []).append(cell)
     return [tuple(group) for group in found.values()]
 
 
@@ -98,7 +108,15 @@ def fingerprints(inventory: Inventory) -> dict[str, str]:
 
 def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     """What makes two measurements the same cell."""
-    return (cell.model.model_id, cell.hardware, fingerprint, cell.batch_size, cell.sequence_length, cell.precision)
+    return (
+        cell.model.model_id,
+        cell.hardware,
+        fingerprint,
+        cell.batch_size,
+        cell.sequence_length,
+        cell.precision,
+        cell.mode,
+    )
 
 
 def done_cells(log: EventLog) -> frozenset[CellKey]:
@@ -120,6 +138,7 @@ def done_cells(log: EventLog) -> frozenset[CellKey]:
                     result.batch_size,
                     result.sequence_length,
                     result.precision,
+                    result.mode,
                 )
             )
     return frozenset(keys)

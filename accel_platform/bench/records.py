@@ -110,6 +110,7 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
         "hardware": cell.hardware,
         "backend": device.backend,
         "provenance": "emulated" if device.emulated else "measured",
+        "mode": cell.mode,
         "precision": cell.precision,
         "batch_size": cell.batch_size,
         "sequence_length": cell.sequence_length,

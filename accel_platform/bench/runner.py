@@ -179,6 +179,7 @@ class _Run:
         first = left[0]
         job = {
             "hardware": first.hardware,
+            "mode": first.mode,
             "precision": first.precision,
             "threads": self.threads,
             "artefact": str(artefacts.artefact(runtime_for(first.hardware).reads, first.sequence_length)),
