@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
-from transformers import AutoModel
 
 from accel_platform.backends.base import Arrays, Unsupported
+
+if TYPE_CHECKING:
+    from accel_platform.workloads.heads import Head
 
 
 class RuntimeBackend:
@@ -22,34 +24,34 @@ class RuntimeBackend:
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
-        self._model: Any = None
+        self.model: Any = None
         self._inputs: dict[str, torch.Tensor] = {}
         self._last: Any = None
 
     def versions(self) -> dict[str, str]:
         return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         if precision != "float32":
             raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        model = AutoModel.from_pretrained(artefact, dtype=torch.float32)
-        self._model = model.eval().to(self._device)
-        self._synchronise()
+        model = getattr(transformers, head).from_pretrained(artefact, dtype=torch.float32)
+        self.model = model.eval().to(self.device)
+        self.synchronise()
 
     def compile(self, inputs: Arrays) -> None:
         """Eager execution has nothing to compile."""
 
     def bind(self, inputs: Arrays) -> None:
-        self._inputs = {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
-        self._synchronise()
+        self._inputs = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+        self.synchronise()
 
     def run(self) -> None:
         with torch.inference_mode():
-            self._last = self._model(**self._inputs)
-        self._synchronise()
+            self._last = self.model(**self._inputs)
+        self.synchronise()
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         from accel_platform.workloads.build import tensors_of
@@ -60,14 +62,14 @@ class RuntimeBackend:
         """Eager execution has no graph."""
 
     def memory_device_peak_mib(self) -> float | None:
-        if self._device.type != "cuda":
+        if self.device.type != "cuda":
             return None
-        return float(self._accelerator.max_memory_reserved(self._device)) / 2**20
+        return float(self._accelerator.max_memory_reserved(self.device)) / 2**20
 
     def close(self) -> None:
-        self._model = self._last = None
+        self.model = self._last = None
         self._inputs = {}
 
-    def _synchronise(self) -> None:
+    def synchronise(self) -> None:
         if self._accelerator is not None:
             self._accelerator.synchronize()

@@ -14,6 +14,7 @@ from accel_platform.hardware.host import installed_versions
 
 if TYPE_CHECKING:
     from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
     from accel_platform.settings import Settings
     from accel_platform.workloads.families import ModelSpec
 
@@ -25,15 +26,15 @@ Shape = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Artefacts:
-    """The folder of one model: its weights, its graphs, and per shape its inputs and reference outputs."""
+    """The folder of one model in one mode: its weights, its graphs, and per shape its inputs and reference outputs."""
 
     folder: Path
 
     @classmethod
-    def of(cls, spec: ModelSpec, settings: Settings) -> Artefacts:
+    def of(cls, spec: ModelSpec, settings: Settings, mode: Mode = "inference") -> Artefacts:
         """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
         versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
-        key = json.dumps([LAYOUT, spec.architecture, spec.config, versions], sort_keys=True)
+        key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}")
 
@@ -50,7 +51,10 @@ class Artefacts:
         return self.graph_folder(kind, sequence_length) / ("model.onnx" if kind == "onnx" else GRAPH)
 
     def data(self, shape: Shape) -> Path:
-        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first)."""
+        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).
+
+        For training the inputs hold labels or targets too; generation adds `greedy/tokens` and `greedy/margins`.
+        """
         batch_size, sequence_length = shape
         return self.folder / f"data-{batch_size}x{sequence_length or 'fixed'}.npz"
 

@@ -18,8 +18,10 @@ from accel_platform.bench import prepare
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
+from accel_platform.bench.modes import head_for
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
+from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import ModelSpec
 
@@ -27,15 +29,15 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Artefact], Why]
+Unprepared = dict[tuple[ModelSpec, Mode, Artefact], Why]
 
 
 def prepare_models(
     cells: Collection[Cell], settings: Settings, *, threads: int, timeout_s: float, tell: Callable[[str], None]
 ) -> Unprepared:
     """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made."""
-    models = dict.fromkeys(cell.model for cell in cells)
-    jobs = [job for job in (_job(model, cells, settings) for model in models) if job is not None]
+    pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
+    jobs = [job for job in (_job(model, mode, cells, settings) for model, mode in pairs) if job is not None]
     failures: Unprepared = {}
     if not jobs:
         return failures
@@ -60,14 +62,23 @@ def prepare_models(
     return failures
 
 
-def _job(model: ModelSpec, cells: Collection[Cell], settings: Settings) -> tuple[ModelSpec, dict[str, Any]] | None:
-    artefacts = Artefacts.of(model, settings)
-    mine = [cell for cell in cells if cell.model == model]
+def _job(
+    model: ModelSpec, mode: Mode, cells: Collection[Cell], settings: Settings
+) -> tuple[ModelSpec, dict[str, Any]] | None:
+    artefacts = Artefacts.of(model, settings, mode)
+    mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
     kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
     if not artefacts.missing(kinds, shapes):
         return None
-    return model, {"model": asdict(model), "folder": str(artefacts.folder), "kinds": kinds, "shapes": shapes}
+    return model, {
+        "model": asdict(model),
+        "mode": mode,
+        "head": head_for(model, mode),
+        "folder": str(artefacts.folder),
+        "kinds": kinds,
+        "shapes": shapes,
+    }
 
 
 def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: list[Child]) -> tuple[str, Unprepared]:
@@ -75,17 +86,19 @@ def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: 
     started = time.monotonic()
     failures: Unprepared = {}
     kinds: Sequence[Artefact] = job["kinds"]
+    mode: Mode = job["mode"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
         children.append(child)
         try:
             for answer in child.messages(timeout_s):
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
-                    failures[model, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
+                    failures[model, mode, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
         except ChildTimeout as error:
-            failures = {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+            failures = {(model, mode, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
-            failures = {(model, kind): why for kind in kinds}
-    word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, kind in failures)}"
-    return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures
+            failures = {(model, mode, kind): why for kind in kinds}
+    word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, _, kind in failures)}"
+    what = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
+    return f"{what}: {word}, {time.monotonic() - started:.0f} s", failures

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
     from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
+    from accel_platform.workloads.heads import Head
 
 REFERENCE = "PyTorch, eager, float32, on the processor"
 
@@ -37,13 +39,14 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     artefacts = Artefacts(Path(job["folder"]))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
-    model: Any = build_model(spec)
+    mode, head = job["mode"], job["head"]
+    model: Any = build_model(spec, head=head)
     if not artefacts.weights.exists():
         with _published(artefacts.weights) as part:
             model.save_pretrained(part)
     for shape in shapes:
         if not artefacts.data(shape).exists():
-            _write_data(model, spec, shape, artefacts.data(shape))
+            _write_data(_arrays(model, spec, shape, mode, head), artefacts.data(shape))
     lengths = dict.fromkeys(length for _, length in shapes)
     writers: dict[Artefact, Callable[..., None]] = {"onnx": _write_onnx, "aten": _write_aten}
     for kind, write in writers.items():
@@ -59,20 +62,35 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     send({"kind": "prepared"})
 
 
-def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:
-    import numpy as np
-    import torch
-
-    from accel_platform.workloads.build import tensors_of
-    from accel_platform.workloads.inputs import make_inputs
+def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head) -> dict[str, Any]:
+    """Two inputs, and what the reference makes of the first, under the names that `Artefacts.data` tells of."""
+    from accel_platform.bench import generation, training
+    from accel_platform.workloads.build import outputs_of
+    from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
     batch_size, length = shape
     first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
-    with torch.inference_mode():
-        output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in first.items()}))
-    arrays = {f"input/{name}": array for name, array in first.items()}
-    arrays |= {f"other/{name}": array for name, array in other.items()}
-    arrays |= {f"reference/{name}": value.numpy() for name, value in output.items()}
+    if mode == "generation":
+        if head == "AutoModelForCausalLM" and length is not None:
+            # The new tokens need positions too.
+            describe_inputs(spec, batch_size=batch_size, sequence_length=length + generation.NEW_TOKENS)
+        first, other = (generation.prompt_of(inputs, model.config) for inputs in (first, other))
+        known = generation.reference_of(model, first)
+    elif mode == "training":
+        first, other = (
+            training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other))
+        )
+        reference = training.first_step(model, training.on_device(model, first))
+        known = {f"reference/{name}": value for name, value in reference.items()}
+    else:
+        known = {f"reference/{name}": value for name, value in outputs_of(model, first).items()}
+    inputs = {f"input/{name}": array for name, array in first.items()}
+    return {**inputs, **{f"other/{name}": array for name, array in other.items()}, **known}
+
+
+def _write_data(arrays: dict[str, Any], path: Path) -> None:
+    import numpy as np
+
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
     np.savez(part, allow_pickle=False, **arrays)
     part.replace(path)

@@ -52,6 +52,8 @@ def measured(
         precision=cell.precision,
         batch_size=cell.batch_size,
         sequence_length=cell.sequence_length,
+        mode=cell.mode,
+        processes=_processes(cell),
         reference=reference,
         **verdict,
     )
@@ -68,6 +70,7 @@ def measured(
         compile_ms=answer["compile_ms"],
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **answer["figures"],
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
         environment={
@@ -103,6 +106,10 @@ def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _processes(cell: Cell) -> int | None:
+    return cell.processes if cell.mode == "training" else None
+
+
 def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:
     return {
         "model_id": cell.model.model_id,
@@ -118,4 +125,5 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
         "device_name": device.name,
         "fingerprint": fingerprint_of(device, threads=threads),
         "threads": threads,
+        "processes": _processes(cell),
     }

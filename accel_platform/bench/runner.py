@@ -18,13 +18,14 @@ from accel_platform.bench import prepare, records
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify, classify_death
+from accel_platform.bench.modes import REFUSED, head_for, refusal
 from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout, Message
 from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.sampling import median_ns
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, RunFinished, RunStarted
+from accel_platform.events.types import DeviceObserved, Mode, Payload, ResultRecorded, RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, detect
 from accel_platform.settings import Settings
@@ -106,16 +107,17 @@ class _Run:
         self.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.pending += self.inventory.events(run_id=self.run_id)
         try:
-            unprepared = self.describe()
+            cells = self.refuse()
+            unprepared = self.describe(cells)
             self.flush()
             unprepared |= prepare_models(
-                [cell for cell in self.cells if (cell.model, "weights") not in unprepared],
+                [cell for cell in cells if (cell.model, cell.mode, "weights") not in unprepared],
                 self.settings,
                 threads=self.threads,
                 timeout_s=self.profile.prepare_timeout_s,
                 tell=self.tell,
             )
-            for group in groups(self.cells):
+            for group in groups(cells):
                 self.measure(group, unprepared)
                 self.flush()
             status = "succeeded" if self.summary.ok else "failed"
@@ -149,23 +151,34 @@ class _Run:
             self.segments += 1
             self.pending = []
 
-    def describe(self) -> Unprepared:
+    def refuse(self) -> list[Cell]:
+        """Record as failed what its mode forbids; the other cells."""
+        possible = []
+        for cell in self.cells:
+            reason = refusal(cell)
+            if reason is None:
+                possible.append(cell)
+            else:
+                self.fail([cell], Why("failed", REFUSED, reason))
+        return possible
+
+    def describe(self, cells: Sequence[Cell]) -> Unprepared:
         """Record each model's cost; a config that cannot even be traced ends that model's cells."""
         unusable: Unprepared = {}
-        for model in dict.fromkeys(cell.model for cell in self.cells):
+        for model in dict.fromkeys(cell.model for cell in cells):
             try:
                 self.record(records.described(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
                 why = Why("failed", *classify(error))
-                unusable |= {(model, kind): why for kind in get_args(Artefact)}
+                unusable |= {(model, mode, kind): why for mode in get_args(Mode) for kind in get_args(Artefact)}
         return unusable
 
     def measure(self, group: tuple[Cell, ...], unprepared: Unprepared) -> None:
         """Give the group a child, and another one for what is left whenever one dies."""
         first = group[0]
-        artefacts = Artefacts.of(first.model, self.settings)
+        artefacts = Artefacts.of(first.model, self.settings, first.mode)
         reads = runtime_for(first.hardware).reads
-        why = unprepared.get((first.model, reads))
+        why = unprepared.get((first.model, first.mode, reads))
         # A preparing child that died may have made all that this group needs.
         if why and artefacts.missing([reads], [(cell.batch_size, cell.sequence_length) for cell in group]):
             self.fail(group, why)
@@ -180,6 +193,8 @@ class _Run:
         job = {
             "hardware": first.hardware,
             "mode": first.mode,
+            "head": head_for(first.model, first.mode),
+            "processes": first.processes,
             "precision": first.precision,
             "threads": self.threads,
             "artefact": str(artefacts.artefact(runtime_for(first.hardware).reads, first.sequence_length)),

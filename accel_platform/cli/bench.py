@@ -44,6 +44,10 @@ def run(
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
+    mode: Annotated[
+        str, typer.Option(help="What the models do: inference, generation, training; comma-separated.")
+    ] = "inference",
+    nproc: Annotated[int, typer.Option(help="Processes that train together, with data parallel.")] = 1,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
@@ -52,6 +56,7 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
+    from accel_platform.bench.modes import has_mode, mode_named
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
@@ -66,7 +71,11 @@ def run(
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
     here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
     names = words(hardware) if hardware is not None else here
-    cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
+    modes = [mode_named(word) for word in words(mode)]
+    cells = plan(specs, names, numbers(batch_sizes), [sequence_length], modes=modes, processes=nproc)
+    if hardware is None:
+        # Of what nobody named, a runtime that has not the mode is no failure.
+        cells = tuple(cell for cell in cells if has_mode(cell.hardware, cell.mode))
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells
     if dry_run:
@@ -85,6 +94,8 @@ def run(
         print_json({**answer, "unavailable": summary.unavailable, "results": rows})
     elif wanted:
         columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
+        of_modes = [name for asked in dict.fromkeys(modes) for name in _FIGURES[asked]]
+        columns = ("mode", *columns, *of_modes) if of_modes else columns
         print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
     else:
         note(f"All {len(cells)} cells are measured already.")
@@ -103,6 +114,14 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_json(answer)
     else:
         print_table([answer])
+
+
+_FIGURES = {
+    "inference": (),
+    "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
+    "training": ("forward_ms", "backward_ms", "optimizer_ms", "processes", "scaling_efficiency"),
+}
+"""What a result of a mode tells beside what all do."""
 
 
 def _models(models: str | None, set_: str) -> list[ModelSpec]:
@@ -127,12 +146,16 @@ def numbers(text: str) -> list[int]:
 
 
 def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inventory, as_json: bool) -> None:
+    from accel_platform.bench.modes import refusal
+
     rows = []
     for cell in cells:
         device = inventory.device(cell.hardware)
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
+        elif reason := refusal(cell):
+            state = f"cannot: {reason}"
         rows.append(
             {
                 "model_id": cell.model.model_id,
@@ -140,6 +163,8 @@ def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: In
                 "batch_size": cell.batch_size,
                 "sequence_length": cell.sequence_length,
                 "precision": cell.precision,
+                "mode": cell.mode,
+                "processes": cell.processes,
                 "state": state,
             }
         )
@@ -154,13 +179,19 @@ def _row(result: ResultRecorded) -> dict[str, Any]:
 
     known = len(result.samples_ns) >= MEDIAN_COUNT
     median_ms = median_ns(result.samples_ns) / 1e6 if known else None
+    batches_per_s = 1000 / median_ms if median_ms else None
+    items = result.batch_size * (result.processes or 1) if result.batch_size else None
+    per_s = items * batches_per_s if items and batches_per_s else None
     plain = (
-        "model_id hardware backend device_id precision batch_size sequence_length status reason failure_class"
-        " noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms"
+        "model_id hardware backend device_id mode precision batch_size sequence_length status reason failure_class"
+        " noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms output_tokens prefill_ms"
+        " time_to_first_token_ms time_per_output_token_ms forward_ms backward_ms optimizer_ms processes"
+        " scaling_efficiency"
     )
     return {
         **{name: getattr(result, name) for name in plain.split()},
         "samples": len(result.samples_ns) or None,
         "latency_p50_ms": median_ms,
-        "throughput_items_per_s": result.batch_size * 1000 / median_ms if median_ms and result.batch_size else None,
+        "throughput_items_per_s": per_s,
+        "throughput_tokens_per_s": per_s * result.output_tokens if per_s and result.output_tokens else None,
     }

@@ -6,10 +6,12 @@ Inputs are in `inputs.py`, what a model costs in `cost.py`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.families import ModelSpec
+from accel_platform.workloads.heads import Head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,23 +24,23 @@ def config_of(spec: ModelSpec) -> Any:
     return _without_cache(AutoConfig.for_model(spec.architecture, **spec.config))
 
 
-def build_model(spec: ModelSpec, weights: str | None = None) -> nn.Module:
-    """The model in float32 and evaluation mode.
+def build_model(spec: ModelSpec, weights: str | None = None, *, head: Head = "AutoModel") -> nn.Module:
+    """The model, with a head or without, in float32 and evaluation mode.
 
     Without `weights` its parameters are random, seeded by the model's config: every process on every machine gets the
     same. `weights` is a folder written by `save_pretrained` or a hub id. Raises NotFound where those cannot be read.
     """
     import torch
-    from transformers import AutoModel
+    import transformers
 
+    auto: Any = getattr(transformers, head)
     if weights is not None:
         try:
-            model = AutoModel.from_pretrained(weights, dtype=torch.float32)
+            model = auto.from_pretrained(weights, dtype=torch.float32)
         except OSError as error:
             raise NotFound(f"The weights {weights!r} cannot be loaded: {str(error).splitlines()[0]}") from error
         _without_cache(model.config)
         return model.eval()  # type: ignore[no-any-return]
-    auto: Any = AutoModel
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(spec))
         return auto.from_config(config_of(spec), dtype=torch.float32).eval()  # type: ignore[no-any-return]
@@ -55,6 +57,15 @@ def tensors_of(output: Any) -> dict[str, Any]:
     import torch
 
     return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
+
+
+def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays that a model on the processor makes of these arrays, by name."""
+    import torch
+
+    with torch.inference_mode():
+        output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in inputs.items()}))
+    return {name: value.numpy() for name, value in output.items()}
 
 
 def _without_cache(config: Any) -> Any:

@@ -113,7 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
         clauses, values = _where({"model_id": _model_id(model), "hardware": hardware})
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
         rows = advisor.reader.rows(
-            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name", values
+            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name, mode", values
         )
         return Matrix.model_validate({"cells": rows, "snapshot_id": advisor.reader.snapshot_id})
 

@@ -77,6 +77,7 @@ class MatrixCell(BaseModel):
     hardware: str
     device_id: str | None
     device_name: str | None
+    mode: str
     state: str
     rating: str | None
     latency_p50_ms: float | None
