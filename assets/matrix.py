@@ -55,9 +55,7 @@ def _rating_chart(cells: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
         {
             "model": cell["model_id"],
             "device": " · ".join(
-                part
-                for part in (cell["hardware"], cell["device_name"], cell["mode"])
-                if part and part != "inference"
+                part for part in (cell["hardware"], cell["device_name"], cell["mode"]) if part and part != "inference"
             ),
             "verdict": "failed" if cell["state"] == "failed" else cell["rating"] or "compatible, not rated",
         }

@@ -71,6 +71,8 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
     """Measure the model in a fresh child."""
     job = {
         "hardware": hardware,
+        "mode": "inference",
+        "processes": 1,
         "precision": "float32",
         "threads": threads,
         "artefact": str(prepared.loads(hardware)),

@@ -53,7 +53,8 @@ class Artefacts:
     def data(self, shape: Shape) -> Path:
         """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).
 
-        For training the inputs hold labels or targets too; generation adds `greedy/tokens` and `greedy/margins`.
+        For training the inputs hold labels or targets too, and `parameters/trainable` says which are learned; for
+        generation `greedy/tokens` and `greedy/margins` are added.
         """
         batch_size, sequence_length = shape
         return self.folder / f"data-{batch_size}x{sequence_length or 'fixed'}.npz"

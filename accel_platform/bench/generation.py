@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any
 
@@ -30,7 +31,9 @@ class Greedy:
     A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
     """
 
-    def __init__(self, model: Any, prompt: Arrays, synchronise: Callable[[], None], new_tokens: int = NEW_TOKENS) -> None:
+    def __init__(
+        self, model: Any, prompt: Arrays, synchronise: Callable[[], None], new_tokens: int = NEW_TOKENS
+    ) -> None:
         import torch
 
         self._model, self._synchronise, self._new_tokens = model, synchronise, new_tokens
@@ -56,7 +59,7 @@ class Greedy:
             marks = [perf_counter_ns()]
             logits = self.first_logits = self._prefill()
             self._mark(marks)
-            chosen = []
+            chosen: list[Any] = []
             for position in range(self._new_tokens):
                 if position:
                     logits = self._step(chosen[-1])
@@ -65,7 +68,7 @@ class Greedy:
                 self._mark(marks)
             self.last_logits, self.tokens = logits, torch.cat(chosen, 1)
             self._cache = None
-        self.timings_ns.append(tuple(end - start for start, end in zip(marks, marks[1:], strict=False)))
+        self.timings_ns.append(tuple(end - start for start, end in pairwise(marks)))
 
     def _mark(self, marks: list[int]) -> None:
         self._synchronise()
@@ -84,7 +87,8 @@ class Greedy:
                 self._step_inputs["attention_mask"] = self._prompt["attention_mask"]
         else:
             rows, self._length = self._prompt["input_ids"].shape
-            self._mask = torch.ones((rows, self._length + self._new_tokens), dtype=torch.int64, device=output.logits.device)
+            whole = (rows, self._length + self._new_tokens)
+            self._mask = torch.ones(whole, dtype=torch.int64, device=output.logits.device)
         return output.logits[:, -1]
 
     def _step(self, token: Any) -> Any:
@@ -107,8 +111,9 @@ def prompt_of(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
     """The inputs of one forward pass as a prompt: a decoder beside an encoder begins with its start token alone."""
     if "decoder_input_ids" not in inputs:
         return dict(inputs)
-    starts = (config.decoder_start_token_id, config.pad_token_id, config.bos_token_id)
-    start = next((token for token in starts if token is not None), None)
+    # T5 names none: it starts with its padding.
+    names = ("decoder_start_token_id", "pad_token_id", "bos_token_id")
+    start = next((token for name in names if (token := getattr(config, name, None)) is not None), None)
     if start is None:
         raise UnsupportedMode(f"The config of {config.model_type} does not say with which token its decoder starts.")
     rows = len(inputs["decoder_input_ids"])
@@ -139,7 +144,9 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
     chosen, first = logits.argmax(-1).numpy(), logits[:, 0].numpy()
     doubted = (tokens != chosen) & (margins > _excused(first, TOLERANCE["float32"]))
     if doubted.any():
-        raise AssertionError(f"{doubted.sum()} of {tokens.size} tokens differ between decoding with and without a cache")
+        raise AssertionError(
+            f"{doubted.sum()} of {tokens.size} tokens differ between decoding with a cache and without"
+        )
     return {
         "reference/first_logits": first,
         "reference/last_logits": logits[:, -1].numpy(),
@@ -190,8 +197,10 @@ def median_ms(samples_ns: Sequence[int]) -> float | None:
     return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MEDIAN_COUNT else None
 
 
-def differing(tokens: npt.NDArray[Any], expected: npt.NDArray[Any], margins: npt.NDArray[Any], excused: float) -> str | None:
-    """Which tokens are wrong. One chosen by a margin of at most `excused` may differ, and what follows it in its row."""
+def differing(
+    tokens: npt.NDArray[Any], expected: npt.NDArray[Any], margins: npt.NDArray[Any], excused: float
+) -> str | None:
+    """Which token is wrong. One chosen by a margin of at most `excused` may differ, and so may all after it."""
     for row, (found, wanted) in enumerate(zip(tokens, expected, strict=True)):
         different = np.flatnonzero(found != wanted)
         if len(different) and margins[row, different[0]] > excused:

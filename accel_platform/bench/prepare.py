@@ -77,11 +77,9 @@ def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head) -
         first, other = (generation.prompt_of(inputs, model.config) for inputs in (first, other))
         known = generation.reference_of(model, first)
     elif mode == "training":
-        first, other = (
-            training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other))
-        )
+        first, other = (training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other)))
         reference = training.first_step(model, training.on_device(model, first))
-        known = {f"reference/{name}": value for name, value in reference.items()}
+        known = {f"reference/{name}": value for name, value in reference.items()} | training.trainable(model)
     else:
         known = {f"reference/{name}": value for name, value in outputs_of(model, first).items()}
     inputs = {f"input/{name}": array for name, array in first.items()}

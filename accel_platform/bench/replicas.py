@@ -1,7 +1,7 @@
 """Training in several processes: distributed data parallel over gloo or NCCL, and how well it scales.
 
 `lead` runs in the measuring child and starts one process per replica; each runs `follow`. The first replica decides
-when there are samples enough, and afterwards trains alone on as many threads, which is what the others are held against.
+when there are samples enough, and afterwards trains alone on as many threads: what together is held against.
 What a step is, and whether it is right, is `training.py`.
 """
 
@@ -30,7 +30,7 @@ _DAY_S = 86_400.0
 
 
 def lead(job: Message, send: Callable[[Message], None]) -> None:
-    """Measure the job's one cell in `processes` replicas; says what a single process would. The first failure ends all."""
+    """Measure the job's one cell in several replicas; says what one process would. The first failure ends all."""
     count = job["processes"]
     threads = max(1, job["threads"] // count)
     environment = {**child_environment(threads), **_loopback()}
@@ -130,6 +130,7 @@ def _train(backend: Any, job: Message) -> Message:
     training.require(job["precision"])
     rank, model = job["rank"], backend.model
     data, sampling = read_data(job["cells"][0]), Sampling(**job["sampling"])
+    training.fix_parameters(model, data)
     # Replicas see different items, as they do in earnest.
     parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
     mine, others = (training.on_device(model, data[part]) for part in parts)
@@ -140,7 +141,8 @@ def _train(backend: Any, job: Message) -> Message:
         "nccl" if on_cuda else "gloo", init_method=f"file://{job['store']}", rank=rank, world_size=job["processes"]
     )
     # Some layers may take no part in a step: a head without a loss, or one dropped at random.
-    unused = bool((first["gradient_norms"] == 0).any()) or getattr(model.config, "layerdrop", 0) > 0
+    idle = [norm == 0 and p.requires_grad for norm, p in zip(first["gradient_norms"], model.parameters(), strict=True)]
+    unused = any(idle) or getattr(model.config, "layerdrop", 0) > 0
     together = DistributedDataParallel(model, device_ids=[rank] if on_cuda else None, find_unused_parameters=unused)
     steps = training.Steps(together, mine, backend.synchronise)
     agree = partial(_agree, dist.new_group(backend="gloo"))
@@ -155,7 +157,7 @@ def _train(backend: Any, job: Message) -> Message:
             agree(going_on=True)
             steps.run()
 
-        # The others belong to it, and so to the process that started them all. Waiting for them to begin does not count.
+        # All belong to the process that started them. Waiting for the others to begin does not count.
         observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid())
         agree(going_on=False)
     apart = _differ(model, dist)
@@ -199,7 +201,7 @@ def _differ(model: Any, dist: Any) -> bool:
 
 
 def _loopback() -> dict[str, str]:
-    """Gloo talks over the interface of the machine's own name, which need not lead anywhere; the loopback always does."""
+    """Gloo talks over the interface of the machine's own name, which may lead nowhere; the loopback always works."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address == "127.0.0.1" for a in addresses):
             return {"GLOO_SOCKET_IFNAME": name}

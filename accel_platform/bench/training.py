@@ -1,7 +1,7 @@
 """Training: forward, backward and optimizer step timed apart, and whether loss and gradients are right.
 
-One sample is one step: all gradients cleared, forward, backward, AdamW. The steps run in training mode, dropout and all;
-what is compared with the reference is computed before them in evaluation mode, which is repeatable. Nothing is stored
+One sample is one step: gradients cleared, forward, backward, AdamW. The steps run in training mode, dropout and all.
+What is compared with the reference is computed before them in evaluation mode, which is repeatable. Nothing is stored
 here; several processes at once are in `replicas.py`.
 """
 
@@ -101,7 +101,7 @@ def batch_of(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, 
 
 
 def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """Loss, and the norm of every parameter's gradient (0 for one without), in evaluation mode; weights stay as they are."""
+    """Loss, and the norm of every parameter's gradient (0 for one without), in evaluation mode; no weight changes."""
     model.eval()
     loss = loss_of(model, batch)
     loss.backward()
@@ -113,12 +113,25 @@ def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[An
 def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
     require(precision)
+    fix_parameters(backend.model, data)
     batch, other = (on_device(backend.model, data[part]) for part in ("input", "other"))
-    verdict = verify(first_step(backend.model, batch), first_step(backend.model, other), data["reference"], precision=precision)
+    first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
+    verdict = verify(first, unlike, data["reference"], precision=precision)
     steps = Steps(backend.model, batch, backend.synchronise)
     steps.run()
     observed = observe(steps.run, sampling)
     return answer_of(backend, steps, observed, verdict)
+
+
+def trainable(model: Any) -> dict[str, npt.NDArray[Any]]:
+    """Which of the parameters are learned, by the model's own definition, for `fix_parameters`."""
+    return {"parameters/trainable": np.array([p.requires_grad for p in model.parameters()])}
+
+
+def fix_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
+    """Loading forgets that some parameters are fixed (Whisper's encoder positions): they are not to be trained."""
+    for parameter, learned in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
+        parameter.requires_grad_(bool(learned))
 
 
 def require(precision: str) -> None:
@@ -162,7 +175,7 @@ def figures_of(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
 
 
 def not_falling(losses: Sequence[float]) -> str | None:
-    """What is wrong with the losses of successive steps on one batch; dropout scatters them, so the last three count."""
+    """What is wrong with the losses of steps on one batch; dropout scatters them, so the last three count."""
     if not all(map(math.isfinite, losses)):
         return "the loss is not finite"
     last = sorted(losses[-3:])[len(losses[-3:]) // 2]
@@ -180,6 +193,6 @@ def on_device(model: Any, batch: Arrays) -> dict[str, Any]:
 
 
 def efficiency(alone_ns: Sequence[int], together_ns: Sequence[int]) -> float | None:
-    """Items/s of all over their number times items/s of one alone: each does one batch per step, so the steps' ratio."""
+    """Items/s of all over their number times items/s of one alone; a batch each per step, so the ratio of the steps."""
     alone, together = median_ms(alone_ns), median_ms(together_ns)
     return None if alone is None or together is None else alone / together

@@ -16,7 +16,7 @@ from accel_platform.bench.process import Message, serve
 from accel_platform.bench.sampling import Sampling
 
 if TYPE_CHECKING:
-    from accel_platform.backends.base import Backend
+    from accel_platform.backends.base import Backend, Eager
 
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
@@ -48,11 +48,7 @@ def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
         if job["mode"] == "inference":
             backend.load(Path(job["artefact"]), precision=job["precision"])
         else:
-            from accel_platform.backends.base import Eager, UnsupportedMode
-
-            if not isinstance(backend, Eager):
-                raise UnsupportedMode(f"The {backend.name} backend runs inference only, not {job['mode']}.")
-            backend.load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
+            _eager(backend, job["mode"]).load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
         loaded = perf_counter_ns()
     except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
         send(failure("not_loaded", error))
@@ -65,6 +61,14 @@ def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
             "versions": backend.versions(),
         }
     )
+    return backend
+
+
+def _eager(backend: Backend, mode: str) -> Eager:
+    from accel_platform.backends.base import Eager, UnsupportedMode
+
+    if not isinstance(backend, Eager):
+        raise UnsupportedMode(f"The {backend.name} backend runs inference only, not {mode}.")
     return backend
 
 

@@ -95,8 +95,8 @@ def run(
     elif wanted:
         columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
         of_modes = [name for asked in dict.fromkeys(modes) for name in _FIGURES[asked]]
-        columns = ("mode", *columns, *of_modes) if of_modes else columns
-        print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
+        shown = ["mode"] * bool(of_modes) + [*columns, *of_modes, "samples", "noisy", "status"]
+        print_table([{column: row[column] for column in shown} for row in rows])
     else:
         note(f"All {len(cells)} cells are measured already.")
     if wanted and not summary.ok:
@@ -116,7 +116,7 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_table([answer])
 
 
-_FIGURES = {
+_FIGURES: dict[str, tuple[str, ...]] = {
     "inference": (),
     "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
     "training": ("forward_ms", "backward_ms", "optimizer_ms", "processes", "scaling_efficiency"),

@@ -1,7 +1,8 @@
-"""Which head a model needs to generate or to be trained: the transformers class that adds it. No model is built here."""
+"""Which head a model needs to generate or to be trained: the transformers class that adds it. Nothing is built here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from accel_platform.workloads.families import ModelSpec
@@ -33,10 +34,10 @@ def generation_head(spec: ModelSpec) -> Head | None:
 
 
 def training_head(spec: ModelSpec) -> Head:
-    """The head whose labels give a loss; `AutoModel` where transformers has none for the model's inputs. Imports torch."""
+    """The head whose labels give a loss; `AutoModel` where there is none for the model's inputs. Imports torch."""
     from transformers.models.auto import modeling_auto as auto
 
-    known: dict[Head, dict[str, str]] = {
+    known: dict[Head, Mapping[str, object]] = {
         "AutoModelForSeq2SeqLM": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
         "AutoModelForMaskedLM": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,

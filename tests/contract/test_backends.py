@@ -43,6 +43,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {
         "model": asdict(SPEC),
+        "mode": "inference",
+        "head": "AutoModel",
         "folder": str(artefacts.folder),
         "shapes": SHAPES,
         "kinds": ["aten", "onnx", "weights"],
@@ -183,7 +185,8 @@ def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> 
     spec = resolve_model(name)
     shape = (1, spec.sequence_length)
     artefacts = Artefacts.of(spec, Settings(home=tmp_path))
-    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["aten"], "threads": 2}
+    job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artefacts.folder)}
+    job |= {"shapes": [shape], "kinds": ["aten"], "threads": 2}
     with Child("accel_platform.bench.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared"}]
     backend = make_backend("jax", threads=2)
