@@ -86,7 +86,7 @@ def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     output = str(tmp_path / "no" / "folder" / "out.csv")
     code, _, err = accel("db", "export", "results", "--output", output, "--home", home)
     assert code == 2
-    assert "out.csv" in err
+    assert str(tmp_path / "no" / "folder") in err
     # Not by permissions: tests may run as root, who may write anywhere.
     (tmp_path / "models").write_text("in the way")
     code, _, err = accel("train", "--home", home)
