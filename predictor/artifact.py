@@ -136,11 +136,14 @@ def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> st
 
 
 def current_id(settings: Settings) -> str | None:
-    """The predictor in service, None before the first."""
+    """The predictor in service, None before the first. Raises ArtifactRefused where the system refuses to tell."""
+    pointer = settings.models_dir / "CURRENT"
     try:
-        return (settings.models_dir / "CURRENT").read_text().strip() or None
+        return pointer.read_text().strip() or None
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ArtifactRefused(f"{pointer} cannot be read ({error.strerror}).") from error
 
 
 def load(settings: Settings, predictor_id: str) -> Predictor:
