@@ -40,7 +40,7 @@ def labelled(folder: Path) -> dict[str, object]:
 
 
 def injected(folder: Path, permutations: int) -> list[dict[str, object]]:
-    """A step in the last 100 values of each large series, permuted: how often it is found, and what is found without."""
+    """A step in the last 100 values of each large series, permuted: how often it is found, and what without one."""
     generator = np.random.default_rng(0)
     series = [read_series(path, value="value").values[-LENGTH:] for path in sorted((folder / "data").glob("*.csv"))]
     series = [values for values in series if len(values) == LENGTH]
