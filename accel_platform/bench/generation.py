@@ -31,12 +31,10 @@ class Greedy:
     A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
     """
 
-    def __init__(
-        self, model: Any, prompt: Arrays, synchronise: Callable[[], None], new_tokens: int = NEW_TOKENS
-    ) -> None:
+    def __init__(self, model: Any, prompt: Arrays, synchronise: Callable[[], None]) -> None:
         import torch
 
-        self._model, self._synchronise, self._new_tokens = model, synchronise, new_tokens
+        self._model, self._synchronise = model, synchronise
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in prompt.items()}
         self._prompt = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
         # As transformers' own `generate` does: of the prompt's logits only the last are computed, where the model can.
@@ -60,7 +58,7 @@ class Greedy:
             logits = self.first_logits = self._prefill()
             self._mark(marks)
             chosen: list[Any] = []
-            for position in range(self._new_tokens):
+            for position in range(NEW_TOKENS):
                 if position:
                     logits = self._step(chosen[-1])
                 best = logits.argmax(-1, keepdim=True)
@@ -87,7 +85,7 @@ class Greedy:
                 self._step_inputs["attention_mask"] = self._prompt["attention_mask"]
         else:
             rows, self._length = self._prompt["input_ids"].shape
-            whole = (rows, self._length + self._new_tokens)
+            whole = (rows, self._length + NEW_TOKENS)
             self._mask = torch.ones(whole, dtype=torch.int64, device=output.logits.device)
         return output.logits[:, -1]
 
