@@ -8,6 +8,7 @@ from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan import Cell
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Mode
+from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.families import ModelSpec
 from accel_platform.workloads.heads import Head, generation_head, training_head
 
@@ -44,4 +45,6 @@ def refusal(cell: Cell) -> str | None:
     if head_for(cell.model, cell.mode) is None:
         model = cell.model
         return f"{model.model_id} does not generate: no {model.architecture} model was made to predict the next token"
+    if cell.processes > usable_cores():
+        return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
     return None

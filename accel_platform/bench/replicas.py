@@ -100,20 +100,19 @@ def follow(job: Message, send: Callable[[Message], None]) -> None:
 
 
 def _take_device(job: Message) -> None:
-    """Each replica has cores, or a device, of its own. Raises UnsupportedMode where there are too few."""
+    """Each replica has a device of its own, where the device is no processor. Raises UnsupportedMode for too few."""
     import torch
 
     from accel_platform.backends.base import UnsupportedMode
     from accel_platform.backends.registry import runtime_for
-    from accel_platform.hardware.cpu import usable_cores
 
     device = runtime_for(job["hardware"]).device
-    here = {"cpu": usable_cores, "cuda": torch.cuda.device_count}.get(device, lambda: 1)()
+    if device == "cpu":
+        return
+    here = torch.cuda.device_count() if device == "cuda" else 1
     if job["processes"] > here:
-        what = "cores" if device == "cpu" else f"{job['hardware']} devices"
-        raise UnsupportedMode(f"Training in {job['processes']} processes needs as many {what}; here: {here}.")
-    if device == "cuda":
-        torch.cuda.set_device(job["rank"])
+        raise UnsupportedMode(f"Training in {job['processes']} processes needs as many devices; here: {here}.")
+    torch.cuda.set_device(job["rank"])
 
 
 def _train(backend: Any, job: Message) -> Message:

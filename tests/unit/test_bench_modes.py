@@ -14,6 +14,7 @@ from accel_platform.bench.failures import classify
 from accel_platform.bench.modes import has_mode, head_for, mode_named, refusal
 from accel_platform.bench.plan import Cell, groups, plan
 from accel_platform.errors import InvalidInput
+from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.families import resolve_model
 
 GPT = resolve_model("gpt2-tiny")
@@ -52,6 +53,9 @@ def test_what_a_mode_forbids_is_said_before_anything_is_built() -> None:
     assert encoder == "bert-tiny does not generate: no bert model was made to predict the next token"
     graph = refusal(Cell(GPT, "openvino", 1, 16, mode="generation"))
     assert graph == "openvino runs inference only here; generation runs on cpu, cuda, rocm, mps"
+    crowd = refusal(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
+    assert crowd is not None
+    assert "needs a core for each" in crowd
     assert has_mode("openvino", "inference")
     assert not has_mode("webgpu", "training")
 
