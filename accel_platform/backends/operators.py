@@ -24,7 +24,7 @@ class Profiled(Protocol):
     """A backend whose runtime keeps operator times. They cost time themselves, so no figure is taken meanwhile."""
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
-        """Run what is bound that often under the runtime's profiler; write a Chrome trace. `compile` or `close` follows.
+        """Run what is bound that often under a profiler; write a Chrome trace. A `compile` or `close` follows.
 
         Raises Unsupported where the runtime keeps no times of this device.
         """

@@ -39,10 +39,16 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
-    model: Any = build_model(spec)
-    if not artefacts.weights.exists():
-        with _published(artefacts.weights) as part:
-            _write_weights(model, spec, part)
+    try:
+        model: Any = build_model(spec)
+        if not artefacts.weights.exists():
+            with _published(artefacts.weights) as part:
+                _write_weights(model, spec, part)
+    except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
+        failure_class, reason = classify(error)
+        for kind in ("weights", *job["kinds"]):
+            send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+        return
 
     def attempt(of: dict[str, Any], make: Callable[[], None]) -> None:
         try:

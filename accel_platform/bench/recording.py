@@ -6,7 +6,7 @@ What an event holds is put together in `records.py`; what a child may be asked i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,12 +128,15 @@ class Recording:
             self._summary.ok += 1
             return None
 
-    def give_up(self, failure: Failure, instead: Cell | None = None) -> None:
-        """Record a cell that stays failed; `instead` is what a remedy measured in its place."""
-        reason, payloads = failure.why.reason, failure.payloads
-        if instead is not None:
-            reason = f"{reason}; measured instead: {instead.label}"
-            payloads = tuple(payload.model_copy(update={"reason": reason}) for payload in payloads)
+    def give_up(self, failure: Failure, tried: Sequence[Name] = (), instead: Cell | None = None) -> None:
+        """Record a cell that stays failed though remedies were tried; `instead` is what one measured in its place."""
+        reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
+        payloads = []
+        for payload in failure.payloads:
+            changes: dict[str, Any] = {"reason": reason}
+            if tried and isinstance(payload, ResultRecorded):
+                changes["environment"] = {**payload.environment, "remedies_tried": list(dict.fromkeys(tried))}
+            payloads.append(payload.model_copy(update=changes))
         with self._lock:
             self._keep(failure.cell, payloads)
             self._tell(f"{failure.cell.label}: {failure.why.status}, {reason}")

@@ -19,6 +19,18 @@ from accel_platform.workloads.families import ModelSpec
 def described(spec: ModelSpec) -> ModelDescribed:
     """A model's identity and its cost for one item at its default input shape; traces the model, about a second."""
     cost = cost_of(spec, batch_size=1)
+    return named(spec).model_copy(
+        update={
+            "parameters": cost.parameters,
+            "layers": cost.layers,
+            "flops_per_item": cost.flops,
+            "activation_bytes_per_item": cost.activation_bytes,
+        }
+    )
+
+
+def named(spec: ModelSpec) -> ModelDescribed:
+    """A model's identity alone, where its cost cannot be traced."""
     return ModelDescribed(
         model_id=spec.model_id,
         architecture=spec.architecture,
@@ -26,10 +38,6 @@ def described(spec: ModelSpec) -> ModelDescribed:
         modality=spec.modality,
         aliases=spec.aliases,
         config=spec.config,
-        parameters=cost.parameters,
-        layers=cost.layers,
-        flops_per_item=cost.flops,
-        activation_bytes_per_item=cost.activation_bytes,
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.registry import runtime_for
 from accel_platform.bench import lanes, records, resume
 from accel_platform.bench.artefacts import Artefacts, Exporter
 from accel_platform.bench.children import Children, Failed, Operators
@@ -24,7 +24,7 @@ from accel_platform.bench.plan import Cell, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
-from accel_platform.bench.remedies import Remedy, remedies
+from accel_platform.bench.remedies import Name, Remedy, remedies
 from accel_platform.bench.work import How
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -75,6 +75,7 @@ class _Case:
 
     failure: Failure
     left: list[Remedy]
+    tried: list[Name] = field(default_factory=list)
     helped: Remedy | None = None
 
 
@@ -118,10 +119,9 @@ class _Run:
         self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.recording.observe_hardware()
         try:
-            self.unprepared = self.describe()
+            self.describe()
             self.recording.flush()
-            usable = [cell for cell in self.cells if (cell.model, "weights") not in self.unprepared]
-            self.unprepared |= self.prepare(usable, "dynamo")
+            self.unprepared = self.prepare(self.cells, "dynamo")
             found = groups(self.cells)
             side_by_side = lanes.lanes(found, self.inventory) if self.how.parallel else [found]
             lanes.work_off(side_by_side, self.measure, self.children.stop)
@@ -147,16 +147,14 @@ class _Run:
             )
             self.recording.flush()
 
-    def describe(self) -> Unprepared:
-        """Record each model's cost; a config that cannot even be traced ends that model's cells."""
-        unusable: Unprepared = {}
+    def describe(self) -> None:
+        """Record each model, and its cost where that can be traced: work that depends on values cannot."""
         for model in dict.fromkeys(cell.model for cell in self.cells):
             try:
                 self.recording.record(records.described(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-                why = Why("failed", *classify(error))
-                unusable |= {(model, kind): why for kind in get_args(Artefact)}
-        return unusable
+                self.recording.record(records.named(model))
+                self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
     def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
         return prepare_models(
@@ -175,7 +173,7 @@ class _Run:
         self.recording.flush()
         for case in self.treated(failures):
             if case.helped is None or case.helped.changes(case.failure.cell):
-                self.recording.give_up(case.failure, case.helped.cell if case.helped else None)
+                self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
         self.recording.flush()
 
     def treated(self, failures: Sequence[Failure]) -> list[_Case]:
@@ -194,6 +192,7 @@ class _Run:
                 lost = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, cures)}
                 self.recording.flush()
                 for case, remedy in mine:
+                    case.tried.append(name)
                     if remedy.cell not in lost:
                         case.helped, case.left = remedy, []
         return cases
