@@ -24,7 +24,7 @@ class Interrupted:
     """A run without an end, and what it had still to do."""
 
     run_id: str
-    started_at: datetime | None
+    started_at: datetime
     cells: tuple[Cell, ...]
     profile: Profile
     how: How
@@ -53,33 +53,36 @@ def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
     Raises NotFound where there is none. A run that is still under way has no end yet either.
     """
     names = sorted(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX))
-    started: dict[str, tuple[RunStarted, datetime | None]] = {}
+    started: dict[str, tuple[RunStarted, datetime]] = {}
     ended, resumed = set(), set()
     for event in log.read(Snapshot(frozenset(names)), types={"RunStarted", "RunFinished"}):
         run_id, payload = event.run_id, event.payload
         if run_id is None or event.host_id != host_id:
             continue
         if isinstance(payload, RunStarted) and "work" in payload.plan:
-            started[run_id] = payload, event.occurred_at
+            started[run_id] = payload, event.recorded_at
             resumed.add(payload.plan.get("resumes"))
         elif isinstance(payload, RunFinished) and payload.status != "cancelled":
             ended.add(run_id)
     # A UUIDv7 begins with its time.
-    open_ = sorted(started.keys() - ended - resumed)
-    if not open_:
-        raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
-    run_id = open_[-1]
-    plan, at = started[run_id][0].plan, started[run_id][1]
-    own = Snapshot(frozenset(name for name in names if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")))
+    for run_id in sorted(started.keys() - ended - resumed, reverse=True):
+        begun, at = started[run_id]
+        own = Snapshot(frozenset(name for name in names if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")))
+        done = _done(log, own)
+        if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
+            profile = dict(begun.plan["profile"])
+            sampling = Sampling(**profile.pop("sampling"))
+            return Interrupted(run_id, at, cells, Profile(sampling=sampling, **profile), How(**begun.plan["how"]))
+    raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
+
+
+def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
     done = set()
-    for event in log.read(own, types={"ResultRecorded", "VerificationRecorded"}):
+    for event in log.read(segments, types={"ResultRecorded", "VerificationRecorded"}):
         result = event.payload
         assert isinstance(result, ResultRecorded | VerificationRecorded)
         done.add(_key(result.model_id, result))
-    cells = tuple(cell for cell in _cells(plan) if _key(cell.model.model_id, cell) not in done)
-    profile = dict(plan["profile"])
-    sampling = Sampling(**profile.pop("sampling"))
-    return Interrupted(run_id, at, cells, Profile(sampling=sampling, **profile), How(**plan["how"]))
+    return done
 
 
 def _cells(plan: dict[str, Any]) -> list[Cell]:

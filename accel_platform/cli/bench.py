@@ -75,7 +75,7 @@ def run(
     from accel_platform.bench.resume import last_interrupted
     from accel_platform.bench.runner import run_benchmark
     from accel_platform.bench.work import How
-    from accel_platform.cli.bench_answers import print_operators, print_plan, row
+    from accel_platform.cli.bench_answers import print_plan, print_summary
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
@@ -106,23 +106,8 @@ def run(
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; `accel bench run --resume` goes on from there.")
         raise
-    for name, reason in summary.unavailable.items():
-        note(f"{name}: unavailable, {reason}")
-    rows = [row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
-    if for_machines:
-        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
-        answer |= {"operators": summary.operators} if how.operators else {}
-        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
-    elif wanted:
-        shown = ["model_id", "hardware", "batch_size"]
-        if how.work == "verify":
-            shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
-        else:
-            shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", "samples", "noisy", "status"]
-            # Shown only where there was one: most runs need none.
-            shown += ["remedy"] if any(r["remedy"] for r in rows) else []
-        print_table([{column: r[column] for column in shown} for r in rows])
-        print_operators(summary.operators)
+    if wanted or for_machines:
+        print_summary(summary, how, for_machines)
     else:
         note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
     if wanted and not summary.ok:

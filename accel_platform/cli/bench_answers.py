@@ -1,4 +1,4 @@
-"""What `accel bench run` prints beyond one table: the plan with its time, results as rows, operators. No cell is measured."""
+"""What `accel bench run` prints: its plan with the time, what came of it, operators. Nothing is measured here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from accel_platform.bench.plan import Cell
     from accel_platform.bench.profiles import Profile
+    from accel_platform.bench.recording import RunSummary
     from accel_platform.bench.work import How
     from accel_platform.events import EventLog
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
@@ -71,9 +72,30 @@ def print_plan(
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
     note(
-        f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results, {len(times) - known}"
-        " at most, by the profile's limits. Preparing models and remedies for failures come on top."
+        f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
+        f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
     )
+
+
+def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
+    """Results, or verifications where nothing else was wanted, and operators where they were."""
+    for name, reason in summary.unavailable.items():
+        note(f"{name}: unavailable, {reason}")
+    rows = [row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
+    if as_json:
+        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
+        answer |= {"operators": summary.operators} if how.operators else {}
+        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
+        return
+    shown = ["model_id", "hardware", "batch_size"]
+    if how.work == "verify":
+        shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
+    else:
+        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", "samples", "noisy", "status"]
+        # Shown only where there was one: most runs need none.
+        shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
+    print_table([{column: entry[column] for column in shown} for entry in rows])
+    print_operators(summary.operators)
 
 
 def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
