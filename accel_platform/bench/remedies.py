@@ -14,7 +14,9 @@ from accel_platform.bench.artefacts import Exporter
 from accel_platform.bench.failures import Why
 from accel_platform.bench.plan import Cell
 
-Name = Literal["float32", "eager_attention", "torchscript_exporter", "openvino_converter", "smaller_batch"]
+Name = Literal[
+    "second_attempt", "float32", "eager_attention", "torchscript_exporter", "openvino_converter", "smaller_batch"
+]
 
 _OTHER_GRAPH: tuple[Name, ...] = ("eager_attention", "torchscript_exporter", "openvino_converter")
 _FOR: dict[str, tuple[Name, ...]] = {
@@ -23,7 +25,8 @@ _FOR: dict[str, tuple[Name, ...]] = {
     "unsupported_operator": ("float32", *_OTHER_GRAPH),
     "invalid_model": ("torchscript_exporter", "openvino_converter"),
     "wrong_output": ("float32", *_OTHER_GRAPH),
-    "crash": _OTHER_GRAPH,
+    # What a second attempt mends, nothing else may be credited with.
+    "crash": ("second_attempt", *_OTHER_GRAPH),
     "out_of_memory": ("smaller_batch",),
     "killed": ("smaller_batch",),
     "timeout": ("smaller_batch",),
@@ -58,7 +61,9 @@ def remedies(cell: Cell, why: Why, taken: Collection[Cell] = ()) -> tuple[Remedy
 def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Remedy]:
     """The remedy for this cell, several for a batch to be halved; nothing where it would change nothing."""
     runtime = runtime_for(cell.hardware)
-    if name == "float32":
+    if name == "second_attempt":
+        yield Remedy(name, cell)
+    elif name == "float32":
         # Where a runtime's usual precision is another one, it has no float32.
         if cell.precision != "float32" == runtime.precision:
             yield Remedy(name, replace(cell, precision="float32"))

@@ -187,8 +187,14 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     output, progress = again.communicate(timeout=120)
     assert again.returncode == 0
     assert "All 2 cells are measured already." in progress
-    dry = accel(world.settings.home, *options, "--missing", "--dry-run", "--json")
-    assert [row["state"] for row in json.loads(dry.communicate(timeout=60)[0])] == ["measured already"] * 2
+    dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
+    rows = json.loads(dry.communicate(timeout=60)[0])
+    assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
+    assert [row["estimate_from"] for row in rows] == [None, None, "profile limits"]
+    dry = accel(world.settings.home, *options, "--dry-run")
+    output, progress = dry.communicate(timeout=60)
+    assert output.count("earlier result") == 2
+    assert "for 2 cells: 2 by earlier results" in progress
 
 
 @pytest.mark.parametrize(
@@ -198,6 +204,8 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
         (("--hardware", "cpuu"), 2, "Did you mean cpu"),
         (("--batch-sizes", "1,two"), 2, "whole numbers"),
         (("--profile", "standart"), 2, "Try standard"),
+        (("--verify-only", "--benchmark-only"), 2, "nothing to do"),
+        (("--older-than", "30d"), 2, "give both"),
         (("--models", "bert-tiny", "--hardware", "webnn"), 1, "Nothing could be measured"),
     ],
 )
@@ -238,11 +246,15 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
         assert [run.status for run in finished] == ["cancelled"]
     else:
         assert finished == []
-    # The same command goes on from there.
-    rest = accel(world.settings.home, *options, "--missing", "--json")
+    # The last run goes on from there, and then there is none to go on with.
+    rest = accel(world.settings.home, "--resume", "--json")
     output, progress = rest.communicate(timeout=120)
     assert rest.returncode == 0, progress
+    assert f"{4 - len(kept)} cells are left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
+    assert world.events("RunStarted")[-1].plan["profile"]["name"] == "quick"
+    again = accel(world.settings.home, "--resume")
+    assert "nothing to resume" in again.communicate(timeout=60)[1]
 
 
 def result_of(event: Event) -> Any:
