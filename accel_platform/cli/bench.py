@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from accel_platform.cli import campaign
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
+
+
+app.command("export")(campaign.export)
+app.command("import")(campaign.import_)
 
 
 @app.callback()
