@@ -73,6 +73,8 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
         "hardware": hardware,
         "mode": "inference",
         "processes": 1,
+        "work": "all",
+        "traces": [],
         "precision": "float32",
         "threads": threads,
         "artefact": str(prepared.loads(hardware)),

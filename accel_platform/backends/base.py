@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -41,6 +41,18 @@ class Placement:
         """Of all operators; None for a graph without any."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The device that was asked for and those the runtime says it used, both in its own words."""
+
+    asked: str
+    seen: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return set(self.seen) == {self.asked}
 
 
 class Backend(Protocol):
@@ -83,6 +95,10 @@ class Backend(Protocol):
         """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
         ...
 
+    def confirm(self) -> Confirmation | None:
+        """Which device the last run was on, by the runtime's own word; None where it does not tell."""
+        ...
+
     def memory_device_peak_mib(self) -> float | None:
         """Peak memory taken on a device with memory of its own; None on a processor."""
         ...
@@ -103,6 +119,10 @@ class Eager(Protocol):
 
     def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         """As `Backend.load`, with a head."""
+        ...
+
+    def confirm(self, results: Sequence[Any] | None = None) -> Confirmation:
+        """As `Backend.confirm`, by these tensors, which the model has made."""
         ...
 
     def synchronise(self) -> None:

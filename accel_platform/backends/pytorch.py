@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported
+from accel_platform.backends.operators import OperatorTime
 
 if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
@@ -60,6 +62,25 @@ class RuntimeBackend:
 
     def placement(self) -> None:
         """Eager execution has no graph."""
+
+    def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
+        """By where the weights lie, and what the last run (or whoever drove the model) made of them."""
+        from accel_platform.workloads.build import tensors_of
+
+        tensors = [*self.model.parameters(), *(tensors_of(self._last).values() if results is None else results)]
+        return Confirmation(self.device.type, tuple(sorted({tensor.device.type for tensor in tensors})))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        if self.device.type not in ("cpu", "cuda"):
+            raise Unsupported(f"torch keeps no operator times of {self.device.type}.")
+        kinds = torch.profiler.ProfilerActivity
+        on_device = self.device.type == "cuda"
+        with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA] if on_device else [kinds.CPU]) as profiler:
+            for _ in range(runs):
+                self.run()
+        profiler.export_chrome_trace(str(trace))
+        spent = "self_device_time_total" if on_device else "self_cpu_time_total"
+        return [OperatorTime(e.key, e.count, getattr(e, spent) / 1e3) for e in profiler.key_averages()]
 
     def memory_device_peak_mib(self) -> float | None:
         if self.device.type != "cuda":

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.observe import observe
 from accel_platform.bench.sampling import MEDIAN_COUNT, Sampling, median_ns
-from accel_platform.bench.verify import TOLERANCE, Verdict, verify
+from accel_platform.bench.verify import TOLERANCE, Verdict, unfounded, verify
 
 NEW_TOKENS = 32
 """Per sequence. Another number would be another workload, so there is one for all."""
@@ -164,8 +164,10 @@ def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, pre
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
     tokens = greedy.tokens.cpu().numpy()
-    greedy.run(forced=_like(greedy.tokens, data["greedy"]["tokens"]))
-    verdict = verify(_logits(greedy), other, data["reference"], precision=precision)
+    verdict = None
+    if "reference" in data:
+        greedy.run(forced=_like(greedy.tokens, data["greedy"]["tokens"]))
+        verdict = _judged(verify(_logits(greedy), other, data["reference"], precision=precision), tokens, data)
     return {
         **observed,
         "compile_ms": None,
@@ -174,7 +176,9 @@ def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, pre
         "memory_device_peak_mib": peak,
         "notes": {},
         "placement": None,
-        "verdict": vars(_judged(verdict, tokens, data)),
+        "unfounded": unfounded(_logits(greedy), other),
+        "confirmed": vars(backend.confirm([greedy.last_logits])),
+        "verdict": vars(verdict) if verdict else None,
     }
 
 

@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -122,13 +121,11 @@ def _train(backend: Any, job: Message) -> Message:
 
     from accel_platform.bench import training
     from accel_platform.bench.observe import observe, own_peak_mib
-    from accel_platform.bench.sampling import Sampling
-    from accel_platform.bench.verify import verify
-    from accel_platform.bench.worker import read_data
+    from accel_platform.bench.worker import read_data, sampling_of
 
     training.require(job["precision"])
     rank, model = job["rank"], backend.model
-    data, sampling = read_data(job["cells"][0]), Sampling(**job["sampling"])
+    data, sampling = read_data(job["cells"][0]), sampling_of(job)
     training.fix_parameters(model, data)
     # Replicas see different items, as they do in earnest.
     parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
@@ -165,10 +162,10 @@ def _train(backend: Any, job: Message) -> Message:
         device_peak = backend.memory_device_peak_mib()
         agree(going_on=False)
         return {"memory_peak_mib": peak, "memory_device_peak_mib": device_peak}
-    verdict = verify(first, unlike, data["reference"], precision=job["precision"])
-    if verdict.passed and apart:
-        verdict = replace(verdict, passed=False, reason="the replicas' weights differ after training together")
+    verdict = training.judged(first, unlike, data, precision=job["precision"])
     answer = training.answer_of(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
+    if apart and answer["unfounded"] is None:
+        answer["unfounded"] = "the replicas' weights differ after training together"
     alone = training.Steps(model, mine, backend.synchronise)
     alone_ns = observe(alone.run, sampling)["samples_ns"]
     agree(going_on=False)

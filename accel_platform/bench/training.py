@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
 
 LEARNING_RATE = 1e-4
+_STEPS_TO_JUDGE = 5
+"""Fewer steps show dropout's scatter rather than what was learned."""
 _PRECISIONS = ("float32", "bfloat16")
 """float16 needs its loss scaled, which is another workload; integers have no gradients."""
 _IGNORED = -100
@@ -116,11 +118,16 @@ def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, pre
     fix_parameters(backend.model, data)
     batch, other = (on_device(backend.model, data[part]) for part in ("input", "other"))
     first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
-    verdict = verify(first, unlike, data["reference"], precision=precision)
+    verdict = judged(first, unlike, data, precision=precision)
     steps = Steps(backend.model, batch, backend.synchronise)
     steps.run()
     observed = observe(steps.run, sampling)
     return answer_of(backend, steps, observed, verdict)
+
+
+def judged(first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str) -> Verdict | None:
+    """Whether the first step is the reference's; None where there is no reference to judge by."""
+    return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
 
 
 def trainable(model: Any) -> dict[str, npt.NDArray[Any]]:
@@ -140,13 +147,14 @@ def require(precision: str) -> None:
         raise UnsupportedMode(f"Training runs in {' and '.join(_PRECISIONS)} only, not {precision}.")
 
 
-def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Verdict | None) -> dict[str, Any]:
     """What a training cell answers, from steps of which the first was the cold one."""
     losses = [float(loss) for loss in steps.losses]
     gradients = [p.grad for p in backend.model.parameters() if p.grad is not None]
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
     problem = None if finite else "a gradient is not finite"
-    if verdict.passed and (problem := problem or not_falling(losses)):
+    problem = problem or not_falling(losses)
+    if verdict is not None and verdict.passed and problem:
         verdict = replace(verdict, passed=False, reason=problem)
     return {
         **observed,
@@ -160,7 +168,9 @@ def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Ver
             "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
         },
         "placement": None,
-        "verdict": vars(verdict),
+        "unfounded": problem,
+        "confirmed": vars(backend.confirm(steps.losses[-1:])),
+        "verdict": vars(verdict) if verdict else None,
     }
 
 
@@ -179,7 +189,7 @@ def not_falling(losses: Sequence[float]) -> str | None:
     if not all(map(math.isfinite, losses)):
         return "the loss is not finite"
     last = sorted(losses[-3:])[len(losses[-3:]) // 2]
-    if last < losses[0]:
+    if len(losses) < _STEPS_TO_JUDGE or last < losses[0]:
         return None
     return f"the loss does not fall: {losses[0]:.4g} at first, {last:.4g} after {len(losses)} steps"
 

@@ -18,6 +18,8 @@ from accel_platform.bench.sampling import Sampling
 if TYPE_CHECKING:
     from accel_platform.backends.base import Backend, Eager
 
+PROFILED_RUNS = 10
+
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
     """Load once, then measure each cell; a cell that fails says so and the next one follows."""
@@ -29,11 +31,16 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     backend = load(job, send)
     if backend is None:
         return
-    for cell in job["cells"]:
+    worked = []
+    for number, cell in enumerate(job["cells"]):
         try:
-            send({"kind": "measured", **_measure_cell(backend, cell, job)})
+            send({"kind": "measured", **_cell(backend, cell, job)})
+            worked.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
             send(failure("failed", error))
+    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    for number in worked if job["traces"] else ():
+        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
     backend.close()
 
 
@@ -78,8 +85,15 @@ def failure(kind: str, error: Exception) -> Message:
     return {"kind": kind, "failure_class": failure_class, "reason": reason}
 
 
-def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
-    sampling = Sampling(**job["sampling"])
+def sampling_of(job: Message) -> Sampling:
+    """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
+    if job["work"] == "verify":
+        return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
+    return Sampling(**job["sampling"])
+
+
+def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
+    sampling = sampling_of(job)
     if job["mode"] == "generation":
         from accel_platform.bench import generation
 
@@ -88,6 +102,8 @@ def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
         from accel_platform.bench import training
 
         return training.measure(backend, read_data(cell), sampling, precision=job["precision"])
+    if job["work"] == "verify":
+        return _verify_inference(backend, Path(cell), job["precision"])
     return _measure_inference(backend, Path(cell), sampling, job["precision"])
 
 
@@ -95,7 +111,6 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precisi
     import numpy as np
 
     from accel_platform.backends.base import Remote
-    from accel_platform.bench.verify import verify
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
@@ -113,10 +128,6 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precisi
     backend.bind(parts["input"])
     observed = observe(backend.run, sampling, clock, memory_peak_mib=remote.memory_peak_mib if remote else None)
     outputs = backend.outputs()
-    with np.load(data) as stored:
-        reference = _by_part(stored, ("reference",))["reference"]
-    placed = backend.placement()
-    verdict = verify(outputs, other, reference, precision=precision)
     return {
         **observed,
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
@@ -124,8 +135,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precisi
         "figures": {},
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "notes": remote.notes() if remote else {},
-        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
-        "verdict": vars(verdict),
+        **_judged(backend, outputs, other, data, precision),
     }
 
 
@@ -135,6 +145,67 @@ def read_data(path: str) -> dict[str, dict[str, Any]]:
 
     with np.load(path) as stored:
         return _by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
+
+
+def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str, Any]:
+    """The outputs alone: nothing is timed."""
+    import numpy as np
+
+    with np.load(data) as stored:
+        parts = _by_part(stored, ("input", "other"))
+    backend.compile(parts["input"])
+    found = {}
+    for part in ("other", "input"):
+        backend.bind(parts[part])
+        backend.run()
+        found[part] = backend.outputs()
+    return _judged(backend, found["input"], found["other"], data, precision)
+
+
+def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+    """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
+
+    `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
+    """
+    import numpy as np
+
+    from accel_platform.bench.verify import unfounded, verify
+
+    with np.load(data) as stored:
+        reference = _by_part(stored, ("reference",))["reference"]
+    verdict = verify(outputs, other, reference, precision=precision) if reference else None
+    confirmed, placed = backend.confirm(), backend.placement()
+    return {
+        "verdict": vars(verdict) if verdict else None,
+        "unfounded": unfounded(outputs, other),
+        "confirmed": vars(confirmed) if confirmed else None,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+    }
+
+
+def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
+    """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
+    import numpy as np
+
+    from accel_platform.backends.operators import Profiled
+
+    if job["mode"] != "inference":
+        return {"reason": f"operators are looked at in inference only, not in {job['mode']}"}
+    if not isinstance(backend, Profiled):
+        return {"reason": f"the {backend.name} backend keeps no operator times"}
+    trace = Path(job["traces"][number])
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with np.load(data) as stored:
+            inputs = _by_part(stored, ("input",))["input"]
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        found = backend.operators(runs=PROFILED_RUNS, trace=trace)
+    except Exception as error:  # noqa: BLE001 - likewise, and the cell's figures stand
+        return {"reason": classify(error)[1]}
+    longest = sorted(found, key=lambda operator: -operator.total_ms)
+    return {"trace": str(trace), "runs": PROFILED_RUNS, "operators": [vars(operator) for operator in longest]}
 
 
 def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:

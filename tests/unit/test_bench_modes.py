@@ -150,8 +150,9 @@ class TestTraining:
         assert training.not_falling([10.4, 10.3, 10.2, 10.1]) is None
         # One step may go up: dropout.
         assert training.not_falling([10.4, 10.3, 10.2, 10.5, 10.1]) is None
-        stuck = training.not_falling([10.4, 10.4, 10.5, 10.5])
-        assert stuck == "the loss does not fall: 10.4 at first, 10.5 after 4 steps"
+        stuck = training.not_falling([10.4, 10.4, 10.4, 10.5, 10.5])
+        assert stuck == "the loss does not fall: 10.4 at first, 10.5 after 5 steps"
+        assert training.not_falling([10.4, 10.5]) is None, "two steps show nothing"
         assert training.not_falling([10.4, float("nan"), 1.0]) == "the loss is not finite"
 
     def test_efficiency_is_one_where_company_costs_nothing(self) -> None:

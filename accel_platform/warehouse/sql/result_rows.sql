@@ -15,7 +15,7 @@ WITH parsed AS (
             "time_to_first_token_ms": "DOUBLE", "time_per_output_token_ms": "DOUBLE", "forward_ms": "DOUBLE",
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
-            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "occurred_local": "TIMESTAMP",
+            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR", "occurred_local": "TIMESTAMP",
             "source_path": "VARCHAR"}') AS p
     FROM new_events
     WHERE type = 'ResultRecorded'
@@ -45,7 +45,7 @@ rows AS (
         p.output_tokens, p.prefill_ms, p.time_to_first_token_ms, p.time_per_output_token_ms,
         p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0) AS throughput_tokens_per_s,
         p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
-        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class,
+        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
     FROM figures
 )
