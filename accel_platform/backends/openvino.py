@@ -18,9 +18,9 @@ class RuntimeBackend:
     name = "openvino"
     compiles = True
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
-        self._device = device
+        self._device = device if choice is None else choice.upper()
         self._threads = threads
         self._model: Any = None
         self._request: Any = None
@@ -37,11 +37,13 @@ class RuntimeBackend:
         self._request = None
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
+        # Only the processor's plug-in takes a number of threads.
+        threads = {"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}
         compiled = self._core.compile_model(
             static,
             self._device,
             {
-                "INFERENCE_NUM_THREADS": self._threads,
+                **threads,
                 "NUM_STREAMS": 1,
                 "PERFORMANCE_HINT": "LATENCY",
                 # Left to itself OpenVINO computes in bfloat16 on processors that have it.

@@ -46,7 +46,7 @@ def measured(
     why_noisy = noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"]))
     verification = VerificationRecorded(
         model_id=cell.model.model_id,
-        hardware=cell.hardware,
+        hardware=device.hardware,
         backend=device.backend,
         device_id=device.device_id,
         precision=cell.precision,
@@ -68,6 +68,7 @@ def measured(
         compile_ms=answer["compile_ms"],
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **_energy(cell, answer),
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
         environment={
@@ -78,6 +79,7 @@ def measured(
             "contention": answer["contention"],
             "before": answer["before"],
             "after": answer["after"],
+            "energy": answer["energy"],
             **answer["notes"],
             **_placement(answer["placement"]),
         },
@@ -90,6 +92,14 @@ def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> Res
     return ResultRecorded(
         **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
+
+
+def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
+    counted = answer["energy"]
+    if "joules" not in counted:
+        return {}
+    items = len(answer["samples_ns"]) * cell.batch_size
+    return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
 
 
 def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
@@ -107,7 +117,7 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
     return {
         "model_id": cell.model.model_id,
         "model_family": cell.model.family,
-        "hardware": cell.hardware,
+        "hardware": device.hardware,
         "backend": device.backend,
         "provenance": "emulated" if device.emulated else "measured",
         "mode": cell.mode,

@@ -27,6 +27,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
 
 SOURCE = "accel bench"
@@ -63,7 +64,7 @@ def run_benchmark(
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
     On KeyboardInterrupt children die, finished cells are kept, the run is recorded as cancelled, and it goes on up.
     """
-    inventory = inventory or detect()
+    inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
     possible = []
     for cell in cells:
@@ -182,6 +183,7 @@ class _Run:
             "mode": first.mode,
             "precision": first.precision,
             "threads": self.threads,
+            "energy": counted_by(self.device(first)),
             "artefact": str(artefacts.artefact(runtime_for(first.hardware).reads, first.sequence_length)),
             "cells": [str(artefacts.data((cell.batch_size, cell.sequence_length))) for cell in left],
             "sampling": asdict(self.profile.sampling),

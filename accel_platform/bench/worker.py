@@ -5,7 +5,6 @@ It imports the runtime it measures and little else, so that its load time and it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -43,7 +42,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     )
     for cell in job["cells"]:
         try:
-            answer = _measure_cell(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
+            answer = _measure_cell(backend, Path(cell), Sampling(**job["sampling"]), job)
             send({"kind": "measured", **answer})
         except Exception as error:  # noqa: BLE001 - likewise, of this cell
             failure_class, reason = classify(error)
@@ -51,19 +50,21 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     backend.close()
 
 
-def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
+def _measure_cell(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.backends.base import Remote
     from accel_platform.bench.contention import contention, moment
     from accel_platform.bench.verify import verify
-    from accel_platform.hardware.cpu import state_now
+    from accel_platform.hardware.energy import Meter, described, meter_for
+    from accel_platform.hardware.memory import own_peak_mib
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
-    before = state_now()
+    meter = meter_for(job["energy"])
+    before = _state(job["hardware"])
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
@@ -75,15 +76,15 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     other = backend.outputs()
     backend.bind(parts["input"])
     began = moment()
-    samples = collect(backend.run, sampling, clock)
+    samples = collect(backend.run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
     crowd = contention(began, moment())
-    peak = remote.memory_peak_mib() if remote else memory_peak_mib()
+    peak = remote.memory_peak_mib() if remote else own_peak_mib()
     outputs = backend.outputs()
-    after = state_now()
+    after = _state(job["hardware"])
     with np.load(data) as stored:
         reference = _by_part(stored, ("reference",))["reference"]
     placed = backend.placement()
-    verdict = verify(outputs, other, reference, precision=precision)
+    verdict = verify(outputs, other, reference, precision=job["precision"])
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
@@ -93,12 +94,21 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "contention": vars(crowd),
         "memory_peak_mib": peak,
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "energy": described(meter),
         "before": before,
         "after": after,
         "notes": remote.notes() if remote else {},
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
         "verdict": vars(verdict),
     }
+
+
+def _state(hardware: str) -> dict[str, Any]:
+    """Load, clocks and temperatures now; what cannot be read is left out."""
+    from accel_platform.hardware import gpu
+    from accel_platform.hardware.cpu import state_now
+
+    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})
 
 
 def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -108,18 +118,6 @@ def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         if part in found:
             found[part][name] = stored[key]
     return found
-
-
-def memory_peak_mib() -> float:
-    """Peak resident memory of this process so far (VmHWM): what it takes to load the model and run the cell."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
 if __name__ == "__main__":

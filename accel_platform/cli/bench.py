@@ -62,10 +62,12 @@ def run(
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
-    inventory = detect()
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
-    names = words(hardware) if hardware is not None else here
+    names = words(hardware) if hardware is not None else []
+    inventory = detect(names)
+    if hardware is None:
+        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+        found = zip(inventory.names, inventory.devices, strict=True)
+        names = [name for name, device in found if device.available and not device.emulated]
     cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells
