@@ -90,6 +90,17 @@ def runtime_for(hardware: str) -> Runtime:
     return replace(runtime, choice=choice)
 
 
+def in_browser(name: str, browser: str) -> str:
+    """The same hardware name in that browser; names that are not served by a browser, or name one, stay.
+
+    Raises InvalidInput for an unknown name or browser.
+    """
+    runtime = runtime_for(name)
+    if runtime.choices != _IN_BROWSER or runtime.choice is not None:
+        return runtime.name
+    return runtime_for(f"{name}:{browser}").name
+
+
 def make_backend(hardware: str, *, threads: int) -> Backend:
     """A fresh backend; importing its runtime happens here. Raises InvalidInput for a name without a backend."""
     runtime = runtime_for(hardware)

@@ -40,6 +40,12 @@ def run(
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
+    browser: Annotated[
+        str | None,
+        typer.Option(
+            help="For wasm, webgpu and webnn: chromium, chrome, edge or firefox.", show_default="chromium-like"
+        ),
+    ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
@@ -52,6 +58,7 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
+    from accel_platform.backends.registry import RUNTIMES, in_browser
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
@@ -62,12 +69,14 @@ def run(
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
-    names = words(hardware) if hardware is not None else []
+    names = words(hardware) if hardware is not None else list(RUNTIMES)
+    if browser is not None:
+        names = [in_browser(name, browser) for name in names]
     inventory = detect(names)
     if hardware is None:
         # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-        found = zip(inventory.names, inventory.devices, strict=True)
-        names = [name for name, device in found if device.available and not device.emulated]
+        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
+        names = [name for name, device in found.items() if device and device.available and not device.emulated]
     cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells

@@ -159,8 +159,8 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM) and its children; of the browser's processes, where `environment` says how
-    they were summed; or what the imported file called peak memory."""
+    """Peak resident memory of the measuring process (VmHWM) and its children; of the browser's processes, where
+    `environment` says how they were summed; or what the imported file called peak memory."""
     memory_device_peak_mib: Quantity | None = None
     energy_j_per_item: Quantity | None = None
     """Joules counted over the steady phase, by its runs and their batch size. None where nothing counts them, and

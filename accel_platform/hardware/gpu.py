@@ -1,4 +1,4 @@
-"""What the driver tells of the GPU that torch uses: clocks, temperature, load, energy. Which GPU there is, `probes.py` says.
+"""What the driver tells of the GPU that torch uses: clocks, temperature, load, energy. `probes.py` says which it is.
 
 torch asks NVML (the extra `energy`) or AMD SMI (part of ROCm); what neither tells is left out.
 """

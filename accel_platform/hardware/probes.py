@@ -1,4 +1,4 @@
-"""How each hardware name is asked for: one probe per runtime, which loads it and describes its device. Nothing is timed.
+"""How each hardware name is asked for: a probe per runtime, which loads it and describes its device. Nothing is timed.
 
 A probe takes the choice that followed the colon of a name, or None, and raises Absent where there is no device.
 """
