@@ -103,6 +103,38 @@ def run(
         raise AccelError("Nothing could be measured; the reasons are above.")
 
 
+@app.command(name="models")
+def list_models(
+    *,
+    set_: Annotated[str | None, typer.Option("--set", help="Only the models of this set.")] = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """List the models known by name: what they are, how large, and in which sets."""
+    from accel_platform.workloads.cost import parameters_of
+    from accel_platform.workloads.families import known_models, model_set, sets_of
+
+    specs = known_models() if set_ is None else model_set(set_)
+    rows: list[dict[str, Any]] = [
+        {
+            "model_id": spec.model_id,
+            "family": spec.family,
+            "modality": spec.modality,
+            "architecture": spec.architecture,
+            "parameters": parameters_of(spec),
+            "sequence_length": spec.sequence_length,
+            "sets": sets_of(spec),
+            "aliases": spec.aliases,
+        }
+        for spec in specs
+    ]
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
+        print_table([{**{c: row[c] for c in shown}, "sets": ", ".join(row["sets"]) or None} for row in rows])
+
+
 @app.command(name="setup-web")
 def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
     """Fetch the onnxruntime-web release that the browser backends run, through npm; needed once, then offline."""

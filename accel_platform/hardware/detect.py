@@ -35,9 +35,11 @@ class Inventory:
         return tuple(self._by_name)
 
     def events(self, *, run_id: str | None = None) -> list[Event]:
-        """What was seen, as events."""
+        """What was seen, as events of one moment: they are one look, and replace the look before."""
         payloads = (self.host, *self.devices)
-        return [Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id) for p in payloads]
+        events = [Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id) for p in payloads]
+        now = events[0].recorded_at
+        return [event.model_copy(update={"occurred_at": now, "recorded_at": now}) for event in events]
 
     @cached_property
     def _by_name(self) -> dict[str, DeviceObserved]:

@@ -131,7 +131,9 @@ def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[Input
         # Two by two tiles are put together, with a line's end after each row.
         features += 2 * side * (2 * side + 1)
     if length < features + 2:
-        raise InvalidInput(f"{spec.model_id} reads {features} tokens of image beside the text's: ask a longer sequence.")
+        raise InvalidInput(
+            f"{spec.model_id} reads {features} tokens of image beside the text's: ask a longer sequence."
+        )
     height, width = _image_size(config.vision_config)
     inputs: tuple[InputSpec, ...] = (
         InputSpec("input_ids", (batch, length), "tokens", config.image_token_index, image_tokens=features),

@@ -1,7 +1,8 @@
 -- Each hardware name on each host as it was last seen: the device behind it, or why there is none.
 WITH observed AS (
     SELECT host_id, recorded_at, event_id, payload,
-        payload->>'$.hardware' AS hardware, payload->>'$.device_id' AS device_id
+        payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice,
+        payload->>'$.device_id' AS device_id
     FROM events
     WHERE type = 'DeviceObserved'
 ),
@@ -16,4 +17,4 @@ SELECT host_id, max(recorded_at) AS observed_at, unnest(json_transform(arg_max(p
     "architecture": "VARCHAR", "vector_bits": "INTEGER", "governor": "VARCHAR", "emulated": "BOOLEAN"}'))
 FROM latest
 WHERE age = 1
-GROUP BY host_id, hardware, device_id
+GROUP BY host_id, hardware, choice, device_id
