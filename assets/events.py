@@ -43,7 +43,7 @@ def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -
         }
         for name, d in zip(inventory.names, inventory.devices, strict=True)
     ]
-    available = [row["hardware"] for row in devices if row["available"]]
+    available = [name for name, d in zip(inventory.names, inventory.devices, strict=True) if d.available]
     context.log.info(f"{inventory.host.cpu_model}: {', '.join(available) or 'no hardware that can be measured'}")
     return dg.MaterializeResult(
         metadata={

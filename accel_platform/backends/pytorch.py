@@ -1,4 +1,4 @@
-"""PyTorch, eager, on cpu, cuda, rocm or mps: one path, which differs in how a device is waited for and its memory read."""
+"""PyTorch, eager, on cpu, cuda, rocm or mps: one path; devices differ in how they are waited for and weighed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RuntimeBackend:
         self._model = model.eval().to(self._device)
         self._synchronise()
 
-    def compile(self, inputs: Arrays) -> None:
+    def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
         """Eager execution has nothing to compile; what earlier cells took of a device is given back and forgotten."""
         self._inputs, self._last = {}, None
         if self._accelerator is not None:

@@ -24,8 +24,8 @@ _FIRST_PLAIN_TOKEN = 10
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input array: `tokens` are int64 ids below `vocabulary`, `mask` is int64 ones, `size` is int64 `value`s that the
-    model's own shapes depend on, `signal` float32 noise.
+    """One input array: `tokens` are int64 ids below `vocabulary`, `mask` is int64 ones, `signal` float32 noise; a
+    `size` is int64 `value`s that the model's own shapes depend on.
     """
 
     name: str
