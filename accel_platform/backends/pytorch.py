@@ -22,8 +22,8 @@ class RuntimeBackend:
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        # Left to itself cuDNN rounds the inputs of float32 convolutions to TF32, 10 bits of mantissa.
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        # Left to itself cuDNN rounds the inputs of float32 convolutions to TF32, with 10 bits of mantissa.
+        torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
         self._device = torch.device(device)
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)

@@ -78,7 +78,7 @@ def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDA
         tokens[:, 1 : 1 + item.image_tokens] = item.vocabulary
         return tokens
     if item.kind in ("mask", "size"):
-        return np.full(item.shape, 1 if item.kind == "mask" else item.value, dtype=np.int64)
+        return np.full(item.shape, 1 if item.kind == "mask" else item.value, dtype=np.int64)  # type: ignore[no-any-return]
     return generator.standard_normal(item.shape, dtype=np.float32)
 
 
