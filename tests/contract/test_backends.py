@@ -59,6 +59,12 @@ def stored(artefacts: Artefacts, shape: Shape, part: str) -> Arrays:
         return {key.partition("/")[2]: arrays[key] for key in arrays.files if key.startswith(f"{part}/")}
 
 
+def skip_unless_here(inventory: Inventory, hardware: str) -> None:
+    device = inventory.device(hardware)
+    if device is None or not device.available:
+        pytest.skip(f"{hardware}: {device.reason if device else 'not known'}")
+
+
 class BackendContract:
     """Inherit, name the hardware, and every test below runs against it."""
 
@@ -68,9 +74,7 @@ class BackendContract:
 
     @pytest.fixture(autouse=True)
     def _here(self, inventory: Inventory) -> None:
-        device = inventory.device(self.hardware)
-        if device is None or not device.available:
-            pytest.skip(f"{self.hardware}: {device.reason if device else 'not known'}")
+        skip_unless_here(inventory, self.hardware)
 
     @property
     def runtime(self) -> Runtime:
@@ -241,6 +245,29 @@ class TestJax(BackendContract):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["llava-tiny", "llava-next-tiny"])
+def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, tmp_path: Path) -> None:
+    spec = resolve_model(name)
+    shape = (1, spec.sequence_length)
+    artefacts = Artefacts.of(spec, Settings(home=tmp_path))
+    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
+    with Child("accel_platform.bench.prepare", job) as child:
+        assert list(child.messages(300)) == [{"kind": "prepared"}]
+    for hardware in ("onnxruntime", "openvino"):
+        with closing(make_backend(hardware, threads=2)) as backend:
+            backend.load(artefacts.graph("onnx", shape[1]), precision="float32")
+            answers = []
+            for part in ("input", "other"):
+                inputs = stored(artefacts, shape, part)
+                backend.compile(inputs)
+                backend.bind(inputs)
+                backend.run()
+                answers.append(backend.outputs())
+            verdict = verify(*answers, stored(artefacts, shape, "reference"), precision="float32")
+            assert verdict.passed, (hardware, verdict.reason)
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("jax") is None, reason="the extra `jax` is not installed")
 @pytest.mark.parametrize("name", ["resnet-50", "vit-base", "bert-base"])
 def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> None:
@@ -294,6 +321,15 @@ class TestQnn(BackendContract):
 
 class BrowserContract(BackendContract):
     """What the backends add whose runtime works in a browser's processes."""
+
+    @pytest.fixture(scope="class")
+    def backend(self, inventory: Inventory, prepared: Artefacts) -> Any:
+        """One browser for the tests of a class, as starting it takes longer than they do."""
+        skip_unless_here(inventory, self.hardware)
+        backend = make_backend(self.hardware, threads=1)
+        backend.load(prepared.artefact(self.runtime.reads, 16), precision=self.precision)
+        yield backend
+        backend.close()
 
     def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artefacts) -> None:
         assert isinstance(backend, Remote)
