@@ -62,6 +62,8 @@ class Meter:
         self._reader.join()
         self._read()
         spent = sum(self._spent_uj) / 1e6
+        if self.reason is not None:
+            return
         if self.seconds < 10 * self._step_s:
             self.reason = f"{self.seconds:.2g} s are too short for a counter that steps every {self._step_s:g} s"
         elif spent == 0:
@@ -75,7 +77,12 @@ class Meter:
 
     def _read(self) -> None:
         for i, counter in enumerate(self._counters):
-            now = counter.read_uj()
+            try:
+                now = counter.read_uj()
+            except (OSError, gpu.Silent) as error:
+                # The measurement stands without it.
+                self.reason = f"the counter stopped answering: {error}"
+                return
             grown = now - self._last_uj[i]
             if grown < 0 and counter.wraps_at_uj is not None:
                 # It runs from 0 to the range's end inclusive.

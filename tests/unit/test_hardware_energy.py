@@ -119,6 +119,14 @@ def test_a_counter_that_stands_still_and_one_that_is_too_coarse_give_no_figure(p
     assert "too short" in described(coarse)["reason"]
 
 
+def test_a_counter_that_stops_answering_costs_the_figure_and_nothing_else(powercap: Path) -> None:
+    with rapl(powercap) as meter:
+        (powercap / "intel-rapl:0" / "energy_uj").unlink()
+        pause()
+    assert meter.joules is None
+    assert "stopped answering" in described(meter)["reason"]
+
+
 def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     with pytest.raises(NoEnergy, match="virtual machines have none"):
         rapl(tmp_path / "powercap")
