@@ -129,6 +129,8 @@ class ResultRecorded(Payload):
     model_id: str
     model_family: str
     hardware: str
+    choice: str | None = None
+    """Which of the runtime's devices or browsers, where it is not the usual one, as in DeviceObserved."""
     backend: str
     status: Status
     provenance: Provenance
@@ -143,6 +145,8 @@ class ResultRecorded(Payload):
     threads: Positive | None = None
     reason: str | None = None
     failure_class: str | None = None
+    remedy: str | None = None
+    """The alternative that made a cell work which failed as usual; `environment` says of which cell, and how."""
     samples_ns: tuple[Count, ...] = ()
     iterations: Count | None = None
     warmup_iterations: Count | None = None
@@ -188,6 +192,7 @@ class VerificationRecorded(Payload):
 
     model_id: str
     hardware: str
+    choice: str | None = None
     backend: str
     device_id: str | None = None
     precision: str
