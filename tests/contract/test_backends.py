@@ -154,7 +154,7 @@ class BackendContract:
         self.answer(backend, prepared, SHAPES[0])
         confirmed = backend.confirm()
         # A page is told which adapter WebGPU took, and nothing of the others.
-        assert (confirmed is None) == (self.hardware in ("wasm", "webnn"))
+        assert (confirmed is None) == (self.runtime.hardware in ("wasm", "webnn"))
         if confirmed is not None:
             assert confirmed.agrees, confirmed
 
@@ -353,15 +353,6 @@ class TestQnn(BackendContract):
 class BrowserContract(BackendContract):
     """What the backends add whose runtime works in a browser's processes."""
 
-    @pytest.fixture(scope="class")
-    def backend(self, inventory: Inventory, prepared: Artefacts) -> Any:
-        """One browser for the tests of a class, as starting it takes longer than they do."""
-        skip_unless_here(inventory, self.hardware)
-        backend = make_backend(self.hardware, threads=1)
-        backend.load(prepared.artefact(self.runtime.reads, 16), precision=self.precision)
-        yield backend
-        backend.close()
-
     def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artefacts) -> None:
         assert isinstance(backend, Remote)
         self.answer(backend, prepared, SHAPES[0])
@@ -429,6 +420,16 @@ class TestWasm(BrowserContract):
 @pytest.mark.slow
 class TestWasmInFirefox(BrowserContract):
     hardware = "wasm:firefox"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, inventory: Inventory, prepared: Artefacts) -> Any:
+        """One browser for the tests of a class, as starting it takes longer than they do."""
+        skip_unless_here(inventory, cls.hardware)
+        backend = make_backend(cls.hardware, threads=1)
+        backend.load(prepared.artefact(runtime_for(cls.hardware).reads, 16), precision="float32")
+        yield backend
+        backend.close()
 
 
 @pytest.mark.slow
