@@ -158,7 +158,8 @@ class _Run:
                 self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
     def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
-        return prepare_models(
+        self.children.check()
+        unprepared = prepare_models(
             cells,
             self.settings,
             threads=self.threads,
@@ -166,7 +167,10 @@ class _Run:
             tell=self.tell,
             exporter=exporter,
             reference=self.how.work != "measure",
+            living=self.children.preparing,
         )
+        self.children.check()
+        return unprepared
 
     def measure(self, group: Sequence[Cell]) -> None:
         """Measure a group, then try what may help those of its cells that failed."""
