@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
+
+
+app.command()(coverage)
 
 
 @app.callback()
