@@ -13,7 +13,7 @@ def check(
         model_type=model_type,
         family=model_type,
         category=category,
-        hardware=hardware,  # type: ignore[arg-type]
+        hardware=hardware,
         status="failed" if failure_class else "ok",
         failure_class=failure_class,
         reason="a | b" if failure_class else None,
