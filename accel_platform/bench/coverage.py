@@ -118,6 +118,7 @@ class _Run:
         self.memory_mib = min(_MEMORY_MIB, max(1024, free_mib // jobs))
         self.pending: list[Event] = []
         self.segments = 0
+        self.ok = 0
         self.flushed = time.monotonic()
         self.lock = threading.Lock()
         self.children: list[Child] = []
@@ -144,15 +145,13 @@ class _Run:
             for child in self.children:
                 child.kill()
             pool.shutdown()
-            mine = list(self.result.latest.values())
             self.result.duration_s = time.monotonic() - started
-            ok = sum(check.status == "ok" for check in mine)
             self.record(
                 RunFinished(
                     status=status,
                     reason=reason,
-                    cells_ok=min(ok, self.result.checked),
-                    cells_failed=max(0, self.result.checked - ok),
+                    cells_ok=self.ok,
+                    cells_failed=self.result.checked - self.ok,
                     cells_skipped=self.total - self.result.checked,
                     duration_s=self.result.duration_s,
                 )
@@ -198,11 +197,15 @@ class _Run:
             batch.appendleft((model_type, names[1:]))
         family, category = classify(model_type)
         check = ArchitectureChecked(
-            family=family, category=category, versions=self.versions[names[0]], **{**answer, **_tuples(answer)}
+            family=family,
+            category=category,
+            versions=self.versions[names[0]],
+            **{**answer, "inputs": tuple(answer.get("inputs", ()))},
         )
         with self.lock:
             self.result.latest[model_type, names[0]] = check
             self.result.checked += 1
+            self.ok += check.status == "ok"
             self.record(check)
             if time.monotonic() - self.flushed > _FLUSH_S:
                 self.flush()
@@ -218,7 +221,3 @@ class _Run:
             self.log.append(self.pending, key=f"{SEGMENT_PREFIX}{self.run_id}-{self.segments:04d}")
             self.segments += 1
             self.pending = []
-
-
-def _tuples(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {"inputs": tuple(answer.get("inputs", ()))}

@@ -125,11 +125,11 @@ def _at_scale(config: Any, scale: Any, model_type: str, *, whole: bool) -> Messa
 
     from accel_platform.workloads.probe import find_inputs
     from accel_platform.workloads.shrink import shrunk
-    from accel_platform.workloads.signals import without_cache
+    from accel_platform.workloads.signals import plain_forward
 
     auto: Any = AutoModel
     with _stage("shrink"):
-        small = without_cache(shrunk(config, scale))
+        small = plain_forward(shrunk(config, scale))
     with _stage("build"), torch.device("meta"):
         parameters = sum(p.numel() for p in auto.from_config(small, dtype=torch.float32).parameters())
     with _stage("too_large"):

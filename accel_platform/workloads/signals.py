@@ -51,11 +51,12 @@ def configs_of(config: Any) -> Iterator[Any]:
             yield from configs_of(value)
 
 
-def without_cache(config: Any) -> Any:
-    """The same config, all parts of it told to keep no keys and values."""
+def plain_forward(config: Any) -> Any:
+    """The same config, all parts of it told to keep no keys and values and to compute no loss."""
     for part in configs_of(config):
-        if getattr(part, "use_cache", None):
-            part.use_cache = False
+        for name in ("use_cache", "return_loss"):
+            if getattr(part, name, None):
+                setattr(part, name, False)
     return config
 
 
