@@ -107,10 +107,10 @@ def _built(model_type: str) -> Message:
         config = default_config(model_type)
     complaint: Stage | None = None
     # Better all that the model reads at a larger scale than its text alone at a smaller one.
-    for whole in (True, False):
+    for partial in (False, True):
         for scale in SCALES:
             try:
-                return _at_scale(config, scale, model_type, whole=whole)
+                return _at_scale(config, scale, model_type, partial=partial)
             except Stage as error:
                 # The first complaint says most, unless all it says is that the figures do not fit.
                 if complaint is None or complaint.name == "shrink":
@@ -119,7 +119,7 @@ def _built(model_type: str) -> Message:
     raise complaint from complaint.__cause__
 
 
-def _at_scale(config: Any, scale: Any, model_type: str, *, whole: bool) -> Message:
+def _at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Message:
     import torch
     from transformers import AutoModel
 
@@ -139,7 +139,7 @@ def _at_scale(config: Any, scale: Any, model_type: str, *, whole: bool) -> Messa
         torch.manual_seed(_seed(model_type))
         model = auto.from_config(small, dtype=torch.float32).eval()
     with _stage("forward"):
-        inputs, output = find_inputs(model, lambda given: _run(model, given), whole=whole)
+        inputs, output = find_inputs(model, lambda given: _run(model, given), partial=partial)
     return {
         "model": model,
         "inputs": inputs,

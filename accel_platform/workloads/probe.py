@@ -34,13 +34,13 @@ class NoInputs(Exception):
     """The signature asks for something that is no tensor, or that nothing here knows how to make."""
 
 
-def find_inputs(model: Any, run: Callable[[Inputs], Any], *, whole: bool) -> tuple[Inputs, Any]:
+def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = False) -> tuple[Inputs, Any]:
     """The first inputs that the model takes, and its output for them. Raises the first complaint where it takes none.
 
-    With `whole` a model that reads text beside images or sound is given both.
+    A model that reads text beside images or sound is given both; with `partial` only one of them, and others nothing.
     """
     complaint: Exception | None = None
-    for candidate in candidates(model, whole=whole):
+    for candidate in candidates(model, partial=partial):
         counts: dict[str, int] = {}
         while True:
             try:
@@ -72,8 +72,8 @@ def varied(inputs: Inputs, config: Any, seed: int = 1) -> Inputs:
     return other
 
 
-def candidates(model: Any, *, whole: bool) -> Iterator[Inputs]:
-    """Ways of making inputs, the fullest first; with `whole` none without an image or sound that the model reads."""
+def candidates(model: Any, *, partial: bool) -> Iterator[Inputs]:
+    """Ways of making inputs, the fullest first; what `partial` means is said above."""
     names = {
         name: parameter.default is inspect.Parameter.empty
         for name, parameter in inspect.signature(model.forward).parameters.items()
@@ -84,10 +84,11 @@ def candidates(model: Any, *, whole: bool) -> Iterator[Inputs]:
     signals = [name for name in _SIGNALS if name in names]
     text = [name for name in ("input_ids",) if name in names]
     rest = [name for name in ("decoder_input_ids", *_BESIDE_TEXT) if name in names]
-    sets = [[*wanted, *text, *signals[:2], *rest], [*wanted, *text, *signals[:1], *rest]]
-    if not (whole and text and signals):
-        sets += [[*wanted, *signals[:1], *rest], [*wanted, *text, *rest], [*wanted, *signals[:1]], wanted]
-    for chosen in dict.fromkeys(tuple(dict.fromkeys(one)) for one in sets):
+    full = [[*wanted, *text, *signals[:2], *rest], [*wanted, *text, *signals[:1], *rest]]
+    parts = [[*wanted, *signals[:1], *rest], [*wanted, *text, *rest], [*wanted, *signals[:1]], wanted]
+    if not (text and signals):
+        full, parts = [*full, *parts], []
+    for chosen in dict.fromkeys(tuple(dict.fromkeys(one)) for one in (parts if partial else full)):
         yield from _variants(model.config, chosen, names)
 
 

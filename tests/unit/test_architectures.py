@@ -114,7 +114,7 @@ class Asking(torch.nn.Module):
 
 def test_a_models_own_complaint_says_how_many_placeholders_it_wants() -> None:
     model = Asking(shrunk(default_config("llava"), "tiny"))
-    inputs, _ = find_inputs(model, lambda given: model(**given), whole=True)
+    inputs, _ = find_inputs(model, lambda given: model(**given))
     assert int((inputs["input_ids"] == model.config.image_token_id).sum()) == 3
     other = varied(inputs, model.config)
     assert torch.equal(
@@ -132,4 +132,4 @@ class Refusing(Asking):
 def test_an_input_that_is_no_tensor_is_named_as_the_reason() -> None:
     model = Refusing(default_config("llava"))
     with pytest.raises(NoInputs, match="no tensor"):
-        find_inputs(model, lambda given: model(**given), whole=False)
+        find_inputs(model, lambda given: model(**given))
