@@ -52,8 +52,10 @@ class RuntimeBackend:
         self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
-        for port in self._request.get_compiled_model().inputs:
-            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name])))
+        # Compiling may give a port further names, of operators that it folded into it; the order stays.
+        ports = self._request.get_compiled_model().inputs
+        for port, known in zip(ports, self._model.inputs, strict=True):
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[known.any_name])))
 
     def run(self) -> None:
         # Left to itself it would copy every output into a new array each time, which is no part of the model's work.
@@ -61,7 +63,9 @@ class RuntimeBackend:
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
-        return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
+        known = [port.any_name for port in self._model.outputs]
+        tensors = [self._request.get_tensor(port).data for port in ports]
+        return {name: np.array(data, dtype=np.float32) for name, data in zip(known, tensors, strict=True)}
 
     def placement(self) -> Placement:
         # Compiled for one device OpenVINO takes the whole graph or refuses it.

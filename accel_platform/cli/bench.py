@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli import campaign
+from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 
 
+app.command("coverage")(coverage)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
 

@@ -208,6 +208,29 @@ class VerificationRecorded(Payload):
     reason: str | None = None
 
 
+class ArchitectureChecked(Payload):
+    """Whether one model type of transformers, shrunk and with random weights, runs on one hardware name here."""
+
+    model_type: str
+    family: str
+    category: str
+    hardware: Hardware
+    status: Literal["ok", "failed", "timeout"]
+    failure_class: str | None = None
+    reason: str | None = None
+    relative_error: Quantity | None = None
+    """Against the float32 PyTorch outputs; None on the hardware that is the reference itself."""
+    max_abs_error: Quantity | None = None
+    tolerance: Quantity | None = None
+    parameters: Count | None = None
+    scale: str | None = None
+    """How far its config was shrunk: narrow, shallow or default."""
+    inputs: tuple[str, ...] = ()
+    duration_s: Quantity | None = None
+    versions: dict[str, str] = {}
+    """Of the packages whose versions decide the outcome."""
+
+
 class DocumentImported(Payload):
     """One row of the import ledger: what became of one document."""
 
@@ -256,6 +279,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RunFinished,
         ResultRecorded,
         VerificationRecorded,
+        ArchitectureChecked,
         DocumentImported,
         RecordQuarantined,
         PredictorTrained,
