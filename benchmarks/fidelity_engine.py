@@ -74,6 +74,7 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
         "mode": "inference",
         "processes": 1,
         "work": "all",
+        "energy": None,
         "traces": [],
         "precision": "float32",
         "threads": threads,

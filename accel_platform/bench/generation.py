@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, UnsupportedMode
-from accel_platform.bench.observe import observe
+from accel_platform.bench.observe import Counted, observe
 from accel_platform.bench.sampling import MEDIAN_COUNT, Sampling, median_ns
 from accel_platform.bench.verify import TOLERANCE, Verdict, unfounded, verify
 
@@ -153,14 +153,17 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str) -> dict[str, Any]:
+def measure(
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on logits and tokens."""
     # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
+    backend.compile(data["input"])
     cold = Greedy(backend.model, data["other"], backend.synchronise)
     cold.run()
     other = _logits(cold)
     greedy = Greedy(backend.model, data["input"], backend.synchronise)
-    observed = observe(greedy.run, sampling)
+    observed = observe(greedy.run, sampling, counted=counted)
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
     tokens = greedy.tokens.cpu().numpy()

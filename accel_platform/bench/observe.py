@@ -1,19 +1,30 @@
-"""Sampling something with an eye on what goes on meanwhile: other processes, memory, the processor's state.
+"""Sampling something with an eye on what goes on meanwhile: other processes, memory, energy, the state of processors.
 
 What is sampled is not known here; how often is `sampling.py`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from accel_platform.bench.contention import contention, moment
 from accel_platform.bench.sampling import Sampling, collect
+from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import state_now
+from accel_platform.hardware.energy import Meter, described, meter_for
+from accel_platform.hardware.memory import own_peak_mib
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Whose clocks and whose energy are looked at."""
+
+    hardware: str
+    energy: str | None
+    """As `energy.counted_by` says."""
 
 
 def observe(
@@ -21,6 +32,7 @@ def observe(
     sampling: Sampling,
     clock: Callable[[], int] = perf_counter_ns,
     *,
+    counted: Counted,
     memory_peak_mib: Callable[[], float | None] | None = None,
     root: int | None = None,
 ) -> dict[str, Any]:
@@ -28,9 +40,10 @@ def observe(
 
     The peak is this process's unless another is handed in; processor time is counted for `root` and all below it.
     """
-    before = state_now()
+    meter = meter_for(counted.energy)
+    before = _state(counted.hardware)
     began = moment(root)
-    samples = collect(run, sampling, clock)
+    samples = collect(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
     crowd = contention(began, moment(root))
     return {
         "samples_ns": samples.samples_ns,
@@ -38,18 +51,12 @@ def observe(
         "stopped": samples.stopped,
         "contention": vars(crowd),
         "memory_peak_mib": (memory_peak_mib or own_peak_mib)(),
+        "energy": described(meter),
         "before": before,
-        "after": state_now(),
+        "after": _state(counted.hardware),
     }
 
 
-def own_peak_mib() -> float:
-    """Peak resident memory of this process so far (VmHWM): what it takes to load the model and run the cell."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+def _state(hardware: str) -> dict[str, Any]:
+    """Load, clocks and temperatures now; what cannot be read is left out."""
+    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})

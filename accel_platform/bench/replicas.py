@@ -120,8 +120,9 @@ def _train(backend: Any, job: Message) -> Message:
     from torch.nn.parallel import DistributedDataParallel
 
     from accel_platform.bench import training
-    from accel_platform.bench.observe import observe, own_peak_mib
-    from accel_platform.bench.worker import read_data, sampling_of
+    from accel_platform.bench.observe import observe
+    from accel_platform.bench.worker import counted_of, read_data, sampling_of
+    from accel_platform.hardware.memory import own_peak_mib
 
     training.require(job["precision"])
     rank, model = job["rank"], backend.model
@@ -154,7 +155,7 @@ def _train(backend: Any, job: Message) -> Message:
             steps.run()
 
         # All belong to the process that started them. Waiting for the others to begin does not count.
-        observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid())
+        observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=counted_of(job))
         agree(going_on=False)
     apart = _differ(model, dist)
     peak = own_peak_mib()
@@ -167,7 +168,7 @@ def _train(backend: Any, job: Message) -> Message:
     if apart and answer["unfounded"] is None:
         answer["unfounded"] = "the replicas' weights differ after training together"
     alone = training.Steps(model, mine, backend.synchronise)
-    alone_ns = observe(alone.run, sampling)["samples_ns"]
+    alone_ns = observe(alone.run, sampling, counted=counted_of(job))["samples_ns"]
     agree(going_on=False)
     answer["figures"]["scaling_efficiency"] = training.efficiency(alone_ns, observed["samples_ns"])
     answer["notes"]["alone_samples_ns"] = list(alone_ns)

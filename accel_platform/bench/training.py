@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.generation import median_ms
-from accel_platform.bench.observe import observe
+from accel_platform.bench.observe import Counted, observe
 from accel_platform.bench.sampling import Sampling
 from accel_platform.bench.verify import Verdict, verify
 
@@ -112,7 +112,9 @@ def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[An
     return {"loss": np.array([float(loss.detach())]), "gradient_norms": np.array(norms)}
 
 
-def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str) -> dict[str, Any]:
+def measure(
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
     require(precision)
     fix_parameters(backend.model, data)
@@ -121,7 +123,7 @@ def measure(backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, pre
     verdict = judged(first, unlike, data, precision=precision)
     steps = Steps(backend.model, batch, backend.synchronise)
     steps.run()
-    observed = observe(steps.run, sampling)
+    observed = observe(steps.run, sampling, counted=counted)
     return answer_of(backend, steps, observed, verdict)
 
 

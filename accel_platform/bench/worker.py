@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.bench.failures import classify
-from accel_platform.bench.observe import observe
+from accel_platform.bench.observe import Counted, observe
 from accel_platform.bench.process import Message, serve
 from accel_platform.bench.sampling import Sampling
 
@@ -85,6 +85,11 @@ def failure(kind: str, error: Exception) -> Message:
     return {"kind": kind, "failure_class": failure_class, "reason": reason}
 
 
+def counted_of(job: Message) -> Counted:
+    """What is looked at beside the time."""
+    return Counted(job["hardware"], job["energy"])
+
+
 def sampling_of(job: Message) -> Sampling:
     """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
     if job["work"] == "verify":
@@ -97,17 +102,19 @@ def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
     if job["mode"] == "generation":
         from accel_platform.bench import generation
 
-        return generation.measure(backend, read_data(cell), sampling, precision=job["precision"])
+        counted = counted_of(job)
+        return generation.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
     if job["mode"] == "training":
         from accel_platform.bench import training
 
-        return training.measure(backend, read_data(cell), sampling, precision=job["precision"])
+        counted = counted_of(job)
+        return training.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
     if job["work"] == "verify":
         return _verify_inference(backend, Path(cell), job["precision"])
-    return _measure_inference(backend, Path(cell), sampling, job["precision"])
+    return _measure_inference(backend, Path(cell), sampling, job)
 
 
-def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
+def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.backends.base import Remote
@@ -126,7 +133,8 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precisi
     first = clock()
     other = backend.outputs()
     backend.bind(parts["input"])
-    observed = observe(backend.run, sampling, clock, memory_peak_mib=remote.memory_peak_mib if remote else None)
+    peak = remote.memory_peak_mib if remote else None
+    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=counted_of(job))
     outputs = backend.outputs()
     return {
         **observed,
@@ -135,7 +143,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, precisi
         "figures": {},
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "notes": remote.notes() if remote else {},
-        **_judged(backend, outputs, other, data, precision),
+        **_judged(backend, outputs, other, data, job["precision"]),
     }
 
 

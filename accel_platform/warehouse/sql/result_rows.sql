@@ -11,12 +11,13 @@ WITH parsed AS (
             "latency_p95_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_min_ms": "DOUBLE",
             "latency_max_ms": "DOUBLE", "latency_std_ms": "DOUBLE", "throughput_items_per_s": "DOUBLE",
             "first_ms": "DOUBLE", "load_ms": "DOUBLE", "compile_ms": "DOUBLE", "memory_peak_mib": "DOUBLE",
-            "memory_device_peak_mib": "DOUBLE", "output_tokens": "BIGINT", "prefill_ms": "DOUBLE",
+            "memory_device_peak_mib": "DOUBLE", "energy_j_per_item": "DOUBLE", "energy_source": "VARCHAR",
+            "output_tokens": "BIGINT", "prefill_ms": "DOUBLE",
             "time_to_first_token_ms": "DOUBLE", "time_per_output_token_ms": "DOUBLE", "forward_ms": "DOUBLE",
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
-            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR", "occurred_local": "TIMESTAMP",
-            "source_path": "VARCHAR"}') AS p
+            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
+            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR"}') AS p
     FROM new_events
     WHERE type = 'ResultRecorded'
 ),
@@ -41,7 +42,7 @@ rows AS (
         -- Each of several processes has a batch of its own.
         CASE WHEN n IS NULL THEN p.throughput_items_per_s
              ELSE p.batch_size * coalesce(p.processes, 1) * 1e3 / nullif(mean_ms, 0) END AS throughput_items_per_s,
-        p.memory_peak_mib, p.memory_device_peak_mib,
+        p.memory_peak_mib, p.memory_device_peak_mib, p.energy_j_per_item, p.energy_source,
         p.output_tokens, p.prefill_ms, p.time_to_first_token_ms, p.time_per_output_token_ms,
         p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0) AS throughput_tokens_per_s,
         p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
