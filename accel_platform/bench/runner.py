@@ -49,7 +49,7 @@ class RunSummary:
     results: list[ResultRecorded] = field(default_factory=list)
 
 
-def run_benchmark(
+def measure_cells(
     cells: Sequence[Cell],
     settings: Settings,
     log: EventLog,
@@ -241,5 +241,5 @@ class _Run:
 
     def device(self, cell: Cell) -> DeviceObserved:
         device = self.inventory.device(cell.hardware)
-        assert device is not None, "run_benchmark leaves out cells without a device"
+        assert device is not None, "measure_cells leaves out cells without a device"
         return device

@@ -55,7 +55,7 @@ def run(
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
-    from accel_platform.bench.runner import run_benchmark
+    from accel_platform.bench.runner import measure_cells
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
@@ -73,7 +73,7 @@ def run(
         _print_plan(cells, wanted, inventory, for_machines)
         return
     try:
-        summary = run_benchmark(wanted, settings, log, profile=chosen, on_progress=note, inventory=inventory)
+        summary = measure_cells(wanted, settings, log, profile=chosen, on_progress=note, inventory=inventory)
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
         raise

@@ -21,7 +21,7 @@ import pytest
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import PROFILES
-from accel_platform.bench.runner import RunSummary, run_benchmark
+from accel_platform.bench.runner import RunSummary, measure_cells
 from accel_platform.events import Event, EventLog
 from accel_platform.hardware import Inventory, detect
 from accel_platform.settings import Settings
@@ -45,7 +45,7 @@ class World:
 
     def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
         options = {"profile": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
-        return run_benchmark(cells, self.settings, self.log, **options)
+        return measure_cells(cells, self.settings, self.log, **options)
 
     def events(self, type_: str) -> list[Any]:
         return [event.payload for event in self.log.read(types={type_})]
