@@ -35,11 +35,12 @@ class Cell:
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
         precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
-        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}"
+        weights = f", weights {self.model.weights.source}" if self.model.weights else ""
+        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
 
 
-CellKey = tuple[str, str, str, int | None, int | None, str | None, str]
-"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode."""
+CellKey = tuple[str, str, str, int | None, int | None, str | None, str, str | None]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode, hash of real weights."""
 
 
 MAX_BATCH_SIZE = 65_536
@@ -116,6 +117,7 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
         cell.sequence_length,
         cell.precision,
         cell.mode,
+        cell.model.weights.sha256 if cell.model.weights else None,
     )
 
 
@@ -139,6 +141,7 @@ def done_cells(log: EventLog) -> frozenset[CellKey]:
                     result.sequence_length,
                     result.precision,
                     result.mode,
+                    result.weights_sha256,
                 )
             )
     return frozenset(keys)

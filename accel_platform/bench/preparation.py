@@ -74,6 +74,7 @@ def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: 
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
     failures: Unprepared = {}
+    drawn: Sequence[str] = ()
     kinds: Sequence[Artefact] = job["kinds"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
         children.append(child)
@@ -82,10 +83,14 @@ def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: 
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
                     failures[model, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
+                elif answer["kind"] == "prepared":
+                    drawn = answer["drawn"]
         except ChildTimeout as error:
             failures = {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
             failures = {(model, kind): why for kind in kinds}
     word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, kind in failures)}"
-    return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures
+    # A checkpoint of one task may lack what another task's model has, BERT's pooler for one.
+    random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
+    return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s{random}", failures

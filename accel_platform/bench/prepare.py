@@ -27,17 +27,18 @@ REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
 def prepare(job: Message, send: Callable[[Message], None]) -> None:
-    """Make what is missing; says `prepared`, or `failed` with the artefact that could not be made."""
+    """Make what is missing; says `prepared` at the end, and `failed` with each artefact that could not be made."""
     import torch
 
-    from accel_platform.workloads.build import build_model
+    from accel_platform.workloads.build import built
 
     torch.set_num_threads(job["threads"])
-    spec = ModelSpec(**job["model"])
+    spec = ModelSpec.of_job(job["model"])
     artefacts = Artefacts(Path(job["folder"]))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
-    model: Any = build_model(spec)
+    model: Any
+    model, drawn = built(spec)
     if not artefacts.weights.exists():
         with _published(artefacts.weights) as part:
             model.save_pretrained(part)
@@ -56,7 +57,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
             except Exception as error:  # noqa: BLE001 - whatever the exporter trips over ends the cells that need it
                 failure_class, reason = classify(error)
                 send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
-    send({"kind": "prepared"})
+    send({"kind": "prepared", "drawn": drawn})
 
 
 def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:

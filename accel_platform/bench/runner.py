@@ -7,9 +7,10 @@ or killed keeps what it has measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from uuid_utils.compat import uuid7
 
@@ -47,6 +48,8 @@ class RunSummary:
     duration_s: float = 0.0
     unavailable: dict[str, str] = field(default_factory=dict)
     results: list[ResultRecorded] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    """Reports written of it."""
 
 
 def measure_cells(
@@ -57,10 +60,12 @@ def measure_cells(
     profile: Profile = PROFILES["standard"],
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
+    `asked` is recorded with the run: the configuration that the cells come from.
     On KeyboardInterrupt children die, finished cells are kept, the run is recorded as cancelled, and it goes on up.
     """
     inventory = inventory or detect()
@@ -74,7 +79,8 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, on_progress or (lambda _: None), inventory, summary).run()
+        tell = on_progress or (lambda _: None)
+        _Run(possible, settings, log, profile, tell, inventory, summary, dict(asked or {})).run()
     return summary
 
 
@@ -90,9 +96,10 @@ class _Run:
         tell: Tell,
         inventory: Inventory,
         summary: RunSummary,
+        asked: dict[str, Any],
     ) -> None:
         self.cells, self.settings, self.log, self.profile = cells, settings, log, profile
-        self.tell, self.inventory, self.summary = tell, inventory, summary
+        self.tell, self.inventory, self.summary, self.asked = tell, inventory, summary, asked
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
         self.pending: list[Event] = []
@@ -103,6 +110,7 @@ class _Run:
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
         plan = {"cells": [cell.label for cell in self.cells], "profile": asdict(self.profile), "threads": self.threads}
+        plan |= {"asked": self.asked} if self.asked else {}
         self.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.pending += self.inventory.events(run_id=self.run_id)
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli import suite
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -20,11 +22,13 @@ from accel_platform.cli.output import (
 
 if TYPE_CHECKING:
     from accel_platform.bench.plan import Cell
+    from accel_platform.bench.runner import RunSummary
     from accel_platform.events.types import ResultRecorded
     from accel_platform.hardware import Inventory
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
+app.command("suite")(suite.suite)
 
 
 @app.callback()
@@ -36,7 +40,16 @@ def bench() -> None:
 def run(
     *,
     models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
-    set_: Annotated[str, typer.Option("--set", help="A named set of models, where --models is not given.")] = "small",
+    set_: Annotated[
+        str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
+    ] = None,
+    models_file: Annotated[
+        Path | None, typer.Option("--models-file", help="JSON with models of your own, the set custom.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
+    ] = None,
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
@@ -45,6 +58,10 @@ def run(
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    report_dir: Annotated[
+        Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     home: Home = None,
@@ -56,12 +73,13 @@ def run(
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
     from accel_platform.bench.runner import measure_cells
-    from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
+    from accel_platform.reports.run import make_places, write_reports
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
-    specs = _models(models, set_)
+    specs = _models(models, set_, models_file, weights)
+    make_places(report_dir, csv)
     inventory = detect()
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
     here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
@@ -77,17 +95,28 @@ def run(
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
         raise
+    if summary.run_id is not None:
+        summary.files += write_reports(log, summary.run_id, folder=report_dir, csv=csv)
+    report(summary, cells, wanted, for_machines)
+
+
+def report(summary: RunSummary, cells: tuple[Cell, ...], wanted: tuple[Cell, ...], for_machines: bool) -> None:
+    """Print what became of a run. Raises AccelError where nothing could be measured."""
+    from accel_platform.errors import AccelError
+
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")
     rows = [_row(result) for result in summary.results]
     if for_machines:
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
-        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
+        print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
     elif wanted:
         columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
         print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
     else:
         note(f"All {len(cells)} cells are measured already.")
+    for file in summary.files:
+        note(f"written: {file}")
     if wanted and not summary.ok:
         raise AccelError("Nothing could be measured; the reasons are above.")
 
@@ -105,10 +134,36 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_table([answer])
 
 
-def _models(models: str | None, set_: str) -> list[ModelSpec]:
-    from accel_platform.workloads.families import model_set, resolve_model
+def _models(models: str | None, set_: str | None, models_file: Path | None, weights: str | None) -> list[ModelSpec]:
+    from accel_platform.bench.api import models_named
+    from accel_platform.workloads.custom import read_models
 
-    return [resolve_model(name) for name in words(models)] if models is not None else list(model_set(set_))
+    names = tuple(words(models)) if models is not None else None
+    own = read_models(models_file) if models_file is not None else {}
+    return models_named(names, set_, own, _weights(weights, names or tuple(own)))
+
+
+def _weights(text: str | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
+    import json
+
+    from accel_platform.documents import read_object
+    from accel_platform.errors import InvalidInput
+
+    if text is None:
+        return {}
+    path = Path(text)
+    if not text.lstrip().startswith("{") and not (path.suffix == ".json" and path.is_file()):
+        if len(names) != 1:
+            raise InvalidInput("--weights with one source needs one model, in --models; or write it as a JSON object.")
+        return {names[0]: text}
+    try:
+        found = read_object(path)[0] if path.suffix == ".json" else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"--weights is no JSON object: {error.msg} at character {error.pos}.") from error
+    if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
+        raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
+    return found
 
 
 def words(text: str) -> list[str]:
@@ -127,6 +182,15 @@ def numbers(text: str) -> list[int]:
 
 
 def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inventory, as_json: bool) -> None:
+    rows = plan_rows(cells, wanted, inventory)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows)
+
+
+def plan_rows(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inventory) -> list[dict[str, Any]]:
+    """A row per cell, with its state: to measure, measured already, or unavailable and why."""
     rows = []
     for cell in cells:
         device = inventory.device(cell.hardware)
@@ -143,10 +207,7 @@ def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: In
                 "state": state,
             }
         )
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows)
+    return rows
 
 
 def _row(result: ResultRecorded) -> dict[str, Any]:
