@@ -131,10 +131,9 @@ def profile_of(config: BenchmarkConfig) -> Profile:
     if config.benchmark_iterations is not None:
         sampling = replace(sampling, min_count=max(MEDIAN_COUNT, config.benchmark_iterations))
     if config.timeout is not None:
-        # A cell that is killed has nothing; one that ends before keeps its samples. Compiling and warming up come first.
-        sampling = replace(
-            sampling, limit_s=config.timeout / 2, max_time_s=min(sampling.max_time_s, config.timeout / 2)
-        )
+        # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
+        half = config.timeout / 2
+        sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
         profile = replace(profile, timeout_s=config.timeout)
     return replace(profile, sampling=sampling)
 
@@ -169,7 +168,7 @@ def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
         names += config.models
     else:
         names += config.models or ()
-    headings = {}
+    headings: dict[str, str] = {}
     for heading, members in (config.model_families or {}).items():
         names += members
         headings |= {(own[name] if name in own else resolve_model(name)).model_id: heading for name in members}

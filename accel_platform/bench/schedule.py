@@ -1,4 +1,4 @@
-"""When a suite is to run: cron text, or the old guides' object, checked and brought to cron. Nothing is started here."""
+"""When a suite is to run: cron text, or the old guides' object, brought to cron. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cron_of(value: Any) -> str | None:
     if not isinstance(value, dict):
         raise ValueError('expected cron text such as "0 2 * * *", or {"enabled", "frequency", "time"}')  # noqa: TRY004
     if unknown := value.keys() - {"enabled", "frequency", "time"}:
-        raise ValueError(f"unknown key {sorted(unknown)[0]}, known: enabled, frequency, time")
+        raise ValueError(f"unknown key {min(unknown)}, known: enabled, frequency, time")
     enabled, frequency, time = value.get("enabled", True), value.get("frequency", "daily"), value.get("time", "00:00")
     if not isinstance(enabled, bool):
         raise ValueError("enabled must be true or false")  # noqa: TRY004 - pydantic takes ValueErrors

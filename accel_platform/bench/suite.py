@@ -80,8 +80,8 @@ class BenchmarkConfig(BaseModel):
     sequence_lengths: Annotated[tuple[Length, ...], Field(min_length=1)] | None = Field(
         default=None,
         title=f"whole numbers from 1 to {MAX_SEQUENCE_LENGTH:,}, such as [32, 128]",
-        description="Tokens per text; by default each model's own. Images and sounds have one size. Lengths that a model"
-        " cannot read are left out for it, and the plan says so.",
+        description="Tokens per text; by default each model's own. Images and sounds have one size. Lengths that a"
+        " model cannot read are left out for it, and the plan says so.",
     )
     precisions: Names | None = Field(
         default=None,
@@ -143,8 +143,9 @@ class BenchmarkConfig(BaseModel):
     schedule: Annotated[str | None, BeforeValidator(cron_of)] = Field(
         default=None,
         title='cron text such as "0 2 * * *"',
-        description='When the suite is to run, also as `{"enabled": true, "frequency": "daily", "time": "02:00"}`. It is'
-        " checked and recorded with the run; nothing starts a suite by itself yet.",
+        description="When the suite is to run, also as"
+        ' `{"enabled": true, "frequency": "daily", "time": "02:00"}`. It is checked and recorded with the run; nothing'
+        " starts a suite by itself yet.",
     )
 
     @model_validator(mode="after")

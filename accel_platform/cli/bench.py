@@ -111,7 +111,8 @@ def report(summary: RunSummary, cells: tuple[Cell, ...], wanted: tuple[Cell, ...
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
         print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
     elif wanted:
-        columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
+        shape = ("batch_size", "sequence_length") if _has_lengths(rows) else ("batch_size",)
+        columns = ("model_id", "hardware", *shape, "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
         print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
     else:
         note(f"All {len(cells)} cells are measured already.")
@@ -208,6 +209,14 @@ def plan_rows(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inve
             }
         )
     return rows
+
+
+def _has_lengths(rows: list[dict[str, Any]]) -> bool:
+    """Whether two rows differ in their sequence length alone."""
+    lengths: dict[str, set[int | None]] = {}
+    for row in rows:
+        lengths.setdefault(row["model_id"], set()).add(row["sequence_length"])
+    return any(len(found) > 1 for found in lengths.values())
 
 
 def _row(result: ResultRecorded) -> dict[str, Any]:

@@ -10,13 +10,36 @@ import shutil
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
 from accel_platform.reports.run import Measured, Run
 
-COLUMNS = ["timestamp", "framework", "model", "device", "device_type", "batch_size", "input_shape", "dtype", "warmup_iterations", "measurement_iterations", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms", "latency_min_ms", "latency_max_ms", "throughput_ips", "memory_mb", "compilation_time_ms", "git_commit", "notes"]
+COLUMNS = (
+    "timestamp",
+    "framework",
+    "model",
+    "device",
+    "device_type",
+    "batch_size",
+    "input_shape",
+    "dtype",
+    "warmup_iterations",
+    "measurement_iterations",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "latency_p99_ms",
+    "latency_mean_ms",
+    "latency_std_ms",
+    "latency_min_ms",
+    "latency_max_ms",
+    "throughput_ips",
+    "memory_mb",
+    "compilation_time_ms",
+    "git_commit",
+    "notes",
+)
 
 
 def write(run: Run, path: Path) -> None:
@@ -66,28 +89,28 @@ def _shape(run: Run, result: ResultRecorded) -> str | None:
     described = run.models.get(result.model_id)
     if described is None or result.batch_size is None:
         return None
-    from accel_platform.workloads.families import ModelSpec
+    from accel_platform.workloads.families import Modality, ModelSpec
     from accel_platform.workloads.inputs import describe_inputs
 
     spec = ModelSpec(
         described.model_id,
         described.architecture,
         described.family,
-        described.modality,
-        config=described.config,  # type: ignore[arg-type]
+        cast("Modality", described.modality),
+        config=described.config,
     )
     first = describe_inputs(spec, batch_size=result.batch_size)[0]
     return f"{first.name} {'x'.join(map(str, first.shape))}"
 
 
 def _notes(result: ResultRecorded) -> list[str]:
-    notes = [f"{result.status}: {result.reason}"] if result.status != "ok" else []
-    notes += [f"{result.threads} threads"] if result.threads else []
+    notes = [f"{result.threads} threads"] if result.threads else []
     notes += [result.mode] if result.mode != "inference" else []
     notes += [f"weights {result.weights_source}"] if result.weights_source else []
-    notes += [result.provenance] if result.provenance != "measured" else []
+    # A reader of files knows by this word that they say nothing of real hardware.
+    notes += ["simulated hardware"] if result.provenance == "emulated" else []
     notes += [f"noisy: {result.noisy_reason}"] if result.noisy else []
-    return notes
+    return notes + ([f"{result.status}: {result.reason}"] if result.status != "ok" else [])
 
 
 @lru_cache(maxsize=1)

@@ -53,7 +53,7 @@ def document_of(run: Run, members: list[Measured]) -> dict[str, Any]:
         "architecture_type": first.model_family,
         "task": _TASKS[first.mode],
         "mode": first.mode,
-        "provenance": first.provenance,
+        "emulated": first.provenance == "emulated",
         "weights": {"source": first.weights_source, "sha256": first.weights_sha256} if first.weights_sha256 else None,
         "device_info": _device_info(run, first, ok),
         "model_info": described.model_dump(mode="json", include={"architecture", "parameters", "modality", "size"})

@@ -46,9 +46,8 @@ def figures_of(result: ResultRecorded) -> Figures:
         )
     samples_ms = np.array(result.samples_ns) / 1e6
     mean_ms = float(samples_ms.mean())
-    percentiles = {
-        q: float(np.percentile(samples_ms, q)) if len(samples_ms) >= needed else None for q, needed in NEEDED.items()
-    }
+    count = len(samples_ms)
+    percentiles = {q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in NEEDED.items()}
     return Figures(
         mean_ms,
         percentiles[50],
@@ -57,6 +56,6 @@ def figures_of(result: ResultRecorded) -> Figures:
         percentiles[99],
         float(samples_ms.min()),
         float(samples_ms.max()),
-        float(samples_ms.std(ddof=1)) if len(samples_ms) > 1 else None,
+        float(samples_ms.std(ddof=1)) if count > 1 else None,
         result.batch_size * 1e3 / mean_ms if result.batch_size and mean_ms else None,
     )

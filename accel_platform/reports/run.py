@@ -1,17 +1,26 @@
-"""One run as it stands in the log, and the files that are made of it. What is in the files is known to their modules."""
+"""One run as it stands in the log, and the files that are made of it. What is in them is known to their modules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import TypeVar
 
 from accel_platform.bench.plan import SEGMENT_PREFIX
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescribed, ResultRecorded
+from accel_platform.events.types import (
+    DeviceObserved,
+    HostObserved,
+    ModelDescribed,
+    Payload,
+    ResultRecorded,
+    VerificationRecorded,
+)
+
+Kind = TypeVar("Kind", bound=Payload)
 
 
 @dataclass(frozen=True)
@@ -34,27 +43,44 @@ class Run:
     """By hardware name."""
     models: Mapping[str, ModelDescribed]
     results: tuple[Measured, ...]
+    """A result whose outputs were found wrong, at once or later in the run, is a failed one."""
 
 
 def read_run(log: EventLog, run_id: str) -> Run:
     """A run of this log. Raises NotFound."""
     names = {name for name in log.snapshot().segments if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")}
     events = list(log.read(Snapshot(frozenset(names))))
-    of: dict[str, list[Event]] = {}
-    for event in events:
-        of.setdefault(event.type, []).append(event)
-    if "RunStarted" not in of:
+    started = next((event for event in events if event.type == "RunStarted"), None)
+    if started is None:
         raise NotFound(f"The log holds no benchmark run {run_id}.")
-    devices = [cast("DeviceObserved", event.payload) for event in of.get("DeviceObserved", ())]
-    models = [cast("ModelDescribed", event.payload) for event in of.get("ModelDescribed", ())]
+    wrong = {_cell(verdict): verdict for verdict in _all(VerificationRecorded, events) if not verdict.passed}
     return Run(
         run_id=run_id,
-        at=_time(of["RunStarted"][0]),
-        host=cast("HostObserved", of["HostObserved"][0].payload),
-        devices={str(device.hardware): device for device in devices},
-        models={model.model_id: model for model in models},
-        results=tuple(Measured(cast("ResultRecorded", e.payload), _time(e)) for e in of.get("ResultRecorded", ())),
+        at=_time(started),
+        host=_all(HostObserved, events)[0],
+        devices={str(device.hardware): device for device in _all(DeviceObserved, events)},
+        models={model.model_id: model for model in _all(ModelDescribed, events)},
+        results=tuple(
+            Measured(_judged(event.payload, wrong), _time(event))
+            for event in events
+            if isinstance(event.payload, ResultRecorded)
+        ),
     )
+
+
+def _all(kind: type[Kind], events: Iterable[Event]) -> list[Kind]:
+    return [event.payload for event in events if isinstance(event.payload, kind)]
+
+
+def _judged(result: ResultRecorded, wrong: Mapping[object, VerificationRecorded]) -> ResultRecorded:
+    verdict = wrong.get(_cell(result))
+    if verdict is None or result.status != "ok":
+        return result
+    return result.model_copy(update={"status": "failed", "failure_class": "wrong_output", "reason": verdict.reason})
+
+
+def _cell(of: ResultRecorded | VerificationRecorded) -> object:
+    return (of.model_id, of.hardware, of.precision, of.batch_size, of.sequence_length, of.weights_sha256)
 
 
 def write_reports(
@@ -66,7 +92,7 @@ def write_reports(
     charts: bool = False,
     headings: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write what is asked of a run; the files written. Raises NotFound, or InvalidInput for a place that cannot be written.
+    """Write what is asked of a run; the files written. Raises NotFound, or InvalidInput where nothing can be written.
 
     Into `folder` go a JSON document per model, hardware and precision and, with `charts`, drawings, which `headings`
     (by model id) divide; `csv` is a file of its own.
@@ -92,7 +118,7 @@ def write_reports(
 
 
 def make_places(folder: Path | None, csv: Path | None) -> None:
-    """Make the folders that reports go to; asked before a measurement, it spares finding out after. Raises InvalidInput."""
+    """Make the folders that reports go to; before a measurement, so as not to find out after. Raises InvalidInput."""
     for place in (folder, csv and csv.parent):
         try:
             if place is not None:

@@ -32,7 +32,7 @@ def build_model(spec: ModelSpec) -> nn.Module:
 
 
 def built(spec: ModelSpec) -> tuple[nn.Module, tuple[str, ...]]:
-    """The same, and the names of the parameters that its real weights do not hold, which are random (seeded likewise)."""
+    """The same, and the names of parameters that its real weights do not hold, which are random (seeded likewise)."""
     import torch
     from transformers import AutoModel
 

@@ -1,4 +1,4 @@
-"""Real weights: a folder here or a repository on the hub, its content hash, and whether it is the model it is said to be.
+"""Real weights: a folder here or a repository on the hub, its content hash, and whether they are the model's.
 
 Loading them is `build.py`. The hub is asked only for an id that somebody gave.
 """
@@ -26,7 +26,7 @@ _NOT_CONFIG = frozenset(
 
 
 def find_weights(source: str) -> Weights:
-    """The weights in a folder that `save_pretrained` wrote, else those of a hub id, downloaded where they are not cached.
+    """The weights in a folder that `save_pretrained` wrote, else those of a hub id, downloaded unless cached.
 
     Reads all of them once, for the hash. Raises NotFound where there are none, or the hub cannot be reached.
     """
@@ -101,7 +101,6 @@ def _from_hub(hub_id: str) -> Path:
             folder = Path(snapshot_download(hub_id, allow_patterns=[CONFIG, *patterns]))
             if _files(folder):
                 break
-        return folder
     except LocalEntryNotFoundError as error:
         raise NotFound(
             f"The weights {hub_id!r} are no folder here, and as a hub id neither cached nor to be fetched (no"
@@ -112,6 +111,7 @@ def _from_hub(hub_id: str) -> Path:
         raise NotFound(
             f"The weights {hub_id!r} are no folder here, and the hub does not give them: {reason}"
         ) from error
+    return folder
 
 
 def _shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
