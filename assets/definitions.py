@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.checks import results_rules
 from assets.events import hardware_inventory, measurements, raw_events
-from assets.history import legacy_history
+from assets.history import legacy_history, reference_campaign
 from assets.jobs import main_line
 from assets.matrix import compat_matrix
 from assets.models import predictor
@@ -23,6 +23,7 @@ def build_defs(**overrides: Any) -> dg.Definitions:
             hardware_inventory,
             measurements,
             legacy_history,
+            reference_campaign,
             raw_events,
             results,
             compat_matrix,

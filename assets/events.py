@@ -21,7 +21,7 @@ from accel_platform.events.types import ResultRecorded
 from accel_platform.hardware import detect
 from accel_platform.workloads.families import model_set, resolve_model
 from assets import previews
-from assets.history import legacy_history
+from assets.history import legacy_history, reference_campaign
 from assets.resources import Installation
 from assets.snapshots import snapshot_metadata
 
@@ -144,7 +144,7 @@ def _latency_chart(measured: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
 
 
 @dg.asset(
-    deps=[hardware_inventory, measurements, legacy_history],
+    deps=[hardware_inventory, measurements, legacy_history, reference_campaign],
     group_name="observe",
     kinds={"parquet"},
     owners=["team:performance"],

@@ -1,4 +1,7 @@
-"""Old benchmark files into the event log. Which shapes are understood is decided in `migrations`."""
+"""What was measured elsewhere, into the event log: old benchmark files, and campaigns of other installations.
+
+Which old shapes are understood is decided in `migrations`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,34 @@ class HistoryConfig(dg.Config):
     paths: list[str] = Field(
         default=[str(REPOSITORY / "samples" / "legacy")],
         description="Files or directories of old benchmark results; by default the samples of this repository.",
+    )
+
+
+class CampaignConfig(dg.Config):
+    """Which campaigns to start from."""
+
+    paths: list[str] = Field(
+        default=[str(path) for path in sorted((REPOSITORY / "samples" / "reference").glob("*.parquet"))],
+        description="Files that `accel bench export` wrote; by default the reference campaign of this repository.",
+    )
+
+
+@dg.asset(group_name="observe", kinds={"parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "1"})
+def reference_campaign(
+    context: dg.AssetExecutionContext, config: CampaignConfig, accel: Installation
+) -> dg.MaterializeResult[Any]:
+    """What others measured with this platform, hosts, versions and raw samples included.
+
+    It stands beside this host's own figures and never in their place: what this host can measure, it measures.
+    """
+    taken = [(Path(path), accel.log.adopt(Path(path))) for path in config.paths]
+    events = sum(one.events for _, one in taken)
+    context.log.info(
+        f"{events} events of {len(taken)} reference campaigns, {sum(one.new for _, one in taken)} of them new"
+    )
+    files = [{"file": path.name, "events": one.events, "new": one.new} for path, one in taken]
+    return dg.MaterializeResult(
+        metadata={"dagster/row_count": events, "preview": previews.table(files, empty="No campaigns.")}
     )
 
 

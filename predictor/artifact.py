@@ -20,6 +20,7 @@ import lightgbm as lgb
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from predictor.answers import Interval
@@ -111,12 +112,15 @@ def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> st
     """Store an artefact and point `CURRENT` at it; returns its id. Storing the same one twice is a no-op."""
     content = _encode(manifest)
     predictor_id = _id_of(content)
-    settings.models_dir.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
+    try:
+        settings.models_dir.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
+    except OSError as error:
+        raise AccelError(f"The predictor cannot be stored in {settings.models_dir}: {error.strerror}.") from error
     try:
         for name, text in files.items():
-            _write_durably(building / name, text.encode())
-        _write_durably(building / _MANIFEST, content)
+            write_durably(building / name, text)
+        write_durably(building / _MANIFEST, content)
         final = settings.models_dir / predictor_id
         if final.exists():
             # Equal names promise equal contents; one that was damaged since is replaced by the good one.
@@ -127,18 +131,19 @@ def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> st
         os.rename(building, final)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    pointer = settings.models_dir / f".CURRENT-{os.getpid()}"
-    _write_durably(pointer, predictor_id.encode())
-    os.replace(pointer, settings.models_dir / "CURRENT")
+    write_durably(settings.models_dir / "CURRENT", predictor_id)
     return predictor_id
 
 
 def current_id(settings: Settings) -> str | None:
-    """The predictor in service, None before the first."""
+    """The predictor in service, None before the first. Raises ArtifactRefused where the system refuses to tell."""
+    pointer = settings.models_dir / "CURRENT"
     try:
-        return (settings.models_dir / "CURRENT").read_text().strip() or None
+        return pointer.read_text().strip() or None
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ArtifactRefused(f"{pointer} cannot be read ({error.strerror}).") from error
 
 
 def load(settings: Settings, predictor_id: str) -> Predictor:
@@ -214,10 +219,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ArtifactRefused(f"{path} cannot be read ({error.strerror}): run `accel train` again.") from error
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit  # type: ignore[import-untyped]  # it ships no types
+from scipy.special import stdtrit
 
 from predictor.answers import LEVEL, Basis, Interval
 from predictor.evidence import Cell, Evidence, Pooled

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import Profile, profile_named
 from accel_platform.bench.runner import RunSummary, measure_cells
@@ -20,7 +21,7 @@ from accel_platform.events import EventLog
 from accel_platform.hardware.detect import Inventory, detect
 from accel_platform.settings import Settings
 from accel_platform.workloads.custom import custom_models, read_models
-from accel_platform.workloads.families import ModelSpec, model_set, resolve_model
+from accel_platform.workloads.families import ModelSpec, model_set, resolve_model, sequence_length_for
 from accel_platform.workloads.weights import with_weights
 
 __all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "run_suite"]
@@ -67,8 +68,12 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     """What would be measured; nothing is. Weights of hub ids are fetched. Raises InvalidInput or NotFound."""
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
+    # What is wrong is found before looking at the hardware, which takes seconds.
     profile = profile_of(config)
+    for name in config.hardware_types or ():
+        runtime_for(name)
     models, headings = _models(config)
+    left_out = _unreadable(models, config.sequence_lengths or (None,))
     inventory = detect()
     asked = plan(
         models,
@@ -78,11 +83,11 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         config.precisions or (None,),
         config.modes,
     )
-    cells, left_out = _readable(asked)
+    cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
     wanted = missing(cells, done_cells(log), fingerprints(inventory)) if config.missing else cells
     return Planned(
-        config, settings, inventory, profile, cells, wanted, headings, (*left_out, *_remarks(config, profile))
+        config, settings, inventory, profile, cells, wanted, headings, (*left_out.values(), *_remarks(config, profile))
     )
 
 
@@ -186,20 +191,20 @@ def _hardware(config: BenchmarkConfig, inventory: Inventory) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _readable(cells: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], list[str]]:
-    """The cells whose inputs their models take, and a remark on each length of a model that is left out."""
+def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> dict[tuple[ModelSpec, int | None], str]:
+    """The lengths that a model cannot take, with a remark. Raises InvalidInput where nothing is left to measure."""
     from accel_platform.workloads.inputs import describe_inputs
 
-    refused: dict[tuple[ModelSpec, int | None], str] = {}
-    for model, length in dict.fromkeys((cell.model, cell.sequence_length) for cell in cells):
+    asked = dict.fromkeys((model, sequence_length_for(model, length)) for model in models for length in lengths)
+    refused = {}
+    for model, length in asked:
         try:
             describe_inputs(model, batch_size=1, sequence_length=length)
         except InvalidInput as error:
             refused[model, length] = f"length {length} is left out: {error}"
-    kept = tuple(cell for cell in cells if (cell.model, cell.sequence_length) not in refused)
-    if not kept:
+    if len(refused) == len(asked):
         raise InvalidInput(f"Nothing is left to measure: {'; '.join(refused.values())}")
-    return kept, list(refused.values())
+    return refused
 
 
 def _remarks(config: BenchmarkConfig, profile: Profile) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli import suite
+from accel_platform.cli import campaign, suite
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(suite.suite)
+app.command("export")(campaign.export)
+app.command("import")(campaign.import_)
 
 
 @app.callback()

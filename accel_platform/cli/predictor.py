@@ -147,11 +147,14 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Loopback only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
     home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
 ) -> None:
     """Answer over HTTP until Ctrl-C."""
     from predictor.service.serve import serve as run
 
-    run(settings_for(home), host, port, ready=announce)
+    for_machines = wants_json(json_, format_)
+    run(settings_for(home), host, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url))
 
 
 def announce(url: str) -> None:

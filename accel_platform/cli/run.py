@@ -89,6 +89,8 @@ def ui(
     ui_port: Annotated[int, typer.Option(min=1, max=65_535, help="Where Dagster's pages are, on loopback.")] = 3000,
     port: Port = 8000,
     home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
 ) -> None:
     """Dagster's pages and the service together, until Ctrl-C."""
     from accel_platform.errors import AccelError
@@ -96,7 +98,7 @@ def ui(
     from assets.resources import REPOSITORY
     from predictor.service.serve import listen
 
-    settings = settings_for(home)
+    settings, for_machines = settings_for(home), wants_json(json_, format_)
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()
     folder = dagster_home(settings)
@@ -123,7 +125,11 @@ def ui(
                     raise AccelError(f"{name} ended with exit code {process.returncode}; what it said is above.")
             if not answering and all(map(_answers, (ui_port, port))):
                 answering = True
-                note(f"Open http://{HOST}:{ui_port} for the asset graph, http://{HOST}:{port}/docs for the service.")
+                pages_url, service_url = f"http://{HOST}:{ui_port}", f"http://{HOST}:{port}"
+                if for_machines:
+                    print_json({"dagster": pages_url, "service": service_url})
+                else:
+                    note(f"Open {pages_url} for the asset graph, {service_url}/docs for the service.")
             time.sleep(0.5)
 
 

@@ -8,12 +8,12 @@ a layer is filled is `project.py`.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
 
+from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 
@@ -142,16 +142,6 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
         for table in DERIVED:
             if (table,) in built:
                 con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a small file so that after a crash it is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 class WarehouseDamaged(AccelError):

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, prefix, write_durably
+from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, prefix
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -91,14 +92,14 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         if built_before and not full:
             return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
         log.save_snapshot(snapshot)
-        below = None if full else _extensible(_serving(settings), log, snapshot)
-        segments = snapshot.segments
+        below, segments = None if full else _extensible(_serving(settings), log, snapshot), snapshot.segments
         if below is not None:
             # What is new decides how many layers stay; the new layer holds all that lies above them.
-            new = log.count_events(segments - log.load_snapshot(below.snapshot_id).segments)
-            below = _kept(below, project.layers_to_keep(below.layers, new))
-        if below is not None:
-            segments = segments - log.load_snapshot(below.snapshot_id).segments
+            new = segments - log.load_snapshot(below.snapshot_id).segments
+            kept = _kept(below, project.layers_to_keep(below.layers, log.count_events(new)))
+            if kept is not None:
+                segments = new if kept == below else segments - log.load_snapshot(kept.snapshot_id).segments
+            below = kept
         for left_over in directory.glob(".layer-*"):  # of a builder that was killed: we hold the lock
             left_over.unlink()
         file = f"layer-{time.time_ns()}.duckdb"

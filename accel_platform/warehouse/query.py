@@ -42,13 +42,18 @@ class Reader:
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """The rows of one SELECT as dicts. Raises InvalidInput with the database's words if it does not run."""
-        with self._newest()[1].cursor() as cursor, _in_words():
+        return self.rows_with_snapshot(sql, parameters)[0]
+
+    def rows_with_snapshot(self, sql: str, parameters: Parameters = ()) -> tuple[list[dict[str, Any]], str]:
+        """As `rows`, and the id of the snapshot they were read at."""
+        projection, connection = self._newest()
+        with connection.cursor() as cursor, _in_words():
             _only_reads(cursor, sql)
             cursor.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
             if len(set(names)) < len(names):
                 raise InvalidInput(f"Two columns have one name ({', '.join(names)}): name them apart with AS.")
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()], projection.snapshot_id
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """The rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""

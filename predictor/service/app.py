@@ -21,15 +21,13 @@ from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
 from predictor.service import problems
-from predictor.service.schemas import Health, Matrix, Result, ResultPage
+from predictor.service.schemas import Health, Matrix, MatrixQuery, Result, ResultPage, ResultsQuery
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
-_PAGE = 100
 # FastAPI would trace into whatever OpenTelemetry provider the process or its environment sets up.
 _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False}
 _RESULT_COLUMNS = ", ".join(Result.model_fields)
-Filter = Annotated[str | None, Query(max_length=200)]
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -85,37 +83,29 @@ def create_app(settings: Settings) -> FastAPI:
         )
 
     @app.get("/results", responses=problems.documented(422, 503))
-    def results(
-        model: Filter = None,
-        hardware: Filter = None,
-        provenance: Filter = None,
-        status: Filter = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
-        cursor: Annotated[str | None, Query(max_length=64)] = None,
-    ) -> ResultPage:
+    def results(asked: Annotated[ResultsQuery, Query()]) -> ResultPage:
         """Rows of the results table, newest first."""
-        filters = {"model_id": _model_id(model), "hardware": hardware, "provenance": provenance, "status": status}
-        clauses, values = _where(filters)
-        if cursor is not None:
+        clauses, values = _where(asked.model_dump(include={"model", "hardware", "provenance", "status"}))
+        if asked.cursor is not None:
             clauses.append("result_id < ?")
-            values.append(_decode(cursor))
+            values.append(_decode(asked.cursor))
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        rows = advisor.reader.rows(
-            f"SELECT {_RESULT_COLUMNS} FROM results {where} ORDER BY result_id DESC LIMIT {limit + 1}", values
+        rows, snapshot_id = advisor.reader.rows_with_snapshot(
+            f"SELECT {_RESULT_COLUMNS} FROM results {where} ORDER BY result_id DESC LIMIT {asked.limit + 1}", values
         )
-        page = [Result.model_validate(row) for row in rows[:limit]]
-        more = _encode(page[-1].result_id) if len(rows) > limit else None
-        return ResultPage(results=page, next_cursor=more, snapshot_id=advisor.reader.snapshot_id)
+        page = [Result.model_validate(row) for row in rows[: asked.limit]]
+        more = _encode(page[-1].result_id) if len(rows) > asked.limit else None
+        return ResultPage(results=page, next_cursor=more, snapshot_id=snapshot_id)
 
     @app.get("/matrix", responses=problems.documented(422, 503))
-    def matrix(model: Filter = None, hardware: Filter = None) -> Matrix:
+    def matrix(asked: Annotated[MatrixQuery, Query()]) -> Matrix:
         """The compatibility matrix."""
-        clauses, values = _where({"model_id": _model_id(model), "hardware": hardware})
+        clauses, values = _where(asked.model_dump())
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        rows = advisor.reader.rows(
+        rows, snapshot_id = advisor.reader.rows_with_snapshot(
             f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name", values
         )
-        return Matrix.model_validate({"cells": rows, "snapshot_id": advisor.reader.snapshot_id})
+        return Matrix.model_validate({"cells": rows, "snapshot_id": snapshot_id})
 
     return app
 
@@ -138,7 +128,9 @@ def _model_id(name: str | None) -> str | None:
 
 
 def _where(filters: dict[str, str | None]) -> tuple[list[str], list[Any]]:
-    given = {column: value for column, value in filters.items() if value is not None}
+    """Conditions and their values; a filter that is None leaves nothing out."""
+    columns = {"model_id": _model_id(filters["model"]), **{k: v for k, v in filters.items() if k != "model"}}
+    given = {column: value for column, value in columns.items() if value is not None}
     return [f"{column} = ?" for column in given], list(given.values())
 
 

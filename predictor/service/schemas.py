@@ -1,4 +1,4 @@
-"""What the read-only routes answer: health, pages of results, the compatibility matrix, problem documents. No logic."""
+"""What the read-only routes are asked and answer, and problem documents. No logic lives here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
+
+
+class MatrixQuery(BaseModel):
+    """Which cells of the matrix; a parameter of another name is an error, not a filter that does nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
+    hardware: str | None = Field(default=None, max_length=200)
+
+
+class ResultsQuery(MatrixQuery):
+    """Which results, and how many at a time."""
+
+    provenance: str | None = Field(default=None, max_length=200)
+    status: str | None = Field(default=None, max_length=200)
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
 
 
 class Health(BaseModel):

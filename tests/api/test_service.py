@@ -185,6 +185,12 @@ def test_bad_pages_are_422(client: TestClient, query: dict[str, Any]) -> None:
     _problem(client.get("/results", params=query), 422, "invalid-input")
 
 
+@pytest.mark.parametrize("path", ["/results", "/matrix"])
+def test_a_misspelt_filter_is_422(client: TestClient, path: str) -> None:
+    problem = _problem(client.get(path, params={"hardwear": "cpu"}), 422, "invalid-input")
+    assert problem["errors"][0]["field"] == "hardwear"
+
+
 def test_matrix(client: TestClient) -> None:
     cells = client.get("/matrix", params={"model": "bert-base"}).json()["cells"]
     assert [c["hardware"] for c in cells] == ["cpu", "onnxruntime", "openvino"]

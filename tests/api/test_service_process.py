@@ -120,6 +120,22 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
         freed.bind(("127.0.0.1", int(port)))
 
 
+@pytest.mark.slow
+def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
+    command = [*ACCEL, "serve", "--port", "0", "--json", "--home", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        answer = httpx.get(json.loads(said)["url"], timeout=30)
+        assert answer.json()["name"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.10", "::", "example.org"])
 def test_only_loopback_is_served(tmp_path: Path, host: str) -> None:
     from accel_platform.errors import InvalidInput

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,12 +75,15 @@ def test_busy_neighbours_are_seen() -> None:
 @pytest.mark.parametrize("ended", [False, True])
 def test_our_own_children_are_not_others(ended: bool) -> None:
     before = moment()
-    child = subprocess.Popen([sys.executable, "-c", SPIN.format(0.8) + "\ninput()"], stdin=subprocess.PIPE)
-    time.sleep(1.2)
+    child = subprocess.Popen([sys.executable, "-c", SPIN.format(30)])
+    deadline = time.monotonic() + 25
+    while psutil.Process(child.pid).cpu_times().user < 0.3:  # a busy machine takes its time to give it that
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     if ended:
-        child.communicate(b"\n")
+        child.kill()
+        child.wait()
     after = moment()
     child.kill()
-    child.communicate()
-    # On a busy machine it gets less than its 0.8 s, but never nothing.
+    child.wait()
     assert after.own_s - before.own_s > 0.15

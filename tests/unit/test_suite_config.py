@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.api import profile_of
+from accel_platform.bench.api import models_named, plan_benchmark, profile_of
 from accel_platform.bench.profiles import PROFILES
 from accel_platform.bench.sampling import Sampling, is_warm
 from accel_platform.bench.schedule import cron_of
 from accel_platform.bench.suite import BenchmarkConfig, example, read_config, reference, write_example
 from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.workloads.families import resolve_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,3 +172,33 @@ def test_schedules_become_cron(given_: Any, cron: str | None) -> None:
 def test_what_is_no_schedule_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         cron_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words"),
+    [
+        ({"models": ["bert-tinny"]}, NotFound, "Did you mean bert-tiny"),
+        ({"model_families": {"text": ["bert-tinny"]}}, NotFound, "Did you mean bert-tiny"),
+        ({"models": {"mine": {"nam": "bert-tiny"}}}, InvalidInput, "models: mine: unknown key nam, did you mean name"),
+        ({"hardware_types": ["abacus"]}, InvalidInput, "No hardware is called 'abacus'"),
+        ({"set": "custom"}, InvalidInput, "name one"),
+        ({"set": "smal"}, NotFound, "No set of models is called 'smal'"),
+        ({"profile": "slow"}, InvalidInput, "No profile is called 'slow'"),
+        ({"models_file": "nothing.json"}, NotFound, "There is no file"),
+        ({"models": ["bert-tiny"], "sequence_lengths": [4096]}, InvalidInput, "Nothing is left to measure: .* at most"),
+        ({"models": ["bert-tiny"], "weights": {"vit-tiny": "x/y"}}, InvalidInput, "which is not among the models"),
+        ({"models": ["bert-tiny"], "weights": {"bert-tiny": "./x"}}, NotFound, "There is no folder"),
+    ],
+)
+def test_what_a_suite_names_must_be_there(tmp_path: Path, value: Any, kind: type[AccelError], words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        plan_benchmark(saved(tmp_path, value), home=tmp_path / "home")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_set_may_stand_beside_names_and_ones_own_models_come_first() -> None:
+    own = {"bert-base": resolve_model("bert-tiny")}
+    assert [m.model_id for m in models_named(("bert-base", "vit-tiny"), None, own, {})] == ["bert-tiny", "vit-tiny"]
+    assert [m.model_id for m in models_named(None, None, own, {})] == ["bert-tiny"]
+    assert len(models_named(None, None, {}, {})) == 4
+    assert models_named(("t5-small",), "small", {}, {})[0].model_id == "t5-small"

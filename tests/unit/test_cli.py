@@ -1,0 +1,99 @@
+"""What the command line says when it cannot answer: one line that tells what to do, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accel_platform.cli import main
+from accel_platform.cli.output import print_json
+from predictor_world import MODELS, measured_grid, world
+
+Accel = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Accel:
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["accel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0 if code is None else 1), said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["db", "query", "SELECT 1 AS one"],
+        ["db", "export", "results", "--output", "{home}/out.csv"],
+        ["matrix"],
+        ["train"],
+        ["recommend", "bert-base"],
+        ["predict", "bert-base", "--hardware", "cpu"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_an_empty_home_is_told_how_to_begin(accel: Accel, tmp_path: Path, command: list[str]) -> None:
+    home = tmp_path / "empty"
+    code, out, err = accel(*[part.format(home=tmp_path) for part in command], "--home", str(home))
+    assert code == 1
+    assert out == ""
+    assert re.search(r"accel (run|bench run|migrate)", err)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_statistics_of_an_empty_home_are_an_answer(accel: Accel, tmp_path: Path) -> None:
+    code, out, _ = accel("db", "stats", "--json", "--home", str(tmp_path))
+    assert code == 0
+    assert json.loads(out)["warehouse"] is None
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["bench", "run", "--batch-sizes", "1,x"], "whole numbers"),
+        (["bench", "run", "--batch-sizes", "0"], "at least 1"),
+        (["bench", "run", "--batch-sizes", "100000"], "at most 65,536"),
+        (["bench", "run", "--models", "bert-bse"], "Did you mean"),
+        (["bench", "run", "--hardware", "cpuu"], "Did you mean cpu"),
+        (["migrate", "no/such/file.json"], "no/such/file.json"),
+        (["recommend", "bert-base", "--batch-size", "100000"], "--batch-size"),
+        (["recommend", "bert-base", "--objective", "beauty"], "latency"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_is_named(accel: Accel, tmp_path: Path, command: list[str], words: str) -> None:
+    code, out, err = accel(*command, "--home", str(tmp_path))
+    assert code in (1, 2)
+    assert out == ""
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
+    home = str(world(tmp_path, measured_grid(MODELS)).home)
+    output = str(tmp_path / "no" / "folder" / "out.csv")
+    code, _, err = accel("db", "export", "results", "--output", output, "--home", home)
+    assert code == 2
+    assert str(tmp_path / "no" / "folder") in err
+    # Not by permissions: tests may run as root, who may write anywhere.
+    (tmp_path / "models").write_text("in the way")
+    code, _, err = accel("train", "--home", home)
+    assert code == 1
+    assert str(tmp_path / "models") in err
+
+
+def test_machines_never_read_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"known": 1.5, "unknown": [float("nan"), float("inf")]})
+    assert json.loads(capsys.readouterr().out) == {"known": 1.5, "unknown": [None, None]}
