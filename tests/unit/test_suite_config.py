@@ -17,6 +17,7 @@ from accel_platform.bench.sampling import Sampling, is_warm
 from accel_platform.bench.schedule import cron_of
 from accel_platform.bench.suite import BenchmarkConfig, example, read_config, reference, write_example
 from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.workloads.custom import custom_models
 from accel_platform.workloads.families import resolve_model
 
 ROOT = Path(__file__).parents[2]
@@ -202,3 +203,18 @@ def test_a_set_may_stand_beside_names_and_ones_own_models_come_first() -> None:
     assert [m.model_id for m in models_named(None, None, own, {})] == ["bert-tiny"]
     assert len(models_named(None, None, {}, {})) == 4
     assert models_named(("t5-small",), "small", {}, {})[0].model_id == "t5-small"
+
+
+def test_the_how_to_shows_what_is_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/suites.md").read_text()
+    suite, models = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
+    assert read_config(saved(tmp_path, suite)).schedule == "0 2 * * *"
+    entries = json.loads(models)
+    del entries["our-finetune"]  # its weights are the reader's
+    assert list(custom_models(entries, where="models.json")) == ["our-bert", "bert"]
+    (python,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    compile(python, "suites.md", "exec")
+    (mistake,) = re.findall(r"accel: broken.json: (.*)", page)
+    broken = saved(tmp_path, '{\n  "timeout": 5,\n  "batch_sizes": [1, "four"]\n}')
+    with pytest.raises(InvalidInput, match=re.escape(mistake)):
+        read_config(broken)
