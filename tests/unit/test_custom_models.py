@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hub import COMMIT, hub
 
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.plan import Cell, cell_key
@@ -193,19 +194,28 @@ def ask_hub(hub_id: str, **environment: str) -> str:
 def test_a_hub_id_is_found_in_the_cache_and_without_a_network_is_said_to_be_missing(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "hub" / "models--our--bert"
     (repository / "snapshots").mkdir(parents=True)
-    (repository / "snapshots" / commit).symlink_to(checkpoint)
+    (repository / "snapshots" / COMMIT).symlink_to(checkpoint)
     (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
+    (repository / "refs" / "main").write_text(COMMIT)
     offline = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     expected = find_weights(str(checkpoint)).sha256
-    assert ask_hub("our/bert", **offline) == f"our/bert@{commit} {expected}"
+    assert ask_hub("our/bert", **offline) == f"our/bert@{COMMIT} {expected}"
     missing = ask_hub("our/other", **offline)
     assert "are no folder here, and as a hub id neither cached nor to be fetched" in missing
     unreachable = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     assert "Fetch them once where the hub can be reached, or name a folder." in ask_hub("our/other", **unreachable)
+
+
+def test_a_hub_id_is_downloaded_once_and_found_in_the_cache_afterwards(checkpoint: Path, tmp_path: Path) -> None:
+    expected = f"our/bert@{COMMIT} {find_weights(str(checkpoint)).sha256}"
+    with hub("our/bert", checkpoint) as endpoint:
+        online = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint}
+        assert ask_hub("our/bert", **online) == expected
+        missing = ask_hub("our/none", **online)
+        assert missing == "The weights 'our/none' are no folder here, and the hub has no such model for you."
+    assert ask_hub("our/bert", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1") == expected
 
 
 def test_errors_are_for_people() -> None:
