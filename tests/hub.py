@@ -1,4 +1,4 @@
-"""A model hub on loopback, in the protocol that huggingface_hub speaks, for tests of downloading. No test lives here."""
+"""A model hub on loopback, in the protocol that huggingface_hub speaks, to download from. No test lives here."""
 
 from __future__ import annotations
 

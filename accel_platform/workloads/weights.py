@@ -94,7 +94,12 @@ def _files(folder: Path) -> list[Path]:
 def _from_hub(hub_id: str) -> Path:
     """The folder of the hub's cache that holds the newest revision; without a network, the one fetched last."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         for patterns in (_SAFETENSORS, _PICKLED):
@@ -106,6 +111,8 @@ def _from_hub(hub_id: str) -> Path:
             f"The weights {hub_id!r} are no folder here, and as a hub id neither cached nor to be fetched (no"
             " connection, or HF_HUB_OFFLINE is set). Fetch them once where the hub can be reached, or name a folder."
         ) from error
+    except RepositoryNotFoundError as error:
+        raise NotFound(f"The weights {hub_id!r} are no folder here, and the hub has no such model for you.") from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = " ".join(str(error).split())
         raise NotFound(

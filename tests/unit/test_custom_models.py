@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hub import COMMIT, hub
 
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.plan import Cell, cell_key
@@ -22,6 +21,7 @@ from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.custom import custom_models, read_models
 from accel_platform.workloads.families import ModelSpec, resolve_model
 from accel_platform.workloads.weights import find_weights, with_weights
+from hub import COMMIT, hub
 
 TINY = resolve_model("bert-tiny")
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
