@@ -106,6 +106,7 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         on_progress=on_progress,
         inventory=planned.inventory,
         asked=config.model_dump(mode="json", exclude_defaults=True),
+        pooled=config.use_resource_pool,
     )
     if summary.run_id is None:
         return summary
@@ -213,6 +214,8 @@ def _remarks(config: BenchmarkConfig, profile: Profile) -> list[str]:
         remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
     if config.timeout is not None:
         remarks.append(f"timeout: a cell samples for at most {profile.sampling.limit_s:g} s, half of it")
+    if config.parallel:
+        remarks.append("parallel: this version measures one cell after the other")
     if config.schedule is not None:
         remarks.append(
             f"schedule: {config.schedule!r} is valid and recorded with each run; nothing starts a suite by itself yet"

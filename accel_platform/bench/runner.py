@@ -61,11 +61,13 @@ def measure_cells(
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
     asked: Mapping[str, Any] | None = None,
+    pooled: bool = True,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
-    `asked` is recorded with the run: the configuration that the cells come from.
+    `asked` is recorded with the run: the configuration that the cells come from. Cells of one model, hardware and
+    precision share a process, unless they are not `pooled`.
     On KeyboardInterrupt children die, finished cells are kept, the run is recorded as cancelled, and it goes on up.
     """
     inventory = inventory or detect()
@@ -80,7 +82,7 @@ def measure_cells(
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
         tell = on_progress or (lambda _: None)
-        _Run(possible, settings, log, profile, tell, inventory, summary, dict(asked or {})).run()
+        _Run(possible, settings, log, profile, tell, inventory, summary, dict(asked or {}), pooled).run()
     return summary
 
 
@@ -97,9 +99,11 @@ class _Run:
         inventory: Inventory,
         summary: RunSummary,
         asked: dict[str, Any],
+        pooled: bool,
     ) -> None:
         self.cells, self.settings, self.log, self.profile = cells, settings, log, profile
         self.tell, self.inventory, self.summary, self.asked = tell, inventory, summary, asked
+        self.pooled = pooled
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
         self.pending: list[Event] = []
@@ -123,7 +127,7 @@ class _Run:
                 timeout_s=self.profile.prepare_timeout_s,
                 tell=self.tell,
             )
-            for group in groups(self.cells):
+            for group in groups(self.cells) if self.pooled else [(cell,) for cell in self.cells]:
                 self.measure(group, unprepared)
                 self.flush()
             status = "succeeded" if self.summary.ok else "failed"

@@ -121,6 +121,19 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="Whether to measure only what the log lacks for this host.",
     )
+    parallel: bool = Field(
+        default=False,
+        strict=True,
+        title="true or false",
+        description="Whether devices that share no silicon may be measured side by side; never two cells on one device.",
+    )
+    use_resource_pool: bool = Field(
+        default=True,
+        strict=True,
+        title="true or false",
+        description="Whether a process loads its model once and measures all of its shapes; false gives each cell a"
+        " process of its own.",
+    )
     generate_plots: bool = Field(
         default=False,
         strict=True,
