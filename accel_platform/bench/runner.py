@@ -89,7 +89,7 @@ def measure_cells(
 class _Run:
     """One run's state: what is being measured, where it is recorded, and what came of it so far."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         cells: Sequence[Cell],
         settings: Settings,

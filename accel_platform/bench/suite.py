@@ -125,7 +125,7 @@ class BenchmarkConfig(BaseModel):
         default=False,
         strict=True,
         title="true or false",
-        description="Whether devices that share no silicon may be measured side by side; never two cells on one device.",
+        description="Whether devices that share no silicon are measured side by side; never two cells on one.",
     )
     use_resource_pool: bool = Field(
         default=True,
