@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from accel_platform.backends.registry import runtime_for
+from accel_platform.bench.choice import stale_before
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import Profile, profile_named
-from accel_platform.bench.runner import RunSummary, measure_cells
+from accel_platform.bench.recording import RunSummary
+from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import MEDIAN_COUNT
 from accel_platform.bench.suite import WEB, BenchmarkConfig, config_of
+from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.hardware.detect import Inventory, detect
@@ -39,6 +42,7 @@ class Planned:
     settings: Settings
     inventory: Inventory
     profile: Profile
+    how: How
     cells: tuple[Cell, ...]
     """All of it."""
     wanted: tuple[Cell, ...]
@@ -70,6 +74,14 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
     profile = profile_of(config)
+    since = stale_before(config.older_than, missing=config.missing)
+    how = How(
+        config.work,
+        fix=config.fix,
+        parallel=config.parallel,
+        pooled=config.use_resource_pool,
+        operators=config.operators,
+    )
     for name in config.hardware_types or ():
         runtime_for(name)
     models, headings = _models(config)
@@ -85,9 +97,17 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
     cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
-    wanted = missing(cells, done_cells(log), fingerprints(inventory)) if config.missing else cells
+    wanted = missing(cells, done_cells(log, since=since), fingerprints(inventory)) if config.missing else cells
     return Planned(
-        config, settings, inventory, profile, cells, wanted, headings, (*left_out.values(), *_remarks(config, profile))
+        config,
+        settings,
+        inventory,
+        profile,
+        how,
+        cells,
+        wanted,
+        headings,
+        (*left_out.values(), *_remarks(config, profile)),
     )
 
 
@@ -106,7 +126,7 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         on_progress=on_progress,
         inventory=planned.inventory,
         asked=config.model_dump(mode="json", exclude_defaults=True),
-        pooled=config.use_resource_pool,
+        how=planned.how,
     )
     if summary.run_id is None:
         return summary
@@ -214,8 +234,6 @@ def _remarks(config: BenchmarkConfig, profile: Profile) -> list[str]:
         remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
     if config.timeout is not None:
         remarks.append(f"timeout: a cell samples for at most {profile.sampling.limit_s:g} s, half of it")
-    if config.parallel:
-        remarks.append("parallel: this version measures one cell after the other")
     if config.schedule is not None:
         remarks.append(
             f"schedule: {config.schedule!r} is valid and recorded with each run; nothing starts a suite by itself yet"

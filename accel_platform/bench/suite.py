@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from accel_platform.bench.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.schedule import cron_of
+from accel_platform.bench.work import Work
 from accel_platform.documents import COMMENT, read_object, validated
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
@@ -120,6 +121,29 @@ class BenchmarkConfig(BaseModel):
         strict=True,
         title="true or false",
         description="Whether to measure only what the log lacks for this host.",
+    )
+    older_than: str | None = Field(
+        default=None,
+        title='an age such as "30d", "12h" or "4w"',
+        description="With `missing`: also what was measured longer ago.",
+    )
+    work: Work = Field(
+        default="all",
+        title='"all", "verify" or "measure"',
+        description="Measure and verify; only compare outputs with the reference, timing nothing; or only measure,"
+        " which leaves the results unverified.",
+    )
+    fix: bool = Field(
+        default=True,
+        strict=True,
+        title="true or false",
+        description="Whether cells that fail are tried again by the documented alternatives.",
+    )
+    operators: bool = Field(
+        default=False,
+        strict=True,
+        title="true or false",
+        description="Whether each cell is profiled by operator afterwards; writes Chrome traces.",
     )
     parallel: bool = Field(
         default=False,

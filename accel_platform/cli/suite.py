@@ -49,8 +49,8 @@ def suite(
     """Measure what a suite file asks for, and write its reports, charts and tables."""
     from accel_platform.bench.api import carry_out, plan_benchmark
     from accel_platform.bench.suite import read_config, write_example
-    from accel_platform.cli.bench import report
-    from accel_platform.errors import InvalidInput
+    from accel_platform.cli.bench_answers import print_summary
+    from accel_platform.errors import AccelError, InvalidInput
 
     if path is not None and config is not None and path != config:
         raise InvalidInput(f"There are two suite files, {path} and {config}: name one.")
@@ -73,18 +73,26 @@ def suite(
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
         raise
-    report(summary, planned.cells, planned.wanted, for_machines)
+    if planned.wanted or for_machines:
+        print_summary(summary, planned.how, for_machines)
+    else:
+        note(f"All {len(planned.cells)} cells are measured already.")
+    if planned.wanted and not summary.ok:
+        raise AccelError("Nothing could be measured; the reasons are above.")
 
 
 def _print_plan(planned: Planned, for_machines: bool) -> None:
-    from accel_platform.cli.bench import plan_rows
+    from accel_platform.cli.bench_answers import plan_rows
+    from accel_platform.events import EventLog
 
-    rows = plan_rows(planned.cells, planned.wanted, planned.inventory)
+    log = EventLog.open(planned.settings)
+    rows, time = plan_rows(planned.cells, planned.wanted, planned.inventory, log, planned.profile, planned.how)
+    remarks = [*planned.remarks, *([time] if time else [])]
     if for_machines:
         asked = planned.config.model_dump(mode="json")
-        print_json({"config": asked, "remarks": planned.remarks, "cells": rows})
+        print_json({"config": asked, "remarks": remarks, "cells": rows})
         return
     print_table(rows)
-    for remark in planned.remarks:
+    for remark in remarks:
         note(remark)
     note(f"{len(planned.wanted)} of {len(planned.cells)} cells to measure; the file is valid.")

@@ -104,6 +104,7 @@ def _cell(result: ResultRecorded) -> dict[str, Any]:
         "peak_memory_mb": result.memory_peak_mib,
         "peak_device_memory_mb": result.memory_device_peak_mib,
         "warmup_iterations": result.warmup_iterations,
+        "remedy": result.remedy,
         "noisy": result.noisy,
         "noisy_reason": result.noisy_reason,
     }

@@ -42,7 +42,10 @@ def built(spec: ModelSpec) -> tuple[nn.Module, tuple[str, ...]]:
         if spec.weights is None:
             return auto.from_config(config_of(spec), dtype=torch.float32).eval(), ()
         try:
-            model, loading = auto.from_pretrained(spec.weights.folder, dtype=torch.float32, output_loading_info=True)
+            how = {name: spec.config[name] for name in ("attn_implementation",) if name in spec.config}
+            model, loading = auto.from_pretrained(
+                spec.weights.folder, dtype=torch.float32, output_loading_info=True, **how
+            )
         except Exception as error:
             reason = " ".join(str(error).split())
             raise NotFound(f"The weights {spec.weights.source} cannot be loaded: {reason}") from error
@@ -55,8 +58,12 @@ def built(spec: ModelSpec) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def seed_of(spec: ModelSpec) -> int:
-    """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them."""
-    text = f"{spec.architecture} {sorted(spec.config.items(), key=lambda kv: kv[0])!r}"
+    """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them.
+
+    How attention is computed is no part of what the weights are.
+    """
+    config = {key: value for key, value in spec.config.items() if key != "attn_implementation"}
+    text = f"{spec.architecture} {sorted(config.items(), key=lambda kv: kv[0])!r}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
