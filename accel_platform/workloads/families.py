@@ -49,7 +49,7 @@ class ModelSpec:
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
         """Back from the JSON in which it crossed to another process (`asdict`)."""
         weights = fields.get("weights")
-        return cls(**{**fields, "weights": weights and Weights(**weights)})
+        return cls(**{**fields, "aliases": tuple(fields["aliases"]), "weights": weights and Weights(**weights)})
 
 
 def resolve_model(name: str) -> ModelSpec:
