@@ -117,19 +117,14 @@ def test_an_operator_that_a_runtime_has_not_ends_its_cells_unless_another_graph_
 def test_a_graph_that_openvino_reads_wrongly_is_made_by_its_own_converter(tmp_path: Path, inventory: Inventory) -> None:
     # OpenVINO 2026.4 computes the Fourier transform of FNet wrongly from ONNX, without a word.
     world = World(tmp_path, inventory)
-    summary = world.run(plan([FNET], ["openvino", "onnxruntime"], [1], [16]))
-    assert (summary.ok, summary.failed) == (2, 0), world.lines
+    summary = world.run(plan([FNET], ["openvino"], [1], [16]))
+    assert (summary.ok, summary.failed) == (1, 0), world.lines
     found = by_hardware(world)
-    assert found["onnxruntime"].remedy is None
     assert found["openvino"].remedy == "openvino_converter"
     assert found["openvino"].environment["remedied"]["failure_class"] == "wrong_output"
     assert all(v.passed and v.relative_error < 1e-5 for v in world.events("VerificationRecorded"))
     refresh(world.settings)
-    rows = Reader(world.settings).rows("SELECT hardware, remedy FROM results ORDER BY hardware")
-    assert rows == [
-        {"hardware": "onnxruntime", "remedy": None},
-        {"hardware": "openvino", "remedy": "openvino_converter"},
-    ]
+    assert Reader(world.settings).rows("SELECT remedy FROM results") == [{"remedy": "openvino_converter"}]
     states = Reader(world.settings).rows("SELECT DISTINCT state FROM compat_matrix")
     assert states == [{"state": "compatible"}]
 
@@ -150,19 +145,8 @@ def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> Non
 
 def test_measuring_alone_makes_no_reference_and_no_claim(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "run"]
-    options = [
-        "--models",
-        "bert-tiny",
-        "--sequence-length",
-        "16",
-        "--batch-sizes",
-        "1",
-        "--profile",
-        "quick",
-        "--hardware",
-        "onnxruntime",
-    ]
-    ways = ["--benchmark-only", "--operators", "--home", str(tmp_path)]
+    options = ["--models", "bert-tiny", "--hardware", "onnxruntime", "--sequence-length", "16", "--batch-sizes", "1"]
+    ways = ["--profile", "quick", "--benchmark-only", "--operators", "--home", str(tmp_path)]
     done = subprocess.run([*command, *options, *ways], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "MatMul" in done.stdout
@@ -186,7 +170,8 @@ def most_workers_at_once(world: World, how: How) -> int:
     def count() -> None:
         nonlocal most
         while not over.wait(0.02):
-            most = max(most, len(workers(os.getpid())))
+            # A child that starts another process looks like two for a moment.
+            most = max(most, sum(worker.ppid() == os.getpid() for worker in workers(os.getpid())))
 
     counter = threading.Thread(target=count)
     counter.start()
