@@ -31,6 +31,11 @@ class Cell:
     mode: Mode = "inference"
 
     @property
+    def weights_sha256(self) -> str | None:
+        """Of real weights; None for random ones."""
+        return self.model.weights.sha256 if self.model.weights else None
+
+    @property
     def label(self) -> str:
         """What a person reads; what every cell of its kind has in common with the usual is left out."""
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
@@ -118,7 +123,7 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
         cell.sequence_length,
         cell.precision,
         cell.mode,
-        cell.model.weights.sha256 if cell.model.weights else None,
+        cell.weights_sha256,
     )
 
 

@@ -95,7 +95,7 @@ def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, ref
         precision=cell.precision,
         batch_size=cell.batch_size,
         sequence_length=cell.sequence_length,
-        weights_sha256=cell.model.weights.sha256 if cell.model.weights else None,
+        weights_sha256=cell.weights_sha256,
         reference=reference,
         **verdict,
     )
@@ -173,7 +173,7 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
         "batch_size": cell.batch_size,
         "sequence_length": cell.sequence_length,
         "weights_source": cell.model.weights.source if cell.model.weights else None,
-        "weights_sha256": cell.model.weights.sha256 if cell.model.weights else None,
+        "weights_sha256": cell.weights_sha256,
         "device_id": device.device_id,
         "device_name": device.name,
         "fingerprint": fingerprint_of(device, threads=threads),

@@ -105,6 +105,7 @@ def _key(model_id: str, of: Any) -> tuple[Any, ...]:
         of.batch_size,
         of.sequence_length,
         of.precision,
+        of.weights_sha256,
         getattr(of, "mode", None) or "inference",
         getattr(of, "processes", None) or 1,
     )
