@@ -86,7 +86,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         runtime_for(name)
     models, headings = _models(config)
     left_out = _unreadable(models, config.sequence_lengths or (None,))
-    inventory = detect()
+    inventory = detect(config.hardware_types or ())
     asked = plan(
         models,
         _hardware(config, inventory),
@@ -203,12 +203,13 @@ def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
 
 def _hardware(config: BenchmarkConfig, inventory: Inventory) -> list[str]:
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
+    pairs = zip(inventory.names, inventory.devices, strict=True)
+    here = [name for name, device in pairs if device.available and not device.emulated]
     names: list[str] = [*(config.hardware_types if config.hardware_types is not None else here)]
     if config.include_web_platforms:
         names += WEB
     if config.include_web_platforms is False:
-        names = [name for name in names if name.casefold() not in WEB]
+        names = [name for name in names if name.casefold().partition(":")[0] not in WEB]
     return list(dict.fromkeys(names))
 
 

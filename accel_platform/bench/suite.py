@@ -187,7 +187,7 @@ class BenchmarkConfig(BaseModel):
 
     @model_validator(mode="after")
     def _web_is_said_once(self) -> BenchmarkConfig:
-        named = [name for name in self.hardware_types or () if name.casefold() in WEB]
+        named = [name for name in self.hardware_types or () if name.casefold().partition(":")[0] in WEB]
         if named and self.include_web_platforms is False:
             raise ValueError(f"hardware_types names {named[0]}, but include_web_platforms is false: change one of them")
         return self
