@@ -37,9 +37,10 @@ class Artefacts:
     def of(
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
     ) -> Artefacts:
-        """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
+        """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
         versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
-        key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions], sort_keys=True)
+        real = [spec.weights.sha256] if spec.weights else []
+        key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}", exporter)
 

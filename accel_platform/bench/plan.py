@@ -34,17 +34,23 @@ class Cell:
     """How many train together, each on a batch of its own."""
 
     @property
+    def weights_sha256(self) -> str | None:
+        """Of real weights; None for random ones."""
+        return self.model.weights.sha256 if self.model.weights else None
+
+    @property
     def label(self) -> str:
         """What a person reads; what every cell of its kind has in common with the usual is left out."""
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
         precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
         mode += f" in {self.processes} processes" if self.processes > 1 else ""
-        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}"
+        weights = f", weights {self.model.weights.source}" if self.model.weights else ""
+        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
 
 
-CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int]
-"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode, processes."""
+CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str | None]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode, processes, hash of real weights."""
 
 
 MAX_BATCH_SIZE = 65_536
@@ -139,6 +145,7 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
         cell.precision,
         cell.mode,
         cell.processes,
+        cell.weights_sha256,
     )
 
 
@@ -169,6 +176,7 @@ def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKe
             result.precision,
             result.mode,
             result.processes or 1,
+            result.weights_sha256,
         )
         if (since is None or at >= since) and (key not in found or at > found[key][0]):
             found[key] = at, result

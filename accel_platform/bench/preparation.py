@@ -103,6 +103,7 @@ def _prepare(
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
     failures: Unprepared = {}
+    drawn: Sequence[str] = ()
     kinds: Sequence[Artefact] = job["kinds"]
     mode: Mode = job["mode"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
@@ -114,6 +115,8 @@ def _prepare(
                     reason = f"it cannot be prepared: {answer['reason']}"
                     what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
                     failures[model, mode, what] = Why("failed", answer["failure_class"], reason)
+                elif answer["kind"] == "prepared":
+                    drawn = answer["drawn"]
         except ChildTimeout as error:
             failures |= {(model, mode, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
@@ -125,5 +128,7 @@ def _prepare(
                 register.remove(child)
     lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
     word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
+    # A checkpoint of one task may lack what another task's model has, BERT's pooler for one.
+    random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
     named = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
-    return f"{named}: {word}, {time.monotonic() - started:.0f} s", failures
+    return f"{named}: {word}, {time.monotonic() - started:.0f} s{random}", failures

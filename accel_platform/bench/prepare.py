@@ -34,16 +34,17 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     """Make what is missing; says `prepared`, and `failed` with each artefact or shape that could not be made."""
     import torch
 
-    from accel_platform.workloads.build import build_model
+    from accel_platform.workloads.build import built
 
     torch.set_num_threads(job["threads"])
-    spec = ModelSpec(**job["model"])
+    spec = ModelSpec.of_job(job["model"])
     artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
     mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
     try:
-        model: Any = build_model(spec, head=head)
+        model: Any
+        model, drawn = built(spec, head=head)
         if not artefacts.weights.exists():
             with _published(artefacts.weights) as part:
                 _write_weights(model, spec, part)
@@ -78,7 +79,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
         if not path.exists():
             arrays = functools.partial(_arrays, model, spec, shape, mode, head, reference=reference)
             attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
-    send({"kind": "prepared"})
+    send({"kind": "prepared", "drawn": drawn})
 
 
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:

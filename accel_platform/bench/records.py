@@ -38,6 +38,7 @@ def named(spec: ModelSpec) -> ModelDescribed:
         modality=spec.modality,
         aliases=spec.aliases,
         config=spec.config,
+        size=spec.size,
     )
 
 
@@ -100,6 +101,7 @@ def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, ref
         sequence_length=cell.sequence_length,
         mode=cell.mode,
         processes=_processes(cell),
+        weights_sha256=cell.weights_sha256,
         reference=reference,
         **verdict,
     )
@@ -126,6 +128,7 @@ def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> Veri
         sequence_length=result.sequence_length,
         mode=result.mode,
         processes=result.processes,
+        weights_sha256=result.weights_sha256,
         passed=False,
         reference=reference,
         tolerance=TOLERANCE[result.precision],
@@ -191,6 +194,8 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
         "precision": cell.precision,
         "batch_size": cell.batch_size,
         "sequence_length": cell.sequence_length,
+        "weights_source": cell.model.weights.source if cell.model.weights else None,
+        "weights_sha256": cell.weights_sha256,
         "device_id": device.device_id,
         "device_name": device.name,
         "fingerprint": fingerprint_of(device, threads=threads),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from uuid_utils.compat import uuid7
 
@@ -39,7 +39,7 @@ AS_USUAL = How()
 Tell = Callable[[str], None]
 
 
-def run_benchmark(
+def measure_cells(
     cells: Sequence[Cell],
     settings: Settings,
     log: EventLog,
@@ -49,12 +49,14 @@ def run_benchmark(
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
-    `resumes` is the id of the interrupted run whose remaining cells these are. On KeyboardInterrupt children die,
-    finished cells are kept, the run is recorded as cancelled, and it goes on up.
+    `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
+    from; both are recorded. On KeyboardInterrupt children die, finished cells are kept, the run is recorded as
+    cancelled, and it goes on up.
     """
     inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
@@ -67,7 +69,9 @@ def run_benchmark(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(resumes)
+        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(
+            resumes, asked
+        )
     return summary
 
 
@@ -113,11 +117,11 @@ class _Run:
         self.taken = set(cells)
         self.unprepared: Unprepared = {}
 
-    def run(self, resumes: str | None) -> None:
+    def run(self, resumes: str | None, asked: Mapping[str, Any] | None) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
-        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes)
+        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes, asked=asked)
         self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.recording.observe_hardware()
         try:
@@ -125,7 +129,7 @@ class _Run:
             self.describe(cells)
             self.recording.flush()
             self.unprepared = self.prepare(cells, "dynamo")
-            found = groups(cells)
+            found = groups(cells) if self.how.pooled else [(cell,) for cell in cells]
             side_by_side = lanes.lanes(found, self.inventory) if self.how.parallel else [found]
             lanes.work_off(side_by_side, self.measure, self.children.stop)
             status = "succeeded" if self.summary.ok else "failed"

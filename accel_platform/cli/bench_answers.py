@@ -33,6 +33,24 @@ def print_plan(
     as_json: bool,
 ) -> None:
     """Each cell with what would become of it and how long that takes, and the time of all."""
+    rows, time = plan_rows(cells, wanted, inventory, log, profile, how)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(rows)
+    if time:
+        note(time)
+
+
+def plan_rows(
+    cells: Sequence[Cell],
+    wanted: Sequence[Cell],
+    inventory: Inventory,
+    log: EventLog,
+    profile: Profile,
+    how: How,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """A row per cell, and a sentence on the time of all; None where nothing is timed."""
     from accel_platform.bench.estimate import estimate
     from accel_platform.bench.lanes import silicon
     from accel_platform.bench.modes import refusal
@@ -65,18 +83,14 @@ def print_plan(
                 "estimate_from": time.basis if time else None,
             }
         )
-    if as_json:
-        print_json(rows)
-        return
-    print_table(rows)
     if not times:
-        return
+        return rows, None
     lanes: dict[str | None, float] = {}
     for cell, time in times.items():
         lane = silicon(cell.hardware, inventory) if how.parallel else None
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
-    note(
+    return rows, (
         f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
         f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
     )
@@ -98,9 +112,10 @@ def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
     if as_json:
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
         answer |= {"operators": summary.operators} if how.operators else {}
-        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
+        print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
         return
     shown = ["model_id", "hardware", "batch_size"]
+    shown += ["sequence_length"] if _has_lengths(rows) else []
     if how.work == "verify":
         shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
     else:
@@ -113,6 +128,16 @@ def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
         shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
     print_table([{column: entry[column] for column in shown} for entry in rows])
     print_operators(summary.operators)
+    for file in summary.files:
+        note(f"written: {file}")
+
+
+def _has_lengths(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows of one model differ in their sequence length."""
+    lengths: dict[str, set[int | None]] = {}
+    for entry in rows:
+        lengths.setdefault(entry["model_id"], set()).add(entry["sequence_length"])
+    return any(len(found) > 1 for found in lengths.values())
 
 
 def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:

@@ -80,6 +80,8 @@ class ModelDescribed(Payload):
     modality: str
     aliases: tuple[str, ...] = ()
     config: dict[str, Any] = {}
+    size: str | None = None
+    """What people call its size, such as `base`."""
     parameters: Count | None = None
     layers: Count | None = None
     flops_per_item: Count | None = None
@@ -138,6 +140,9 @@ class ResultRecorded(Payload):
     precision: str | None = None
     batch_size: Positive | None = None
     sequence_length: Positive | None = None
+    weights_source: str | None = None
+    """The folder or hub revision that real weights came from; None for random ones, and where a file does not say."""
+    weights_sha256: str | None = None
     device_id: str | None = None
     device_name: str | None = None
     fingerprint: str | None = None
@@ -218,6 +223,7 @@ class VerificationRecorded(Payload):
     sequence_length: Positive | None = None
     mode: Mode = "inference"
     processes: Positive | None = None
+    weights_sha256: str | None = None
     passed: bool
     reference: str
     max_abs_error: Quantity | None = None

@@ -50,7 +50,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     for spec, mode in wanted:
         said: list[Message] = []
         prepare.prepare(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
-        assert said == [{"kind": "prepared"}]
+        assert said == [{"kind": "prepared", "drawn": ()}]
     torch.set_num_threads(threads)
     return made
 
