@@ -48,7 +48,10 @@ def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
         f"{', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}.",
         "How a check is made is in [howto/coverage.md](howto/coverage.md).",
         "",
-        *(f"- `{name}`: {count} of {total} model types" for name, count in ok.items()),
+        *(
+            f"- `{name}`: {count} of {total} model types run, {sum(c.hardware == name for c in checks)} were checked"
+            for name, count in ok.items()
+        ),
         "",
         *_table(by_category(checks)),
     ]
