@@ -19,9 +19,9 @@ class RuntimeBackend:
     name = "openvino"
     compiles = True
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
-        self._device = device
+        self._device = device if choice is None else choice.upper()
         self._threads = threads
         self._model: Any = None
         self._request: Any = None
@@ -41,7 +41,8 @@ class RuntimeBackend:
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         config = {
-            "INFERENCE_NUM_THREADS": self._threads,
+            # Only the processor's plug-in takes a number of threads.
+            **({"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}),
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             # Left to itself OpenVINO computes in bfloat16 on processors that have it.
@@ -74,7 +75,9 @@ class RuntimeBackend:
 
     def confirm(self) -> Confirmation:
         devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
-        return Confirmation(self._device, tuple(devices))
+        # It numbers a device even where it has one of the kind, and then takes the plain name for it.
+        seen = devices if "." in self._device else [device.partition(".")[0] for device in devices]
+        return Confirmation(self._device, tuple(seen))
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
         assert self._specialised is not None
