@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -76,5 +77,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _short(reason: str | None) -> str:
-    text = " ".join((reason or "").split()).replace("|", "\\|").replace("<", "&lt;")
+    # Where a library lies on this machine is nobody's business.
+    plain = re.sub(r"/\S*/site-packages/", "", " ".join((reason or "").split()))
+    text = plain.replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= 160 else text[:157] + "..."
