@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,12 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 class Unsupported(AccelError):
     """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+
+
+class UnsupportedPrecision(Unsupported):
+    """The runtime or this device does not compute in the precision asked, whatever it accepts to be told."""
+
+    failure_class: ClassVar[str] = "unsupported_precision"
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,12 @@ class Placement:
         """Of all operators; None for a graph without any."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
+
+
+def share(counts: Mapping[bool, int]) -> float | None:
+    """Of the products counted, those that are in the precision (True); None of none."""
+    total = sum(counts.values())
+    return counts.get(True, 0) / total if total else None
 
 
 class Backend(Protocol):
@@ -72,6 +84,14 @@ class Backend(Protocol):
 
     def placement(self) -> Placement | None:
         """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
+        ...
+
+    def precision_share(self) -> float | None:
+        """Of the matrix products and convolutions of the last run, those computed in the precision that was loaded.
+
+        Read from what ran (executed graph, compiled program, dispatched operators), never from what was asked. None
+        where there are none, or the runtime does not tell.
+        """
         ...
 
     def memory_device_peak_mib(self) -> float | None:

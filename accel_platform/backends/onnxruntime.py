@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Placement, UnsupportedPrecision
+from accel_platform.backends.products import integer_share
 
 
 class RuntimeBackend:
@@ -23,6 +24,7 @@ class RuntimeBackend:
     def __init__(self, *, device: str, threads: int) -> None:
         assert device == "cpu"
         self._threads = threads
+        self._precision = "float32"
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
         self._names: list[str] = []
@@ -32,8 +34,9 @@ class RuntimeBackend:
         return {"onnxruntime": onnxruntime.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        if precision not in ("float32", "int8"):
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        self._precision = precision
         self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -57,6 +60,11 @@ class RuntimeBackend:
             accelerated=sum(len(nodes) for provider, nodes in parts if provider == self.provider),
             elsewhere=dict(Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)),
         )
+
+    def precision_share(self) -> float | None:
+        # In ONNX an operator on integers is another operator; this provider computes those on floats in float32.
+        parts = self._session.get_provider_graph_assignment_info()
+        return integer_share((node.op_type for part in parts for node in part.get_nodes()), self._precision)
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +12,21 @@ import torch
 import transformers
 from transformers import AutoModel
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, UnsupportedPrecision
 
 
 class RuntimeBackend:
-    """Loads a folder written by `save_pretrained`."""
+    """Loads a folder written by `save_pretrained`; casting its weights, or quantising its linear layers, is loading."""
 
     name = "pytorch"
     compiles = False
+    _DTYPES: ClassVar = {
+        "float32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        # What is not quantised, activations above all, stays in float32.
+        "int8": torch.float32,
+    }
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -26,6 +34,7 @@ class RuntimeBackend:
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
         self._model: Any = None
+        self._precision = "float32"
         self._inputs: dict[str, torch.Tensor] = {}
         self._last: Any = None
 
@@ -33,17 +42,19 @@ class RuntimeBackend:
         return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        model = AutoModel.from_pretrained(artefact, dtype=torch.float32)
-        self._model = model.eval().to(self._device)
+        self._refuse(precision)
+        model = AutoModel.from_pretrained(artefact, dtype=self._DTYPES[precision]).eval()
+        self._precision = precision
+        self._model = (_quantised(model) if precision == "int8" else model).to(self._device)
         self._synchronise()
 
     def compile(self, inputs: Arrays) -> None:
         """Eager execution has nothing to compile."""
 
     def bind(self, inputs: Arrays) -> None:
-        self._inputs = {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
+        dtype = self._DTYPES[self._precision]
+        placed = {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
+        self._inputs = {name: t.to(dtype) if t.is_floating_point() else t for name, t in placed.items()}
         self._synchronise()
 
     def run(self) -> None:
@@ -59,6 +70,11 @@ class RuntimeBackend:
     def placement(self) -> None:
         """Eager execution has no graph."""
 
+    def precision_share(self) -> float | None:
+        from accel_platform.backends.pytorch_products import precision_share
+
+        return precision_share(lambda: self._model(**self._inputs), self._precision)
+
     def memory_device_peak_mib(self) -> float | None:
         if self._device.type != "cuda":
             return None
@@ -71,3 +87,29 @@ class RuntimeBackend:
     def _synchronise(self) -> None:
         if self._accelerator is not None:
             self._accelerator.synchronize()
+
+    def _refuse(self, precision: str) -> None:
+        """Raises UnsupportedPrecision for what this device has not."""
+        if precision not in self._DTYPES:
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        if precision == "int8" and self._device.type != "cpu":
+            raise UnsupportedPrecision("int8 is not supported: torch quantises linear layers for processors only.")
+        # Older devices take bfloat16 and compute in float32.
+        if (
+            precision == "bfloat16"
+            and self._device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise UnsupportedPrecision("bfloat16 is not supported: torch would only emulate it on this device.")
+
+
+def _quantised(model: Any) -> Any:
+    """Linear layers with int8 weights, their inputs quantised as they come.
+
+    torch calls `quantize_dynamic` deprecated in favour of torchao, but ships it still, with its kernels.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, message=".*[Tt]yped[Ss]torage|.*quantiz")
+        quantise: Any = torch.ao.quantization.quantize_dynamic
+        return quantise(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)

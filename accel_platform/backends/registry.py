@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
     from accel_platform.events.types import Hardware
 
-Artefact = Literal["weights", "onnx", "aten"]
+Artefact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
+"""`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,27 @@ class Runtime:
     """Holds a class `RuntimeBackend`; None where this version of the platform has no backend for the name."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
-    reads: Artefact = "weights"
-    """The prepared artefact it loads: a folder written by transformers, an ONNX graph, or one of ATen operators."""
-    precision: str = "float32"
-    """What it computes in unless told otherwise."""
+    precisions: Mapping[str, Artefact] = field(default_factory=lambda: {"float32": "weights"})
+    """What it computes in, the usual one first, and the prepared artefact it loads for each."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Why it has not the others, where there is more to say than that."""
+
+    @property
+    def precision(self) -> str:
+        """What it computes in unless told otherwise."""
+        return next(iter(self.precisions))
+
+    @property
+    def reads(self) -> Artefact:
+        """What it loads unless told otherwise."""
+        return self.precisions[self.precision]
+
+    def refusal(self, precision: str) -> str | None:
+        """Why it does not compute in a precision; None where it does, if the device does."""
+        if precision in self.precisions:
+            return None
+        reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
+        return f"{self.backend} on {self.hardware} has no {precision}: {reason}"
 
 
 _GRAPH = ("torch", "transformers", "onnxscript")
@@ -40,21 +59,64 @@ _PYTORCH = ("torch", "transformers")
 _WEB = ("onnxruntime-web", *_GRAPH)
 """The first is no Python distribution: detection asks the browser for its version."""
 
+_FLOATS: dict[str, Artefact] = {"float32": "weights", "float16": "weights", "bfloat16": "weights"}
+_CPU_ONLY = {"int8": "torch quantises for processors only"}
+_NO_HALVES = {
+    "float16": "its processor kernels compute float16 graphs in float32, between casts",
+    "bfloat16": "its processor provider has no bfloat16 products",
+}
+_WEBGPU_LACKS = {
+    "float16": "it needs an adapter with shader-f16, which none that it was tried on has",
+    "bfloat16": "WebGPU has no bfloat16",
+    "int8": "WebGPU has no integer products, which would run on the processor",
+}
+_WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried on has WebNN")
+
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
     for runtime in (
-        Runtime("cpu", "pytorch", "cpu", "pytorch", _PYTORCH),
-        Runtime("cuda", "pytorch", "cuda", "pytorch", _PYTORCH),
+        Runtime("cpu", "pytorch", "cpu", "pytorch", _PYTORCH, {**_FLOATS, "int8": "weights"}),
+        Runtime("cuda", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
         # ROCm builds of torch drive AMD devices under the name "cuda".
-        Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH),
-        Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH),
-        Runtime("openvino", "openvino", "CPU", "openvino", ("openvino", *_GRAPH), reads="onnx"),
-        Runtime("onnxruntime", "onnxruntime", "cpu", "onnxruntime", ("onnxruntime", *_GRAPH), reads="onnx"),
-        Runtime("qnn", "onnxruntime-qnn", "htp", "qnn", ("onnxruntime-qnn", "onnxruntime", *_GRAPH), "onnx", "float16"),
-        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), reads="aten"),
-        Runtime("webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, reads="onnx"),
-        Runtime("webgpu", "onnxruntime-web", "webgpu", "browser.backend", _WEB, reads="onnx"),
-        Runtime("wasm", "onnxruntime-web", "wasm", "browser.backend", _WEB, reads="onnx"),
+        Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime(
+            "openvino",
+            "openvino",
+            "CPU",
+            "openvino",
+            ("openvino", "onnxruntime", *_GRAPH),
+            {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
+        ),
+        Runtime(
+            "onnxruntime",
+            "onnxruntime",
+            "cpu",
+            "onnxruntime",
+            ("onnxruntime", *_GRAPH),
+            {"float32": "onnx", "int8": "onnx-int8-dynamic"},
+            _NO_HALVES,
+        ),
+        Runtime(
+            "qnn",
+            "onnxruntime-qnn",
+            "htp",
+            "qnn",
+            ("onnxruntime-qnn", "onnxruntime", *_GRAPH),
+            {"float16": "onnx"},
+        ),
+        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), dict.fromkeys(_FLOATS, "aten")),
+        Runtime("webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, {"float32": "onnx"}, _WEBNN_LACKS),
+        Runtime("webgpu", "onnxruntime-web", "webgpu", "browser.backend", _WEB, {"float32": "onnx"}, _WEBGPU_LACKS),
+        Runtime(
+            "wasm",
+            "onnxruntime-web",
+            "wasm",
+            "browser.backend",
+            _WEB,
+            {"float32": "onnx", "int8": "onnx-int8-dynamic"},
+            _NO_HALVES,
+        ),
     )
 }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from accel_platform.workloads.families import ModelSpec
 
-LAYOUT = 1
+LAYOUT = 2
 """Raise it whenever what `prepare.py` writes changes."""
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
@@ -32,7 +32,7 @@ class Artefacts:
     @classmethod
     def of(cls, spec: ModelSpec, settings: Settings) -> Artefacts:
         """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
-        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
         key = json.dumps([LAYOUT, spec.architecture, spec.config, versions], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}")
@@ -47,7 +47,7 @@ class Artefacts:
 
     def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
-        return self.graph_folder(kind, sequence_length) / ("model.onnx" if kind == "onnx" else GRAPH)
+        return self.graph_folder(kind, sequence_length) / (GRAPH if kind == "aten" else "model.onnx")
 
     def data(self, shape: Shape) -> Path:
         """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first)."""

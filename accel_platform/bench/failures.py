@@ -35,9 +35,12 @@ class Why:
 
 
 def classify(error: BaseException) -> tuple[str, str]:
-    """Failure class and message of an exception: a known class, else `error`."""
+    """Failure class and message of an exception: the class it names itself, a known one, else `error`."""
     text = " ".join(str(error).split())
     message = f"{type(error).__name__}: {text}"[:_LONGEST]
+    named = getattr(error, "failure_class", None)
+    if isinstance(named, str):
+        return named, message
     if isinstance(error, MemoryError):
         return "out_of_memory", message
     if isinstance(error, NotImplementedError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Mode, ResultRecorded
@@ -36,6 +36,16 @@ class Cell:
         precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
         return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}"
+
+
+def refusal(cell: Cell) -> str | None:
+    """Why the cell's runtime does not compute in its precision; None where it does, if the device does."""
+    return runtime_for(cell.hardware).refusal(cell.precision)
+
+
+def artefact_of(cell: Cell) -> Artefact:
+    """What the cell's backend loads."""
+    return runtime_for(cell.hardware).precisions[cell.precision]
 
 
 CellKey = tuple[str, str, str, int | None, int | None, str | None, str]

@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.registry import Artefact
 from accel_platform.bench import prepare
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
-from accel_platform.bench.plan import Cell
+from accel_platform.bench.plan import Cell, artefact_of
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import ModelSpec
@@ -63,7 +63,7 @@ def prepare_models(
 def _job(model: ModelSpec, cells: Collection[Cell], settings: Settings) -> tuple[ModelSpec, dict[str, Any]] | None:
     artefacts = Artefacts.of(model, settings)
     mine = [cell for cell in cells if cell.model == model]
-    kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
+    kinds = sorted({artefact_of(cell) for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
     if not artefacts.missing(kinds, shapes):
         return None

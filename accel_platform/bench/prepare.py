@@ -9,9 +9,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accel_platform.bench import quantise
 from accel_platform.bench.artefacts import Artefacts, Shape
 from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
@@ -44,18 +46,31 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     for shape in shapes:
         if not artefacts.data(shape).exists():
             _write_data(model, spec, shape, artefacts.data(shape))
-    lengths = dict.fromkeys(length for _, length in shapes)
-    writers: dict[Artefact, Callable[..., None]] = {"onnx": _write_onnx, "aten": _write_aten}
-    for kind, write in writers.items():
-        for length in lengths if kind in job["kinds"] else ():
-            if artefacts.graph(kind, length).exists():
+    writers: dict[Artefact, Callable[[Path], None]]
+    for length in dict.fromkeys(length for _, length in shapes):
+        plain = artefacts.graph("onnx", length)
+        # In this order: a quantised graph is made of the plain one.
+        writers = {
+            "onnx": partial(_write_onnx, model, spec, length),
+            "onnx-int8-dynamic": partial(quantise.dynamic, plain),
+            "onnx-int8-static": partial(quantise.static, plain, spec, length),
+            "aten": partial(_write_aten, model, spec, length),
+        }
+        broken: dict[Artefact, tuple[str, str]] = {}
+        for kind, write in writers.items():
+            quantised = kind.startswith("onnx-")
+            wanted = kind in job["kinds"] or (kind == "onnx" and any(k.startswith("onnx-") for k in job["kinds"]))
+            if not wanted or artefacts.graph(kind, length).exists():
                 continue
             try:
-                with _published(artefacts.graph_folder(kind, length)) as part:
-                    write(model, spec, length, part)
+                if not (quantised and "onnx" in broken):
+                    with _published(artefacts.graph_folder(kind, length)) as part:
+                        write(part)
+                    continue
+                failure_class, reason = broken["onnx"]
             except Exception as error:  # noqa: BLE001 - whatever the exporter trips over ends the cells that need it
-                failure_class, reason = classify(error)
-                send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+                failure_class, reason = broken[kind] = classify(error)
+            send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
     send({"kind": "prepared"})
 
 

@@ -80,6 +80,8 @@ def measured(
             "after": answer["after"],
             **answer["notes"],
             **_placement(answer["placement"]),
+            # Of the matrix products and convolutions, those that ran in the precision asked.
+            **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
         },
     )
     return result, verification

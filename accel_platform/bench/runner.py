@@ -13,12 +13,13 @@ from typing import Literal, get_args
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.base import UnsupportedPrecision
+from accel_platform.backends.registry import Artefact
 from accel_platform.bench import prepare, records
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify, classify_death
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, groups
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, artefact_of, groups, refusal
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout, Message
 from accel_platform.bench.profiles import PROFILES, Profile
@@ -109,7 +110,7 @@ class _Run:
             unprepared = self.describe()
             self.flush()
             unprepared |= prepare_models(
-                [cell for cell in self.cells if (cell.model, "weights") not in unprepared],
+                [cell for cell in self.cells if (cell.model, "weights") not in unprepared and refusal(cell) is None],
                 self.settings,
                 threads=self.threads,
                 timeout_s=self.profile.prepare_timeout_s,
@@ -164,7 +165,10 @@ class _Run:
         """Give the group a child, and another one for what is left whenever one dies."""
         first = group[0]
         artefacts = Artefacts.of(first.model, self.settings)
-        reads = runtime_for(first.hardware).reads
+        if (reason := refusal(first)) is not None:
+            self.fail(group, Why("failed", UnsupportedPrecision.failure_class, reason))
+            return
+        reads = artefact_of(first)
         why = unprepared.get((first.model, reads))
         # A preparing child that died may have made all that this group needs.
         if why and artefacts.missing([reads], [(cell.batch_size, cell.sequence_length) for cell in group]):
@@ -182,7 +186,7 @@ class _Run:
             "mode": first.mode,
             "precision": first.precision,
             "threads": self.threads,
-            "artefact": str(artefacts.artefact(runtime_for(first.hardware).reads, first.sequence_length)),
+            "artefact": str(artefacts.artefact(artefact_of(first), first.sequence_length)),
             "cells": [str(artefacts.data((cell.batch_size, cell.sequence_length))) for cell in left],
             "sampling": asdict(self.profile.sampling),
         }

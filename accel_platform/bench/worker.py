@@ -18,6 +18,9 @@ from accel_platform.bench.sampling import Sampling, collect
 if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
 
+MAJORITY = 0.5
+"""Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
+
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
     """Load once, then measure each cell; a cell that fails says so and the next one follows."""
@@ -54,7 +57,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
 def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
     import numpy as np
 
-    from accel_platform.backends.base import Remote
+    from accel_platform.backends.base import Remote, UnsupportedPrecision
     from accel_platform.bench.contention import contention, moment
     from accel_platform.bench.verify import verify
     from accel_platform.hardware.cpu import state_now
@@ -73,6 +76,12 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     backend.run()
     first = clock()
     other = backend.outputs()
+    share = backend.precision_share()
+    if share is not None and share < MAJORITY:
+        raise UnsupportedPrecision(
+            f"only {share:.0%} of the matrix products and convolutions ran in {precision}, which is not a measurement"
+            " of it"
+        )
     backend.bind(parts["input"])
     began = moment()
     samples = collect(backend.run, sampling, clock)
@@ -97,6 +106,7 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "after": after,
         "notes": remote.notes() if remote else {},
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+        "precision_share": share,
         "verdict": vars(verdict),
     }
 

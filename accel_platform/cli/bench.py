@@ -49,6 +49,12 @@ def run(
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
+        ),
+    ] = None,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
@@ -57,13 +63,14 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.bench.plan import done_cells, fingerprints, plan
+    from accel_platform.bench.plan import done_cells, fingerprints, plan, refusal
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
     from accel_platform.bench.runner import run_benchmark
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
+    from accel_platform.precisions import precision_named
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     specs = _models(models, set_)
@@ -71,7 +78,11 @@ def run(
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
     here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
     names = words(hardware) if hardware is not None else here
-    cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
+    precisions = [precision_named(word) for word in words(precision)] if precision is not None else [None]
+    cells = plan(specs, names, numbers(batch_sizes), [sequence_length], precisions)
+    if hardware is None:
+        # Of what nobody named, a runtime that has not the precision is no failure.
+        cells = tuple(cell for cell in cells if refusal(cell) is None)
     log = EventLog.open(settings)
     wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells
     if dry_run:
@@ -90,7 +101,8 @@ def run(
         print_json({**answer, "unavailable": summary.unavailable, "results": rows})
     elif wanted:
         columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
-        print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
+        asked = ("precision",) if precision is not None else ()
+        print_table([{c: row[c] for c in (*asked, *columns, "samples", "noisy", "status")} for row in rows])
     else:
         note(f"All {len(cells)} cells are measured already.")
     if wanted and not summary.ok:
@@ -132,12 +144,16 @@ def numbers(text: str) -> list[int]:
 
 
 def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inventory, as_json: bool) -> None:
+    from accel_platform.bench.plan import refusal
+
     rows = []
     for cell in cells:
         device = inventory.device(cell.hardware)
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
+        elif (refused := refusal(cell)) is not None:
+            state = f"unavailable: {refused}"
         rows.append(
             {
                 "model_id": cell.model.model_id,

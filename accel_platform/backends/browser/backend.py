@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.chromium import MEMORY_METHOD, Tab
 from accel_platform.backends.browser.placement import placement_of
+from accel_platform.backends.products import integer_share
 
 
 class RuntimeBackend:
@@ -41,8 +42,9 @@ class RuntimeBackend:
         return {package.NAME: self._version, "chromium": self._tab.facts["version"]}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        if precision != "float32" and (precision, self._device) != ("int8", "wasm"):
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision} on {self._device}.")
+        self._artefact, self._precision = artefact, precision
         provider: Any = self._device
         if self._device == "webnn":
             provider = {"name": "webnn", "deviceType": self._tab.facts["webnn"]["deviceType"]}
@@ -81,6 +83,13 @@ class RuntimeBackend:
 
     def placement(self) -> Placement | None:
         return placement_of(self._tab.call("place"), self._device)
+
+    def precision_share(self) -> float | None:
+        """By the graph itself: the runtime does not tell what it made of it, but integers it computes as integers."""
+        import onnx
+
+        graph = onnx.load(self._artefact, load_external_data=False).graph
+        return integer_share((node.op_type for node in graph.node), self._precision)
 
     def notes(self) -> dict[str, Any]:
         seen = self._tab.facts
