@@ -50,7 +50,7 @@ class Runtime:
         if precision in self.precisions:
             return None
         reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
-        return f"{self.backend} on {self.hardware} has no {precision}: {reason}"
+        return f"{self.hardware} has no {precision}: {reason}"
 
 
 _GRAPH = ("torch", "transformers", "onnxscript")

@@ -72,6 +72,8 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
         problem = "the outputs do not depend on the input"
     elif errors[worst] > tolerance:
         problem = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
+    elif errors[worst] > 0 and all(errors[n] >= relative_rms(other[n], e) for n, e in reference.items()):
+        problem = "the outputs differ more from the reference than those of another input do"
     return Verdict(problem is None, tolerance, constant, errors[worst], largest, problem)
 
 
