@@ -46,6 +46,18 @@ def share(counts: Mapping[bool, int]) -> float | None:
     return counts.get(True, 0) / total if total else None
 
 
+@dataclass(frozen=True)
+class Confirmation:
+    """The device that was asked for and those the runtime says it used, both in its own words."""
+
+    asked: str
+    seen: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return set(self.seen) == {self.asked}
+
+
 class Backend(Protocol):
     """One runtime on one device. Calls come in this order: load once; then per shape compile, bind, run, outputs.
 
@@ -92,6 +104,10 @@ class Backend(Protocol):
         Read from what ran (executed graph, compiled program, dispatched operators), never from what was asked. None
         where there are none, or the runtime does not tell.
         """
+        ...
+
+    def confirm(self) -> Confirmation | None:
+        """Which device the last run was on, by the runtime's own word; None where it does not tell."""
         ...
 
     def memory_device_peak_mib(self) -> float | None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision, share
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
 from accel_platform.backends.jax_operators import DTYPES, OPERATORS
 from accel_platform.errors import InvalidInput
 
@@ -85,6 +85,10 @@ class RuntimeBackend:
 
     def precision_share(self) -> float | None:
         return products_share(self._compiled.as_text(), self._HLO[self._precision])
+
+    def confirm(self) -> Confirmation:
+        seen = {device.platform for value in self._last.values() for device in value.devices()}
+        return Confirmation(self._device.platform, tuple(sorted(seen)))
 
     def memory_device_peak_mib(self) -> float | None:
         return None

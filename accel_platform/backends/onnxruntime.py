@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Placement, UnsupportedPrecision
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
+from accel_platform.backends.operators import OperatorTime, summed
 from accel_platform.backends.products import integer_share
 
 
@@ -25,6 +27,7 @@ class RuntimeBackend:
         assert device == "cpu"
         self._threads = threads
         self._precision = "float32"
+        self._artefact: Path | None = None
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
         self._names: list[str] = []
@@ -36,7 +39,7 @@ class RuntimeBackend:
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision not in ("float32", "int8"):
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
-        self._precision = precision
+        self._artefact, self._precision = artefact, precision
         self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -65,6 +68,24 @@ class RuntimeBackend:
         # In ONNX an operator on integers is another operator; this provider computes those on floats in float32.
         parts = self._session.get_provider_graph_assignment_info()
         return integer_share((node.op_type for part in parts for node in part.get_nodes()), self._precision)
+
+    def confirm(self) -> Confirmation:
+        # The first provider is asked for every operator first; which ones it took is `placement`.
+        return Confirmation(self.provider, tuple(self._session.get_providers()[:1]))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        if self.provider != "CPUExecutionProvider":
+            raise Unsupported(f"The operator times of {self.provider} are not read here.")
+        options = self._new_options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace.with_suffix(""))
+        self._session = onnxruntime.InferenceSession(self._artefact, options, providers=[self.provider])
+        for _ in range(runs):
+            self.run()
+        # It appends the time to the name it was given, and writes a Chrome trace.
+        Path(self._session.end_profiling()).replace(trace)
+        nodes = (event for event in json.loads(trace.read_text(encoding="utf-8")) if event.get("cat") == "Node")
+        return summed((node["args"]["op_name"], node["dur"]) for node in nodes if "op_name" in node["args"])
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ import psutil
 import pytest
 
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
+from accel_platform.backends.operators import Profiled
 from accel_platform.backends.registry import RUNTIMES, Artefact, make_backend
 from accel_platform.bench.artefacts import Artefacts, Shape
 from accel_platform.bench.process import Child
@@ -77,10 +79,17 @@ class BackendContract:
     closeness: ClassVar[float | None] = None
 
     @pytest.fixture
-    def backend(self, prepared: Artefacts, precision: str) -> Any:
-        runtime = RUNTIMES[self.hardware]
+    def backend(self, prepared: Artefacts) -> Any:
+        yield from self.loaded(prepared, RUNTIMES[self.hardware].precision)
+
+    @pytest.fixture
+    def precise(self, prepared: Artefacts, precision: str) -> Any:
+        """The backend in each precision that its runtime declares."""
+        yield from self.loaded(prepared, precision)
+
+    def loaded(self, prepared: Artefacts, precision: str) -> Iterator[Backend]:
         backend = make_backend(self.hardware, threads=1)
-        backend.load(prepared.artefact(runtime.precisions[precision], 16), precision=precision)
+        backend.load(prepared.artefact(RUNTIMES[self.hardware].precisions[precision], 16), precision=precision)
         yield backend
         backend.close()
 
@@ -97,27 +106,21 @@ class BackendContract:
         backend.run()
         return dict(backend.outputs())
 
-    def test_outputs_equal_the_reference(self, backend: Backend, prepared: Artefacts, precision: str) -> None:
+    def test_outputs_equal_the_reference(self, precise: Backend, prepared: Artefacts, precision: str) -> None:
         for shape in self.shapes:
-            outputs = self.answer(backend, prepared, shape)
-            other = self.answer(backend, prepared, shape, "other")
+            outputs = self.answer(precise, prepared, shape)
+            other = self.answer(precise, prepared, shape, "other")
             verdict = verify(outputs, other, stored(prepared, shape, "reference"), precision=precision)
             assert verdict.passed, (shape, verdict.reason)
             assert verdict.relative_error is not None
             assert verdict.relative_error < self.close(precision)
-
-    def test_the_precision_is_what_ran_or_the_share_says_otherwise(
-        self, backend: Backend, prepared: Artefacts, precision: str
-    ) -> None:
-        outputs = self.answer(backend, prepared, SHAPES[0])
-        share = backend.precision_share()
+        share = precise.precision_share()
         assert share is not None
         if precision == "float32":
             assert share == 1.0
         elif share >= MAJORITY:
             # The numbers bear it out: what was computed in float32 does not differ by this much.
-            reference = stored(prepared, SHAPES[0], "reference")
-            assert max(relative_rms(outputs[name], reference[name]) for name in reference) > 2e-5
+            assert verdict.relative_error > 2e-5
 
     def test_shapes_may_follow_one_another(self, backend: Backend, prepared: Artefacts) -> None:
         sizes = []
@@ -141,15 +144,13 @@ class BackendContract:
             np.testing.assert_array_equal(values, kept[name])
         assert any((backend.outputs()[name] != values).any() for name, values in first.items())
 
-    def test_binding_new_inputs_is_enough_for_the_same_shape(
-        self, backend: Backend, prepared: Artefacts, precision: str
-    ) -> None:
+    def test_binding_new_inputs_is_enough_for_the_same_shape(self, backend: Backend, prepared: Artefacts) -> None:
         self.answer(backend, prepared, self.shapes[-1], "other")
         backend.bind(stored(prepared, self.shapes[-1], "input"))
         backend.run()
         reference = stored(prepared, self.shapes[-1], "reference")
         for name, values in backend.outputs().items():
-            assert relative_rms(values, reference[name]) < self.close(precision)
+            assert relative_rms(values, reference[name]) < self.close(RUNTIMES[self.hardware].precision)
 
     def test_it_says_which_versions_it_runs(self, backend: Backend) -> None:
         own = RUNTIMES[self.hardware].packages[0]
@@ -162,6 +163,36 @@ class BackendContract:
         if placement is not None:
             assert placement.accelerated > 50
             assert placement.accelerated_share == 1.0
+
+    def test_the_runtime_confirms_the_device(self, backend: Backend, prepared: Artefacts) -> None:
+        self.answer(backend, prepared, SHAPES[0])
+        confirmed = backend.confirm()
+        # A page is told which adapter WebGPU took, and nothing of the others.
+        assert (confirmed is None) == (self.hardware in ("wasm", "webnn"))
+        if confirmed is not None:
+            assert confirmed.agrees, confirmed
+
+    def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artefacts, tmp_path: Path) -> None:
+        first = self.answer(backend, prepared, SHAPES[0])
+        if not isinstance(backend, Profiled):
+            pytest.skip(f"{backend.name} keeps no operator times")
+        trace = tmp_path / "trace.json"
+        if self.hardware == "qnn":
+            with pytest.raises(Unsupported, match="operator times"):
+                backend.operators(runs=3, trace=trace)
+            return
+        found = {entry.operator: entry for entry in backend.operators(runs=3, trace=trace)}
+        assert len(found) > 5
+        assert all(entry.total_ms >= 0 for entry in found.values())
+        multiply = next(e for name, e in found.items() if name in ("aten::addmm", "FullyConnected", "MatMul"))
+        assert multiply.count % 3 == 0
+        assert multiply.total_ms > 0
+        traced = json.loads(trace.read_text())
+        events = traced["traceEvents"] if isinstance(traced, dict) else traced
+        assert sum("dur" in event for event in events) >= multiply.count
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, first[name]) < 1e-6
+        assert self.answer(backend, prepared, SHAPES[1]), "another shape may follow"
 
     def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
         refused = pytest.raises(UnsupportedPrecision, match="float12")
