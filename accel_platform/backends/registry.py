@@ -85,7 +85,7 @@ RUNTIMES: dict[str, Runtime] = {
             "openvino",
             "CPU",
             "openvino",
-            ("openvino", "onnxruntime", *_GRAPH),
+            ("openvino", *_GRAPH),
             {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
         ),
         Runtime(
