@@ -21,7 +21,12 @@ class RuntimeBackend:
     compiles = True
     # Of a quantised graph what is not in int8 is computed as the hint says.
     _HINTS: ClassVar = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
-    _SEEN: ClassVar = {"float32": {"f32"}, "float16": {"f16"}, "bfloat16": {"bf16"}, "int8": {"i8", "u8"}}
+    _SEEN: ClassVar = {
+        "float32": {"f32", "fp32"},
+        "float16": {"f16", "fp16"},
+        "bfloat16": {"bf16"},
+        "int8": {"i8", "u8"},
+    }
     """What the executed graph calls each precision."""
     _PRODUCTS = frozenset(
         (
@@ -32,12 +37,13 @@ class RuntimeBackend:
             "deconvolution",
             "scaleddotproductattention",
             "fullyconnectedcompressed",
+            "gemm",
         )
     )
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
-        self._device = device
+        self._device = device if choice is None else choice.upper()
         self._threads = threads
         self._precision = "float32"
         self._model: Any = None
@@ -60,7 +66,8 @@ class RuntimeBackend:
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         config = {
-            "INFERENCE_NUM_THREADS": self._threads,
+            # Only the processor's plug-in takes a number of threads.
+            **({"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}),
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             # Left to itself OpenVINO computes in bfloat16 on processors that have it.
@@ -78,8 +85,10 @@ class RuntimeBackend:
         self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
-        for port in self._request.get_compiled_model().inputs:
-            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name])))
+        # Compiling may give a port further names, of operators that it folded into it; the order stays.
+        ports = self._request.get_compiled_model().inputs
+        for port, known in zip(ports, self._model.inputs, strict=True):
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[known.any_name])))
 
     def run(self) -> None:
         # Left to itself it would copy every output into a new array each time, which is no part of the model's work.
@@ -87,7 +96,9 @@ class RuntimeBackend:
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
-        return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
+        known = [port.any_name for port in self._model.outputs]
+        tensors = [self._request.get_tensor(port).data for port in ports]
+        return {name: np.array(data, dtype=np.float32) for name, data in zip(known, tensors, strict=True)}
 
     def placement(self) -> Placement:
         # Compiled for one device OpenVINO takes the whole graph or refuses it.
@@ -104,7 +115,9 @@ class RuntimeBackend:
 
     def confirm(self) -> Confirmation:
         devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
-        return Confirmation(self._device, tuple(devices))
+        # It numbers a device even where it has one of the kind, and then takes the plain name for it.
+        seen = devices if "." in self._device else [device.partition(".")[0] for device in devices]
+        return Confirmation(self._device, tuple(seen))
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
         assert self._specialised is not None

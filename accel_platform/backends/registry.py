@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Artefact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
 """`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators."""
+BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,15 @@ class Runtime:
     """What it computes in, the usual one first, and the prepared artefact it loads for each."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Why it has not the others, where there is more to say than that."""
+    choices: str | None = None
+    """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
+    choice: str | None = None
+    """What followed the colon; None for the usual one."""
+
+    @property
+    def name(self) -> str:
+        """What a person types to get it: `openvino`, `openvino:gpu.1`, `wasm:firefox`."""
+        return self.hardware if self.choice is None else f"{self.hardware}:{self.choice}"
 
     @property
     def precision(self) -> str:
@@ -50,7 +61,7 @@ class Runtime:
         if precision in self.precisions:
             return None
         reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
-        return f"{self.hardware} has no {precision}: {reason}"
+        return f"{self.name} has no {precision}: {reason}"
 
 
 _GRAPH = ("torch", "transformers", "onnxscript")
@@ -58,6 +69,7 @@ _GRAPH = ("torch", "transformers", "onnxscript")
 _PYTORCH = ("torch", "transformers")
 _WEB = ("onnxruntime-web", *_GRAPH)
 """The first is no Python distribution: detection asks the browser for its version."""
+_IN_BROWSER = "|".join(BROWSERS)
 
 _FLOATS: dict[str, Artefact] = {"float32": "weights", "float16": "weights", "bfloat16": "weights"}
 _CPU_ONLY = {"int8": "torch quantises for processors only"}
@@ -87,6 +99,7 @@ RUNTIMES: dict[str, Runtime] = {
             "openvino",
             ("openvino", *_GRAPH),
             {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
+            choices=r"(gpu|npu)(\.\d+)?",
         ),
         Runtime(
             "onnxruntime",
@@ -106,8 +119,19 @@ RUNTIMES: dict[str, Runtime] = {
             {"float16": "onnx"},
         ),
         Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), dict.fromkeys(_FLOATS, "aten")),
-        Runtime("webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, {"float32": "onnx"}, _WEBNN_LACKS),
-        Runtime("webgpu", "onnxruntime-web", "webgpu", "browser.backend", _WEB, {"float32": "onnx"}, _WEBGPU_LACKS),
+        Runtime(
+            "webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, {"float32": "onnx"}, _WEBNN_LACKS, _IN_BROWSER
+        ),
+        Runtime(
+            "webgpu",
+            "onnxruntime-web",
+            "webgpu",
+            "browser.backend",
+            _WEB,
+            {"float32": "onnx"},
+            _WEBGPU_LACKS,
+            _IN_BROWSER,
+        ),
         Runtime(
             "wasm",
             "onnxruntime-web",
@@ -116,19 +140,40 @@ RUNTIMES: dict[str, Runtime] = {
             _WEB,
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             _NO_HALVES,
+            choices=_IN_BROWSER,
         ),
     )
 }
 
 
 def runtime_for(hardware: str) -> Runtime:
-    """The runtime of a hardware name, in any case. Raises InvalidInput with the closest names."""
-    runtime = RUNTIMES.get(hardware.casefold())
+    """The runtime of a hardware name, in any case, with its choice if it names one.
+
+    Raises InvalidInput with the closest names, or for a choice that the runtime cannot have.
+    """
+    name, colon, choice = hardware.casefold().partition(":")
+    runtime = RUNTIMES.get(name)
     if runtime is None:
-        close = difflib.get_close_matches(hardware.casefold(), RUNTIMES, n=3)
+        close = difflib.get_close_matches(name, RUNTIMES, n=3)
         hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(RUNTIMES)}."
         raise InvalidInput(f"No hardware is called {hardware!r}. {hint}")
-    return runtime
+    if not colon or choice == runtime.device.casefold():
+        return runtime
+    if runtime.choices is None or not re.fullmatch(runtime.choices, choice):
+        takes = f"{name}:<{runtime.choices}>" if runtime.choices else f"{name} alone"
+        raise InvalidInput(f"No hardware is called {hardware!r}. This runtime takes {takes}.")
+    return replace(runtime, choice=choice)
+
+
+def in_browser(name: str, browser: str) -> str:
+    """The same hardware name in that browser; names that are not served by a browser, or name one, stay.
+
+    Raises InvalidInput for an unknown name or browser.
+    """
+    runtime = runtime_for(name)
+    if runtime.choices != _IN_BROWSER or runtime.choice is not None:
+        return runtime.name
+    return runtime_for(f"{name}:{browser}").name
 
 
 def make_backend(hardware: str, *, threads: int) -> Backend:
@@ -137,5 +182,6 @@ def make_backend(hardware: str, *, threads: int) -> Backend:
     if runtime.module is None:
         raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")
     module = import_module(f"accel_platform.backends.{runtime.module}")
-    backend: Backend = module.RuntimeBackend(device=runtime.device, threads=threads)
+    chosen = {} if runtime.choice is None else {"choice": runtime.choice}
+    backend: Backend = module.RuntimeBackend(device=runtime.device, threads=threads, **chosen)
     return backend
