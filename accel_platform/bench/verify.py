@@ -68,7 +68,11 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
     problem = unfounded(outputs, other)
     if problem is None and errors[worst] > tolerance:
         problem = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
-    elif errors[worst] > 0 and all(errors[n] >= relative_rms(other[n], e) for n, e in reference.items()):
+    if (
+        problem is None
+        and errors[worst] > 0
+        and all(errors[n] >= relative_rms(other[n], e) for n, e in reference.items())
+    ):
         problem = "the outputs differ more from the reference than those of another input do"
     return Verdict(problem is None, tolerance, constant, errors[worst], largest, problem)
 

@@ -72,6 +72,8 @@ class Bench:
             "mode": "inference",
             "precision": "float32",
             "threads": 1,
+            "processes": 1,
+            "energy": None,
             "artefact": str(self.prepared.artefact("weights" if hardware == "cpu" else "onnx", 16)),
             "sampling": asdict(SAMPLING),
             "work": "all",
@@ -81,6 +83,7 @@ class Bench:
         said: list[dict[str, Any]] = []
         worker.measure(job, said.append)
         loaded, answer = said
+        assert answer["kind"] == "measured", answer
         if change is not None:
             change(answer)
         return self.recording.take(Measured(Cell(SPEC, hardware, *SHAPE), answer, loaded))
@@ -133,10 +136,10 @@ class Fallen(pytorch_backend.RuntimeBackend):
 
 
 class FallenGraph(openvino_backend.RuntimeBackend):
-    """It asks OpenVINO for AUTO, which takes what there is, and calls that GPU."""
+    """It compiles for the processor, and calls that GPU."""
 
     def __init__(self, *, device: str, threads: int) -> None:
-        super().__init__(device="AUTO", threads=threads)
+        super().__init__(device="CPU", threads=threads)
 
     def confirm(self) -> Confirmation:
         return replace(super().confirm(), asked="GPU")

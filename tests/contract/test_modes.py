@@ -45,7 +45,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         (GPT, "training"),
         (BERT, "training"),
     ]
-    made = {(spec.model_id, mode): Artefacts.of(spec, settings, mode) for spec, mode in wanted}
+    made = {(spec.model_id, mode): Artefacts.of(spec, settings, mode=mode) for spec, mode in wanted}
     threads = torch.get_num_threads()
     for spec, mode in wanted:
         said: list[Message] = []
