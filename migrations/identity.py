@@ -52,6 +52,19 @@ _PRECISIONS = {
     "int4": ("int4", "i4"),
 }
 _PRECISION_OF = {word: precision for precision, words in _PRECISIONS.items() for word in words}
+_KEY_WORDS: dict[str, Hardware] = {
+    **{name: name for name in get_args(Hardware)},
+    "apple": "mps",
+    "amd": "rocm",
+    "qualcomm": "qnn",
+    "snpe": "qnn",
+    "onnx": "onnxruntime",
+}
+"""First words of the keys under which the old skill tests put what concerns one hardware."""
+_TEST_SCRIPT = re.compile(
+    r"(?:^|[/#])(?:performance_)?(?:test_skills_|test_)?(?P<name>(?:hf|default)_[a-z0-9_]+?)"
+    r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
+)
 _ON_HOST_CPU: frozenset[Hardware] = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
@@ -138,6 +151,19 @@ def device_facts(hardware: Hardware, host_id: str | None, device_name: str | Non
 def slug_of(text: str) -> str:
     """Lower case, everything but letters, digits and dots turned to single dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.casefold()).strip("-.")
+
+
+def hardware_of_key(key: Any) -> Hardware | None:
+    """The hardware a key such as `cuda_init`, `apple_tests` or `openvino` speaks of; None if it names none."""
+    first, _, rest = str(key).casefold().partition("_")
+    return None if rest == "available" else _KEY_WORDS.get(first)
+
+
+def model_of_script(path: str) -> str | None:
+    """The model that the name of an old test script or of its results stands for (`…/hf_t5_test_results.json`), from
+    the innermost part of the path that has one. Evidence of last resort: many of these files name no model inside."""
+    names = [found["name"] for found in _TEST_SCRIPT.finditer(path)]
+    return names[-1] if names else None
 
 
 def is_hardware(name: str) -> bool:

@@ -1,24 +1,27 @@
 """Files into the event log, one segment per document, each accounted for. What a file holds is read by `formats/`.
 
 A document's segment is named after its content, so a second import writes nothing and one killed half-way is taken up
-where it stopped. The same content under another path gets a segment of its own that says so.
+where it stopped. The same content under another path gets a segment of its own that says so. A document found inside
+another one is a document like any other, called `path#/json/pointer`; it is written before the one around it, so that
+what is known of the outer one holds for all inside it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import DocumentImported, RecordQuarantined
-from migrations.claims import claims_of
+from migrations.claims import NOTHING_CLAIMED, Claims, claims_of
 from migrations.documents import Content, Document, find_files, load, parse
 from migrations.recognise import describe, recognise
-from migrations.records import Record, Refused
+from migrations.records import Embedded, NoResult, Record, Refused
 from migrations.suspicion import judge
 
 SOURCE = "migrate"
@@ -43,14 +46,24 @@ class DocumentReport:
     suspects: int
     reason: str | None
     already: bool = False
+    embedded: tuple[DocumentReport, ...] = ()
+    """The documents found inside it, where this run read it."""
+
+    def all(self) -> Iterator[DocumentReport]:
+        """This document and all inside it, at any depth."""
+        yield self
+        for inside in self.embedded:
+            yield from inside.all()
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """One run over some paths. `outcomes` adds up to `found`; known documents count as `already_imported`."""
+    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`. The
+    documents inside files are counted on their own, in `embedded`."""
 
     found: int
     outcomes: dict[str, int]
+    embedded: dict[str, int]
     records: int
     failures: int
     suspects: int
@@ -78,10 +91,12 @@ def migrate(
         reports.append(report)
         if on_progress is not None:
             on_progress(number, len(files), report)
-    new = [report for report in reports if not report.already]
+    every = [document for report in reports for document in report.all()]
+    new = [document for document in every if not document.already]
     return ImportReport(
         found=len(files),
-        outcomes=dict(Counter("already_imported" if r.already else r.outcome for r in reports)),
+        outcomes=_outcomes(reports),
+        embedded=_outcomes(inside for report in reports for document in report.all() for inside in document.embedded),
         records=sum(r.records for r in new),
         failures=sum(r.failures for r in new),
         suspects=sum(r.suspects for r in new),
@@ -101,8 +116,11 @@ class _Import:
         self._first_path: dict[str, str] = {}
         self.events = 0
 
-    def take(self, content: Content) -> DocumentReport:
-        """Account for one file. Raises LogUnavailable."""
+    def take(
+        self, content: Content, document: Document | None = None, around: Claims = NOTHING_CLAIMED
+    ) -> DocumentReport:
+        """Account for one document, which may be parsed already, and for all inside it. `around` is what the document
+        around it claims. Raises LogUnavailable."""
         key = _key(content)
         copy_key = f"{key}-{_short_hash(content.source_path)}"
         entries = {k: self._ledger_entry(k) for k in (key, copy_key) if k in self._known}
@@ -114,13 +132,21 @@ class _Import:
             entry = _ledger(content, "duplicate", "duplicate", reason=f"the same content as {first}")
             self._append([_event(entry)], copy_key)
             return _report(entry)
-        entry, events = _read(parse(content))
-        if not self._append(events, key):
+        document = document or parse(content)
+        reading = _read(document, around)
+        inside = tuple(self._take_embedded(content, part, reading.claims) for part in reading.embedded)
+        if not self._append(reading.events, key):
             # Another process imported this content since we looked: what it wrote stands.
             self._known |= {key}
-            return self.take(content)
+            return self.take(content, document, around)
         self._first_path[key] = content.source_path
-        return _report(entry)
+        return replace(_report(reading.entry), embedded=inside)
+
+    def _take_embedded(self, outer: Content, part: Embedded, around: Claims) -> DocumentReport:
+        # The old framework wrote every file this way, so a copy in a file of its own has the same bytes and hash.
+        text = json.dumps(part.value, indent=2)
+        content = Content.of(text.encode(), f"{outer.source_path}#{part.pointer}")
+        return self.take(content, Document(content, "json", part.value), around)
 
     def _append(self, events: list[Event], key: str) -> bool:
         if self._dry_run:
@@ -136,8 +162,18 @@ class _Import:
         return payload
 
 
-def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
-    """The document's ledger entry and all its events: first the entry, then what it holds, naming it as the cause."""
+@dataclass(frozen=True)
+class _Reading:
+    """A document read: its ledger entry; all its events, first the entry, then what it holds, naming it as the cause;
+    and the documents inside it, still to be taken."""
+
+    entry: DocumentImported
+    events: list[Event]
+    embedded: tuple[Embedded, ...] = ()
+    claims: Claims = NOTHING_CLAIMED
+
+
+def _read(document: Document, around: Claims) -> _Reading:
     content = document.content
     if document.kind == "unreadable":
         return _quarantine(content, "unreadable", document.problem or "unreadable")
@@ -149,25 +185,35 @@ def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
     if found.not_results is not None:
         return _not_results(content, found.name, found.not_results)
     try:
-        cells = list(found.read(document))
-        records = judge([cell for cell in cells if isinstance(cell, Record)], claims_of(document))
+        parts = list(found.read(document))
+        claims = claims_of(document).within(around)
+        records = judge([part for part in parts if isinstance(part, Record)], claims)
     except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
         reason = f"the reader {found.name} failed: {type(error).__name__}: {error}"
         return _quarantine(content, "reader_failed", reason, format_=found.name)
-    return _imported(content, found.name, records, [cell for cell in cells if isinstance(cell, Refused)])
+    refused = [part for part in parts if isinstance(part, Refused)]
+    embedded = tuple(part for part in parts if isinstance(part, Embedded))
+    without = [part for part in parts if isinstance(part, NoResult)]
+    entry, events = _account(content, found.name, records, refused, embedded, without)
+    return _Reading(entry, events, embedded, claims)
 
 
-def _imported(
-    content: Content, format_: str, records: list[Record], refused: list[Refused]
+def _account(
+    content: Content,
+    format_: str,
+    records: list[Record],
+    refused: list[Refused],
+    embedded: tuple[Embedded, ...],
+    without: list[NoResult],
 ) -> tuple[DocumentImported, list[Event]]:
     entry = _ledger(
         content,
         format_,
-        "quarantined" if refused and not records else "imported",
+        _outcome(bool(records), bool(refused), bool(embedded), bool(without)),
         records=len(records),
         failures=sum(r.result.status != "ok" for r in records),
         suspects=sum(r.result.provenance != "imported" for r in records),
-        reason=_refusals(refused) if refused else None if records else "it holds no cell",
+        reason=_reason(records, refused, embedded, without),
     )
     ledger = _event(entry)
     results = [
@@ -188,20 +234,44 @@ def _imported(
     return entry, [ledger, *results, *(_event(record, cause=ledger) for record in kept)]
 
 
+def _outcome(records: bool, refused: bool, embedded: bool, without: bool) -> Outcome:
+    if records or embedded:
+        return "imported"
+    return "quarantined" if refused else "not_results" if without else "imported"
+
+
+def _reason(
+    records: list[Record], refused: list[Refused], embedded: tuple[Embedded, ...], without: list[NoResult]
+) -> str | None:
+    parts = [_refusals(refused)] if refused else []
+    if without:
+        parts.append(_several([part.reason for part in without], "part without a result", "parts without a result"))
+    if embedded:
+        parts.append(f"{len(embedded)} documents inside" if len(embedded) > 1 else "1 document inside")
+    return "; ".join(parts) or (None if records else "it holds no cell")
+
+
+def _outcomes(reports: Iterable[DocumentReport]) -> dict[str, int]:
+    return dict(Counter("already_imported" if report.already else report.outcome for report in reports))
+
+
 def _refusals(refused: list[Refused]) -> str:
-    (most, times), *others = Counter(f"{cell.rule}: {cell.reason}" for cell in refused).most_common()
-    cells = "1 cell" if len(refused) == 1 else f"{len(refused)} cells"
-    return f"{cells} refused, {most}" + (f" ({times} of them)" if others else "")
+    return _several([f"{cell.rule}: {cell.reason}" for cell in refused], "cell refused", "cells refused")
 
 
-def _not_results(content: Content, format_: str, reason: str) -> tuple[DocumentImported, list[Event]]:
+def _several(reasons: list[str], one: str, many: str) -> str:
+    """How many there are and the most frequent reason, as `3 cells refused, RULE: REASON (2 of them)`."""
+    (most, times), *others = Counter(reasons).most_common()
+    number = f"1 {one}" if len(reasons) == 1 else f"{len(reasons)} {many}"
+    return f"{number}, {most}" + (f" ({times} of them)" if others else "")
+
+
+def _not_results(content: Content, format_: str, reason: str) -> _Reading:
     entry = _ledger(content, format_, "not_results", reason=reason)
-    return entry, [_event(entry)]
+    return _Reading(entry, [_event(entry)])
 
 
-def _quarantine(
-    content: Content, rule: str, reason: str, *, format_: str = "unknown"
-) -> tuple[DocumentImported, list[Event]]:
+def _quarantine(content: Content, rule: str, reason: str, *, format_: str = "unknown") -> _Reading:
     text = content.text()
     if len(text) > KEPT_WHOLE_CHARACTERS:
         text = text[:KEPT_WHOLE_CHARACTERS]
@@ -211,7 +281,7 @@ def _quarantine(
         source_path=content.source_path, content_sha256=content.sha256 or None, rule=rule, reason=reason, content=text
     )
     ledger = _event(entry)
-    return entry, [ledger, _event(record, cause=ledger)]
+    return _Reading(entry, [ledger, _event(record, cause=ledger)])
 
 
 def _ledger(content: Content, format_: str, outcome: Outcome, **more: Any) -> DocumentImported:

@@ -52,11 +52,15 @@ def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark
     """The document says in so many words that a figure is mocked or simulated.
 
     A label speaks for the results in the object it stands in; where there are none (`platform_support.simulated`), for
-    those in the closest object around it.
+    those in the closest object around it. One that names a hardware speaks for that hardware alone.
     """
+    present = {record.result.hardware for record in records}
     for label in claims.labels:
         scope = label.scope
-        while not (inside := [i for i, r in enumerate(records) if _within(r.pointer, scope)]) and scope:
+        of = {label.hardware} & present or present
+        while not (inside := [i for i, r in enumerate(records) if _within(r.pointer, scope) and r.result.hardware in of]):
+            if not scope:
+                break
             scope = scope.rpartition("/")[0]
         yield from _mark(inside, "simulation_label", "simulated", label.evidence, 0.95 if label.is_flag else 0.8)
 

@@ -41,7 +41,7 @@ def migrate(
     if wants_json(json_, format_):
         print_json(report.as_dict())
         return
-    print_table([_row(document) for document in report.documents], empty="No files found.")
+    print_table([_row(document) for outer in report.documents for document in outer.all()], empty="No files found.")
     typer.echo(_summary(report))
 
 
