@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accel_platform.errors import NotFound
+from migrations.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
 
-Kind = Literal["json", "json_lines", "csv", "text", "unreadable"]
+Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DELIMITERS = ",\t;"
@@ -55,7 +56,8 @@ class Content:
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file. `value` is the JSON, the list of objects (JSON Lines), or the rows by column name (CSV).
+    """A parsed file. `value` is the JSON, the list of objects (JSON Lines), the rows by column name (CSV: all text;
+    `rows` of a Parquet file: typed), or the tables of a database, each a list of rows.
 
     It is None for prose, which holds no figures, and for what could not be parsed, where `problem` says why.
     """
@@ -101,6 +103,8 @@ def parse(content: Content) -> Document:
     """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
     Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
     problem = content.problem
+    if problem is None and (database := _database(content)) is not None:
+        return database
     if problem is None:
         try:
             text = _decode(content.raw)
@@ -111,6 +115,20 @@ def parse(content: Content) -> Document:
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
     return _json(content, text) or _table(content, text) or _prose(content, text)
+
+
+def _database(content: Content) -> Document | None:
+    """A Parquet, DuckDB or SQLite file, told by its first bytes."""
+    raw = content.raw
+    if not (is_parquet(raw) or is_duckdb(raw) or is_sqlite(raw)):
+        return None
+    try:
+        if not is_parquet(raw):
+            return Document(content, "tables", database_tables(raw))
+        rows = parquet_rows(raw)
+        return Document(content, "rows", rows, tuple(rows[0]) if rows else ())
+    except ValueError as error:
+        return Document(content, "unreadable", problem=str(error))
 
 
 def _walk(directory: Path) -> Iterator[Path]:

@@ -73,14 +73,16 @@ def read_body(document: Document, pointer: str, body: Any, models: tuple[Any, ..
     at = child(pointer, "status") if nested else pointer
     for spoken, entries in _by_hardware(status).items():
         parts += _Hardware(replace(whole, pointer=at), spoken, entries, parts).read()
-    error = status.get("test_error") or (body.get("error") if not parts else None)
-    if error:
-        parts.append(_homeless(child(at, "test_error" if status.get("test_error") else "error"), error))
+    for where, source, key in ((at, status, "test_error"), (pointer, body, "error")):
+        if source.get(key) and not (parts and key == "error"):
+            parts.append(_homeless(child(where, key), {"error": source[key], "traceback": metadata.get("traceback")}))
     return parts
 
 
 def _homeless(pointer: str, content: Any) -> Part:
-    return refuse(pointer, "failure_without_hardware", f"a failure that names no hardware: {str(content)[:200]}", content)
+    """A failure of the whole test, which no result can carry, for a result is of one hardware."""
+    message = content.get("error", "") if isinstance(content, dict) else content
+    return refuse(pointer, "failure_without_hardware", f"a failure that names no hardware: {str(message)[:200]}", content)
 
 
 def _names(name: Any) -> bool:

@@ -143,6 +143,13 @@ def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
             yield from _mark([index], "throughput_contradiction", "suspect", evidence, 0.9)
 
 
+def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+    """Computed by the file's writer from other results: a claim about them, and no measurement of its own."""
+    for index, record in enumerate(records):
+        if derived := record.result.original.get("derived"):
+            yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
+
+
 def success_without_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Said to have succeeded, with no latency and no throughput."""
     for index, record in enumerate(records):
@@ -191,6 +198,7 @@ RULES: tuple[Rule, ...] = (
     identical_across_hardware,
     round_figures,
     throughput_contradiction,
+    derived_figure,
     success_without_figures,
     absent_device,
     relabelled_cpu,

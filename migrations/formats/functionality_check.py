@@ -44,9 +44,13 @@ def read(document: Document) -> Iterator[Part]:
         yield _record(document, where, entry.get("model"), entry.get("hardware"), entry, when)
     results = value.get("model_results")
     for model, by_hardware in results.items() if isinstance(results, dict) else ():
-        for hardware, success in by_hardware.items() if isinstance(by_hardware, dict) else ():
+        at = child("/model_results", model)
+        if not isinstance(by_hardware, dict):
+            yield refuse(at, "unexpected_shape", "an object was expected", by_hardware)
+            continue
+        for hardware, success in by_hardware.items():
             if (model, hardware) not in told:
-                where = child(child("/model_results", model), hardware)
+                where = child(at, hardware)
                 entry = success if isinstance(success, dict) else {"success": success}
                 yield _record(document, where, model, hardware, entry, when)
     if not told and not results:
