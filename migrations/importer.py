@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import DocumentImported, RecordQuarantined
+from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
+from migrations.archive import suspect_across
 from migrations.claims import NOTHING_CLAIMED, Claims, claims_of
 from migrations.documents import Content, Document, find_files, load, parse
 from migrations.recognise import describe, recognise
@@ -67,6 +68,8 @@ class ImportReport:
     records: int
     failures: int
     suspects: int
+    suspected_across: int
+    """Suspicions that only show over several documents, about results of this run or of earlier ones."""
     events: int
     dry_run: bool
     documents: tuple[DocumentReport, ...] = field(repr=False)
@@ -93,6 +96,7 @@ def migrate(
             on_progress(number, len(files), report)
     every = [document for report in reports for document in report.all()]
     new = [document for document in every if not document.already]
+    across = run.suspect_across() if any(document.records for document in new) else 0
     return ImportReport(
         found=len(files),
         outcomes=_outcomes(reports),
@@ -100,6 +104,7 @@ def migrate(
         records=sum(r.records for r in new),
         failures=sum(r.failures for r in new),
         suspects=sum(r.suspects for r in new),
+        suspected_across=across,
         events=run.events,
         dry_run=dry_run,
         documents=tuple(reports),
@@ -147,6 +152,17 @@ class _Import:
         text = json.dumps(part.value, indent=2)
         content = Content.of(text.encode(), f"{outer.source_path}#{part.pointer}")
         return self.take(content, Document(content, "json", part.value), around)
+
+    def suspect_across(self) -> int:
+        """Look for what repeats over all documents ever imported, and store it. Nothing in a dry run, which has
+        stored nothing to look at."""
+        if self._dry_run:
+            return 0
+        found = suspect_across(self._log)
+        if found:
+            marks = " ".join(f"{suspicion.result_id} {suspicion.rule}" for suspicion in found)
+            self._append([_event(suspicion) for suspicion in found], f"suspicions-{_short_hash(marks)}")
+        return len(found)
 
     def _append(self, events: list[Event], key: str) -> bool:
         if self._dry_run:
@@ -295,7 +311,7 @@ def _ledger(content: Content, format_: str, outcome: Outcome, **more: Any) -> Do
     )
 
 
-def _event(payload: DocumentImported | RecordQuarantined, *, cause: Event | None = None) -> Event:
+def _event(payload: Payload, *, cause: Event | None = None) -> Event:
     return Event.of(payload, source=SOURCE, causation_id=cause.event_id if cause else None)
 
 
