@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import openvino
 
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.operators import OperatorTime, summed, write_trace
 
 
 class RuntimeBackend:
@@ -24,6 +25,8 @@ class RuntimeBackend:
         self._threads = threads
         self._model: Any = None
         self._request: Any = None
+        self._specialised: tuple[Any, dict[str, Any]] | None = None
+        """What was compiled last, and how."""
 
     def versions(self) -> dict[str, str]:
         return {"openvino": openvino.__version__}
@@ -34,21 +37,18 @@ class RuntimeBackend:
         self._model = self._core.read_model(artefact)
 
     def compile(self, inputs: Arrays) -> None:
-        self._request = None
+        self._request = self._specialised = None
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
-        compiled = self._core.compile_model(
-            static,
-            self._device,
-            {
-                "INFERENCE_NUM_THREADS": self._threads,
-                "NUM_STREAMS": 1,
-                "PERFORMANCE_HINT": "LATENCY",
-                # Left to itself OpenVINO computes in bfloat16 on processors that have it.
-                "INFERENCE_PRECISION_HINT": "f32",
-            },
-        )
-        self._request = compiled.create_infer_request()
+        config = {
+            "INFERENCE_NUM_THREADS": self._threads,
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            # Left to itself OpenVINO computes in bfloat16 on processors that have it.
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        self._request = self._core.compile_model(static, self._device, config).create_infer_request()
+        self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
         for port in self._request.get_compiled_model().inputs:
@@ -68,8 +68,29 @@ class RuntimeBackend:
         kinds = [node.get_rt_info()["layerType"].value for node in nodes]
         return Placement(sum(kind not in ("Const", "Input", "Output") for kind in kinds))
 
+    def confirm(self) -> Confirmation:
+        devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
+        return Confirmation(self._device, tuple(devices))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        assert self._specialised is not None
+        static, config = self._specialised
+        given, counting = self._request, {**config, "PERF_COUNT": True}
+        self._request = self._core.compile_model(static, self._device, counting).create_infer_request()
+        for port in self._request.get_compiled_model().inputs:
+            self._request.set_tensor(port, given.get_tensor(port.any_name))
+        seen = []
+        for _ in range(runs):
+            self.run()
+            seen += self._request.profiling_info
+        # A node that took less than the counters' microsecond is said not to have run, that time.
+        ran = {node.node_name for node in seen if node.status == openvino.ProfilingInfo.Status.EXECUTED}
+        spans = [(n.node_name, n.node_type, n.real_time.total_seconds() * 1e6) for n in seen if n.node_name in ran]
+        write_trace(spans, trace)
+        return summed((operator, duration_us) for _, operator, duration_us in spans)
+
     def memory_device_peak_mib(self) -> float | None:
         return None
 
     def close(self) -> None:
-        self._request = self._model = None
+        self._request = self._model = self._specialised = None

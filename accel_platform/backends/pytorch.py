@@ -11,7 +11,8 @@ import torch
 import transformers
 from transformers import AutoModel
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported
+from accel_platform.backends.operators import OperatorTime
 
 
 class RuntimeBackend:
@@ -58,6 +59,24 @@ class RuntimeBackend:
 
     def placement(self) -> None:
         """Eager execution has no graph."""
+
+    def confirm(self) -> Confirmation:
+        from accel_platform.workloads.build import tensors_of
+
+        tensors = [*self._model.parameters(), *tensors_of(self._last).values()]
+        return Confirmation(self._device.type, tuple(sorted({tensor.device.type for tensor in tensors})))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        if self._device.type not in ("cpu", "cuda"):
+            raise Unsupported(f"torch keeps no operator times of {self._device.type}.")
+        kinds = torch.profiler.ProfilerActivity
+        on_device = self._device.type == "cuda"
+        with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA] if on_device else [kinds.CPU]) as profiler:
+            for _ in range(runs):
+                self.run()
+        profiler.export_chrome_trace(str(trace))
+        spent = "self_device_time_total" if on_device else "self_cpu_time_total"
+        return [OperatorTime(e.key, e.count, getattr(e, spent) / 1e3) for e in profiler.key_averages()]
 
     def memory_device_peak_mib(self) -> float | None:
         if self._device.type != "cuda":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput
@@ -119,26 +120,33 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     )
 
 
-def done_cells(log: EventLog) -> frozenset[CellKey]:
-    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again.
+def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
+    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
+    return frozenset(good_results(log, since=since))
+
+
+def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
+    """The newest good and verified result of each cell that benchmark runs in this log measured, from `since` on.
 
     Only the runner's own segments are read, so a long imported history costs nothing.
     """
     own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
-    keys = set()
+    found: dict[CellKey, tuple[datetime, ResultRecorded]] = {}
     for event in log.read(own, types={"ResultRecorded"}):
         result = event.payload
         assert isinstance(result, ResultRecorded)
-        if result.status == "ok" and result.fingerprint is not None:
-            keys.add(
-                (
-                    result.model_id,
-                    result.hardware,
-                    result.fingerprint,
-                    result.batch_size,
-                    result.sequence_length,
-                    result.precision,
-                    result.mode,
-                )
-            )
-    return frozenset(keys)
+        if result.status != "ok" or result.fingerprint is None or result.environment.get("verified") is False:
+            continue
+        at = event.occurred_at or event.recorded_at
+        key = (
+            result.model_id,
+            result.hardware,
+            result.fingerprint,
+            result.batch_size,
+            result.sequence_length,
+            result.precision,
+            result.mode,
+        )
+        if (since is None or at >= since) and (key not in found or at > found[key][0]):
+            found[key] = at, result
+    return {key: result for key, (_, result) in found.items()}

@@ -15,7 +15,7 @@ import psutil
 
 from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.bench import prepare
-from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
 from accel_platform.bench.plan import Cell
@@ -27,15 +27,24 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Artefact], Why]
+Unprepared = dict[tuple[ModelSpec, Artefact | Shape], Why]
+"""What could not be made of a model: an artefact, or the inputs and reference outputs of one shape."""
 
 
 def prepare_models(
-    cells: Collection[Cell], settings: Settings, *, threads: int, timeout_s: float, tell: Callable[[str], None]
+    cells: Collection[Cell],
+    settings: Settings,
+    *,
+    threads: int,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    exporter: Exporter = "dynamo",
+    reference: bool = True,
 ) -> Unprepared:
     """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made."""
     models = dict.fromkeys(cell.model for cell in cells)
-    jobs = [job for job in (_job(model, cells, settings) for model in models) if job is not None]
+    found = (_job(model, cells, Artefacts.of(model, settings, exporter), reference) for model in models)
+    jobs = [job for job in found if job is not None]
     failures: Unprepared = {}
     if not jobs:
         return failures
@@ -60,14 +69,22 @@ def prepare_models(
     return failures
 
 
-def _job(model: ModelSpec, cells: Collection[Cell], settings: Settings) -> tuple[ModelSpec, dict[str, Any]] | None:
-    artefacts = Artefacts.of(model, settings)
+def _job(
+    model: ModelSpec, cells: Collection[Cell], artefacts: Artefacts, reference: bool
+) -> tuple[ModelSpec, dict[str, Any]] | None:
     mine = [cell for cell in cells if cell.model == model]
     kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
-    if not artefacts.missing(kinds, shapes):
+    if not artefacts.missing(kinds, shapes, reference=reference):
         return None
-    return model, {"model": asdict(model), "folder": str(artefacts.folder), "kinds": kinds, "shapes": shapes}
+    return model, {
+        "model": asdict(model),
+        "folder": str(artefacts.folder),
+        "exporter": artefacts.exporter,
+        "kinds": kinds,
+        "shapes": shapes,
+        "reference": reference,
+    }
 
 
 def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: list[Child]) -> tuple[str, Unprepared]:
@@ -81,11 +98,13 @@ def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: 
             for answer in child.messages(timeout_s):
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
-                    failures[model, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
+                    what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
+                    failures[model, what] = Why("failed", answer["failure_class"], reason)
         except ChildTimeout as error:
-            failures = {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+            failures |= {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
-            failures = {(model, kind): why for kind in kinds}
-    word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, kind in failures)}"
+            failures |= {(model, kind): why for kind in kinds}
+    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, what in failures)
+    word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
     return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures

@@ -5,6 +5,8 @@ It is a process of its own so that torch's exporter is neither in the measuring 
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_platform.bench.artefacts import Artefacts, Shape
+from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
 from accel_platform.bench.process import Message, serve
@@ -27,39 +29,63 @@ REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
 def prepare(job: Message, send: Callable[[Message], None]) -> None:
-    """Make what is missing; says `prepared`, or `failed` with the artefact that could not be made."""
+    """Make what is missing; says `prepared`, and `failed` with each artefact or shape that could not be made."""
     import torch
 
     from accel_platform.workloads.build import build_model
 
     torch.set_num_threads(job["threads"])
     spec = ModelSpec(**job["model"])
-    artefacts = Artefacts(Path(job["folder"]))
+    artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
-    model: Any = build_model(spec)
-    if not artefacts.weights.exists():
-        with _published(artefacts.weights) as part:
-            model.save_pretrained(part)
+    try:
+        model: Any = build_model(spec)
+        if not artefacts.weights.exists():
+            with _published(artefacts.weights) as part:
+                _write_weights(model, spec, part)
+    except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
+        failure_class, reason = classify(error)
+        for kind in ("weights", *job["kinds"]):
+            send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+        return
+
+    def attempt(of: dict[str, Any], make: Callable[[], None]) -> None:
+        try:
+            make()
+        except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
+            failure_class, reason = classify(error)
+            if failure_class == "error" and "artefact" in of:
+                failure_class = "not_exported"
+            send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
+
+    def write_graph_of(kind: Artefact, length: int | None) -> None:
+        write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
+        with _published(artefacts.graph_folder(kind, length)) as part:
+            write(model, spec, length, part)
+
+    # Graphs first: a reference too large for the memory may take the process with it.
+    for kind in job["kinds"]:
+        for length in dict.fromkeys(length for _, length in shapes):
+            if kind != "weights" and not artefacts.graph(kind, length).exists():
+                attempt({"artefact": kind}, functools.partial(write_graph_of, kind, length))
+    reference: bool = job.get("reference", True)
     for shape in shapes:
-        if not artefacts.data(shape).exists():
-            _write_data(model, spec, shape, artefacts.data(shape))
-    lengths = dict.fromkeys(length for _, length in shapes)
-    writers: dict[Artefact, Callable[..., None]] = {"onnx": _write_onnx, "aten": _write_aten}
-    for kind, write in writers.items():
-        for length in lengths if kind in job["kinds"] else ():
-            if artefacts.graph(kind, length).exists():
-                continue
-            try:
-                with _published(artefacts.graph_folder(kind, length)) as part:
-                    write(model, spec, length, part)
-            except Exception as error:  # noqa: BLE001 - whatever the exporter trips over ends the cells that need it
-                failure_class, reason = classify(error)
-                send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+        path = artefacts.data(shape) if reference else artefacts.inputs(shape)
+        if not path.exists():
+            attempt({"shape": shape}, functools.partial(_write_data, model, spec, shape, path, reference=reference))
     send({"kind": "prepared"})
 
 
-def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:
+def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
+    model.save_pretrained(folder)
+    if (attention := spec.config.get("attn_implementation")) is not None:
+        # transformers reads it, but does not write it.
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "attn_implementation": attention}))
+
+
+def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path, *, reference: bool) -> None:
     import numpy as np
     import torch
 
@@ -68,11 +94,12 @@ def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path) -> None:
 
     batch_size, length = shape
     first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
-    with torch.inference_mode():
-        output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in first.items()}))
     arrays = {f"input/{name}": array for name, array in first.items()}
     arrays |= {f"other/{name}": array for name, array in other.items()}
-    arrays |= {f"reference/{name}": value.numpy() for name, value in output.items()}
+    if reference:
+        with torch.inference_mode():
+            output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in first.items()}))
+        arrays |= {f"reference/{name}": value.numpy() for name, value in output.items()}
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
     np.savez(part, allow_pickle=False, **arrays)
     part.replace(path)
@@ -97,12 +124,51 @@ def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -
         )
 
 
+def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    """The older exporter: it records one pass, so it takes models that torch.export cannot follow."""
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        torch.onnx.export(
+            positional,
+            tuple(arguments.values()),
+            str(folder / "model.onnx"),
+            input_names=list(arguments),
+            output_names=names,
+            dynamic_axes={name: {0: "batch"} for name in (*arguments, *names)},
+            dynamo=False,
+            verbose=False,
+        )
+
+
+def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    """OpenVINO's own way from PyTorch, without ONNX in between."""
+    import openvino
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        converted = openvino.convert_model(positional, example_input=tuple(arguments.values()))
+    for ports, given in ((converted.inputs, list(arguments)), (converted.outputs, names)):
+        for port, name in zip(ports, given, strict=True):
+            port.get_tensor().set_names({name})
+    openvino.save_model(converted, folder / "model.xml", compress_to_fp16=False)
+
+
 def _write_aten(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
     import torch
 
     positional, arguments, names = _positional(model, spec, length)
     with torch.no_grad():
         write_graph(positional, arguments, names, folder)
+
+
+_WRITERS: dict[Exporter, Callable[..., None]] = {
+    "dynamo": _write_onnx,
+    "torchscript": _write_traced,
+    "openvino": _write_openvino,
+}
 
 
 def _positional(

@@ -18,6 +18,8 @@ from accel_platform.bench.sampling import Sampling, collect
 if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
 
+PROFILED_RUNS = 10
+
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
     """Load once, then measure each cell; a cell that fails says so and the next one follows."""
@@ -41,13 +43,19 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
             "versions": backend.versions(),
         }
     )
-    for cell in job["cells"]:
+    work = _verify_cell if job["work"] == "verify" else _measure_cell
+    worked = []
+    for number, cell in enumerate(job["cells"]):
         try:
-            answer = _measure_cell(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
+            answer = work(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
             send({"kind": "measured", **answer})
+            worked.append(number)
         except Exception as error:  # noqa: BLE001 - likewise, of this cell
             failure_class, reason = classify(error)
             send({"kind": "failed", "failure_class": failure_class, "reason": reason})
+    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    for number in worked if job["traces"] else ():
+        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
     backend.close()
 
 
@@ -56,7 +64,6 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
 
     from accel_platform.backends.base import Remote
     from accel_platform.bench.contention import contention, moment
-    from accel_platform.bench.verify import verify
     from accel_platform.hardware.cpu import state_now
 
     with np.load(data) as stored:
@@ -80,10 +87,6 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     peak = remote.memory_peak_mib() if remote else memory_peak_mib()
     outputs = backend.outputs()
     after = state_now()
-    with np.load(data) as stored:
-        reference = _by_part(stored, ("reference",))["reference"]
-    placed = backend.placement()
-    verdict = verify(outputs, other, reference, precision=precision)
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
@@ -96,9 +99,67 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "before": before,
         "after": after,
         "notes": remote.notes() if remote else {},
-        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
-        "verdict": vars(verdict),
+        **_judged(backend, outputs, other, data, precision),
     }
+
+
+def _verify_cell(backend: Backend, data: Path, _: Sampling, precision: str) -> dict[str, Any]:
+    """The outputs alone: nothing is timed."""
+    import numpy as np
+
+    with np.load(data) as stored:
+        parts = _by_part(stored, ("input", "other"))
+    backend.compile(parts["input"])
+    found = {}
+    for part in ("other", "input"):
+        backend.bind(parts[part])
+        backend.run()
+        found[part] = backend.outputs()
+    return _judged(backend, found["input"], found["other"], data, precision)
+
+
+def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+    """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
+
+    `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
+    """
+    import numpy as np
+
+    from accel_platform.bench.verify import unfounded, verify
+
+    with np.load(data) as stored:
+        reference = _by_part(stored, ("reference",))["reference"]
+    verdict = verify(outputs, other, reference, precision=precision) if reference else None
+    confirmed, placed = backend.confirm(), backend.placement()
+    return {
+        "verdict": vars(verdict) if verdict else None,
+        "unfounded": unfounded(outputs, other),
+        "confirmed": vars(confirmed) if confirmed else None,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+    }
+
+
+def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
+    """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
+    import numpy as np
+
+    from accel_platform.backends.operators import Profiled
+
+    if not isinstance(backend, Profiled):
+        return {"reason": f"the {backend.name} backend keeps no operator times"}
+    trace = Path(job["traces"][number])
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with np.load(data) as stored:
+            inputs = _by_part(stored, ("input",))["input"]
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        found = backend.operators(runs=PROFILED_RUNS, trace=trace)
+    except Exception as error:  # noqa: BLE001 - likewise, and the cell's figures stand
+        return {"reason": classify(error)[1]}
+    longest = sorted(found, key=lambda operator: -operator.total_ms)
+    return {"trace": str(trace), "runs": PROFILED_RUNS, "operators": [vars(operator) for operator in longest]}
 
 
 def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:

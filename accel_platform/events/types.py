@@ -139,6 +139,8 @@ class ResultRecorded(Payload):
     threads: Positive | None = None
     reason: str | None = None
     failure_class: str | None = None
+    remedy: str | None = None
+    """The alternative that made a cell work which failed as usual; `environment` says of which cell, and how."""
     samples_ns: tuple[Count, ...] = ()
     iterations: Count | None = None
     warmup_iterations: Count | None = None

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from accel_platform.backends.base import Backend, Remote, Unsupported
+from accel_platform.backends.operators import Profiled
 from accel_platform.backends.registry import RUNTIMES, make_backend
 from accel_platform.bench.artefacts import Artefacts, Shape
 from accel_platform.bench.process import Child
@@ -134,6 +135,36 @@ class BackendContract:
         if placement is not None:
             assert placement.accelerated > 50
             assert placement.accelerated_share == 1.0
+
+    def test_the_runtime_confirms_the_device(self, backend: Backend, prepared: Artefacts) -> None:
+        self.answer(backend, prepared, SHAPES[0])
+        confirmed = backend.confirm()
+        # A page is told which adapter WebGPU took, and nothing of the others.
+        assert (confirmed is None) == (self.hardware in ("wasm", "webnn"))
+        if confirmed is not None:
+            assert confirmed.agrees, confirmed
+
+    def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artefacts, tmp_path: Path) -> None:
+        first = self.answer(backend, prepared, SHAPES[0])
+        if not isinstance(backend, Profiled):
+            pytest.skip(f"{backend.name} keeps no operator times")
+        trace = tmp_path / "trace.json"
+        if self.hardware == "qnn":
+            with pytest.raises(Unsupported, match="operator times"):
+                backend.operators(runs=3, trace=trace)
+            return
+        found = {entry.operator: entry for entry in backend.operators(runs=3, trace=trace)}
+        assert len(found) > 5
+        assert all(entry.total_ms >= 0 for entry in found.values())
+        multiply = next(e for name, e in found.items() if name in ("aten::addmm", "FullyConnected", "MatMul"))
+        assert multiply.count % 3 == 0
+        assert multiply.total_ms > 0
+        traced = json.loads(trace.read_text())
+        events = traced["traceEvents"] if isinstance(traced, dict) else traced
+        assert sum("dur" in event for event in events) >= multiply.count
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, first[name]) < 1e-6
+        assert self.answer(backend, prepared, SHAPES[1]), "another shape may follow"
 
     def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
         with closing(make_backend(self.hardware, threads=1)) as backend, pytest.raises(Unsupported, match="float12"):
