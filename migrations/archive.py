@@ -45,7 +45,8 @@ WHERE coalesce(latency_mean_ms, throughput_items_per_s) > 0
 """
 _CONSTANT = """
 WITH repeated AS (
-    SELECT *, list_sort(list_distinct(list(model_id) OVER same)) AS models, count(DISTINCT document) OVER same AS documents
+    SELECT *, list_sort(list_distinct(list(model_id) OVER same)) AS models,
+        count(DISTINCT document) OVER same AS documents
     FROM figures
     WINDOW same AS (PARTITION BY format, hardware, backend, device_name, precision, mode, batch_size, sequence_length,
         latency_mean_ms, throughput_items_per_s, memory_peak_mib)
@@ -61,7 +62,8 @@ WHERE documents > 1 AND len(r.models) >= $models AND len(r.models) >= $chance * 
 """
 _IDENTICAL = """
 WITH repeated AS (
-    SELECT *, list_sort(list_distinct(list(hardware) OVER same)) AS names, count(DISTINCT document) OVER same AS documents
+    SELECT *, list_sort(list_distinct(list(hardware) OVER same)) AS names,
+        count(DISTINCT document) OVER same AS documents
     FROM figures
     WHERE known > 1
     WINDOW same AS (PARTITION BY format, model_id, precision, mode, batch_size, sequence_length,
@@ -70,6 +72,10 @@ WITH repeated AS (
 SELECT event_id, 'identical_over_archive' AS rule, 'simulated', said || ' on ' || array_to_string(names, ', '), 0.95
 FROM repeated
 WHERE documents > 1 AND len(names) > 1
+"""
+
+_KNOWN = """
+SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHERE type = 'ResultSuspected'
 """
 
 
@@ -84,9 +90,7 @@ def suspect_across(log: EventLog) -> list[ResultSuspected]:
         con.execute(_FIGURES)
         constant = con.execute(_CONSTANT, {"models": _MODELS, "chance": CHANCE}).fetchall()
         identical = con.execute(_IDENTICAL).fetchall()
-        known = con.execute(
-            "SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHERE type = 'ResultSuspected'"
-        ).fetchall()
+        known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
     return [
         ResultSuspected(result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)
@@ -98,11 +102,10 @@ def _stored(sources: Sequence[Source]) -> str:
     columns = "event_id, causation_id, type, source, payload, samples_ns"
     whole = [str(source.path) for source in sources if source.segments is None]
     scans = [f"SELECT {columns} FROM read_parquet([{_texts(whole)}])"] if whole else []
-    scans += [
-        f"SELECT {columns} FROM read_parquet([{_texts([str(source.path)])}]) WHERE segment IN ({_texts(sorted(chosen))})"
-        for source in sources
-        if (chosen := source.segments) is not None
-    ]
+    for source in sources:
+        if source.segments is not None:
+            pack, chosen = _texts([str(source.path)]), _texts(sorted(source.segments))
+            scans.append(f"SELECT {columns} FROM read_parquet([{pack}]) WHERE segment IN ({chosen})")
     return " UNION ALL ".join(scans)
 
 

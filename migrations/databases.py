@@ -12,7 +12,6 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -69,7 +68,9 @@ def _duckdb(path: Path) -> dict[str, Rows]:
 def _sqlite(path: Path) -> dict[str, Rows]:
     con = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        names = con.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY 1")
+        names = con.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY 1"
+        )
         found = {}
         for (table,) in names.fetchall():
             cursor = con.execute(f"SELECT * FROM {_quoted(table)}")
@@ -89,19 +90,17 @@ def _quoted(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:  # noqa: PLR0911  # one line per kind of value
     if isinstance(value, float) and math.isnan(value):
         return None  # what a data frame writes for a missing value, in any column
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
         return {str(key): _plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(member) for member in value]
-    return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from accel_platform.events.types import Status
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.identity import hardware_named
 from migrations.records import Part, refuse
@@ -16,8 +17,8 @@ from migrations.values import MS_PER_S, count, quantity, scaled
 MODEL = ("model_name", "model", "model_id", "model_key")
 HARDWARE = ("hardware_type", "hardware", "hardware_name", "device_type", "hardware_platform", "hardware_id", "platform",
             "device")  # fmt: skip
-LATENCY = ("average_latency_ms", "latency_mean_ms", "avg_latency_ms", "mean_latency_ms", "latency_avg_ms", "latency_avg",
-           "inference_time_ms", "latency_ms", "subsequent_inference_time_ms")  # fmt: skip
+LATENCY = ("average_latency_ms", "latency_mean_ms", "avg_latency_ms", "mean_latency_ms", "latency_avg_ms",
+           "latency_avg", "inference_time_ms", "latency_ms", "subsequent_inference_time_ms")  # fmt: skip
 THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throughput_samples_per_sec",
               "throughput_samples_per_second", "throughput")  # fmt: skip
 MEMORY = ("memory_peak_mb", "peak_memory_mb", "memory_peak", "memory_usage_mb", "memory_mb")
@@ -56,7 +57,9 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
         if ids:
             reason = f"model or hardware are known only by the numbers of another table ({_listed(ids)})"
             return refuse(pointer, "only_database_ids", reason, dict(row))
-    named = Named(models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype"))
+    named = Named(
+        models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype")
+    )
     known = hardware_named(hardware)
     device = row.get("device_name")
     machine = Machine(
@@ -73,9 +76,10 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
         machine=machine,
         original={"stated": others},
     )
-    success = next((row[key] for key in ("status", "success", "is_compatible") if row.get(key) not in (None, "")), True)
+    said = next((row[key] for key in ("status", "success", "is_compatible") if row.get(key) not in (None, "")), True)
     error = next((str(row[key]) for key in _ERRORS if str(row.get(key) or "").strip()), None)
-    status = "failed" if error and success is True else status_of(success)
+    works = {"1": True, "0": False}.get(str(said), said)  # SQLite has no booleans
+    status: Status = "failed" if error and works is True else status_of(works)
     size = {
         "batch_size": count(row.get("batch_size"), at_least=1),
         "sequence_length": count(row.get("sequence_length", row.get("seq_length")), at_least=1),
@@ -83,7 +87,7 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     figures, units = _figures(row, size["batch_size"])
     if samples_ns:
         figures = {k: v for k, v in figures.items() if not k.startswith("latency_")} | {"samples_ns": samples_ns}
-    reason = reason_unless_ok(status, error, row.get("compatibility_notes"), success)
+    reason = reason_unless_ok(status, error, row.get("compatibility_notes"), said)
     return cell.result(status, {**size, **(figures if status == "ok" else {})}, reason=reason, units=units)
 
 
@@ -100,7 +104,10 @@ def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, 
         "memory_peak_mib": _first(row, MEMORY),
         "iterations": count(row.get("iterations")),
         "warmup_iterations": count(row.get("warmup_iterations")),
-        **{name: scaled(_first(row, keys), per_item if name.startswith("latency") else 1) for name, keys in _OTHERS.items()},
+        **{
+            name: scaled(_first(row, keys), per_item if name.startswith("latency") else 1)
+            for name, keys in _OTHERS.items()
+        },
     }
     return figures, units
 

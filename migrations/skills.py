@@ -44,7 +44,9 @@ def _is_status(value: Mapping[str, Any]) -> bool:
     return bool(checked) or (bool(named) and len(named) == len(value) and all(isinstance(value[k], str) for k in named))
 
 
-def read_body(document: Document, pointer: str, body: Any, models: tuple[Any, ...], times: tuple[Any, ...]) -> list[Part]:
+def read_body(
+    document: Document, pointer: str, body: Any, models: tuple[Any, ...], times: tuple[Any, ...]
+) -> list[Part]:
     """Every part of a body at `pointer`. `models` and `times` are those of the document around, tried last."""
     if not isinstance(body, dict):
         return [_homeless(pointer, body)]
@@ -82,7 +84,9 @@ def read_body(document: Document, pointer: str, body: Any, models: tuple[Any, ..
 def _homeless(pointer: str, content: Any) -> Part:
     """A failure of the whole test, which no result can carry, for a result is of one hardware."""
     message = content.get("error", "") if isinstance(content, dict) else content
-    return refuse(pointer, "failure_without_hardware", f"a failure that names no hardware: {str(message)[:200]}", content)
+    return refuse(
+        pointer, "failure_without_hardware", f"a failure that names no hardware: {str(message)[:200]}", content
+    )
 
 
 def _names(name: Any) -> bool:
@@ -113,7 +117,9 @@ class _Hardware:
         """Timed objects first, then loose times, then each failure; one success without figures where nothing else."""
         pointers = {part.pointer: part for part in self.before}
         hardware = hardware_of_key(self.spoken)
-        self.told = any(getattr(getattr(part, "result", None), "hardware", None) == hardware for part in pointers.values())
+        self.told = any(
+            getattr(getattr(part, "result", None), "hardware", None) == hardware for part in pointers.values()
+        )
         outputs = set()
         for key, value in self.entries.items():
             if isinstance(value, dict):
@@ -129,9 +135,15 @@ class _Hardware:
         return self.parts
 
     def _at(self, key: str) -> Cell:
-        named = replace(self.whole.named, hardware=self.spoken if hardware_named(self.spoken) else hardware_of_key(self.spoken))
+        named = replace(
+            self.whole.named, hardware=self.spoken if hardware_named(self.spoken) else hardware_of_key(self.spoken)
+        )
         times = (self.entries.get(f"{self.spoken}_timestamp"), *self.whole.times)
-        original = {**self.whole.original, "key": key, "said": self.entries[key] if isinstance(self.entries[key], str) else None}
+        original = {
+            **self.whole.original,
+            "key": key,
+            "said": self.entries[key] if isinstance(self.entries[key], str) else None,
+        }
         return replace(self.whole, pointer=child(self.whole.pointer, key), named=named, times=times, original=original)
 
     def _add(self, part: Part | None) -> None:
@@ -187,7 +199,9 @@ def _timed(cell: Cell, timing: Timing | None) -> Part | None:
 
 
 def _first_text(output: Mapping[str, Any]) -> str | None:
-    return next((output[k] for k in ("generated_text", "text", "output", "error") if isinstance(output.get(k), str)), None)
+    return next(
+        (output[k] for k in ("generated_text", "text", "output", "error") if isinstance(output.get(k), str)), None
+    )
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -17,7 +17,13 @@ _IN_S = ("elapsed_time", "average_inference_time", "avg_inference_time", "infere
          "generation_time", "generation_time_seconds", "latency_seconds", "latency_s")  # fmt: skip
 _IN_MS = ("latency_ms", "average_latency_ms", "avg_latency_ms", "inference_time_ms", "elapsed_time_ms",
           "total_time_ms", "processing_time_ms", "generation_time_ms")  # fmt: skip
-_RATES = ("throughput", "throughput_items_per_second", "items_per_second", "samples_per_second", "embeddings_per_second")
+_RATES = (
+    "throughput",
+    "throughput_items_per_second",
+    "items_per_second",
+    "samples_per_second",
+    "embeddings_per_second",
+)
 _STATED = re.compile(r"(time|latency|duration|memory|tokens?|per_second|factor|throughput)(_|$)|_(mb|gb|ms|s)$")
 _PEAK = re.compile(r"(peak|max)_.*memory.*_mb|memory_(peak|max)_mb|peak_memory_mb")
 _INSIDE = ("output", "performance", "performance_metrics", "metrics", "metadata", "benchmark")

@@ -77,6 +77,7 @@ def _summary(report: ImportReport) -> str:
     return (
         f"{report.found} files: {outcomes or 'none'}. {done} {report.records} records, "
         f"{report.failures} of them failures and {report.suspects} suspected or simulated."
+        + (f" {report.suspected_across} suspicions more show over several files." if report.suspected_across else "")
     )
 
 

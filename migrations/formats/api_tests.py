@@ -26,7 +26,11 @@ def recognise(document: Document) -> float:
     if not isinstance(value, dict) or not value or any(hardware_of_key(key) for key in value):
         return 0.0
     nested = value["results"] if isinstance(value.get("results"), dict) else {}
-    if (value.keys() | nested.keys()) & _QUEUES or len(value.keys() & _MODELS) >= 2 or len(value.keys() & _FEATURES) >= 2:
+    if (
+        (value.keys() | nested.keys()) & _QUEUES
+        or len(value.keys() & _MODELS) >= 2
+        or len(value.keys() & _FEATURES) >= 2
+    ):
         return 0.8
     if isinstance(value.get("tests"), dict) and {"success_count", "total_tests"} <= value.keys():
         return 0.8
@@ -38,8 +42,14 @@ def recognise(document: Document) -> float:
 def _rates(value: dict[str, Any]) -> bool:
     """Calls of services by model, with tokens per second and no hardware."""
     calls = [entry for entry in value.values() if isinstance(entry, dict)]
-    calls += [entry for calls_ in value.values() if isinstance(calls_, list) for entry in calls_ if isinstance(entry, dict)]
-    services = [c for c in calls if c.keys() & {"tokens_per_second", "tokens_per_sec"} and c.keys() & {"response", "tokens", "usage"}]
+    calls += [
+        entry for calls_ in value.values() if isinstance(calls_, list) for entry in calls_ if isinstance(entry, dict)
+    ]
+    services = [
+        c
+        for c in calls
+        if c.keys() & {"tokens_per_second", "tokens_per_sec"} and c.keys() & {"response", "tokens", "usage"}
+    ]
     return bool(services) and not any(c.keys() & {"hardware", "device", "platform"} for c in services)
 
 

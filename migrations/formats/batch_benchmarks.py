@@ -53,7 +53,9 @@ def _without_data(document: Document, where: str, model: str, run: dict[str, Any
             "latency_mean_ms": quantity(figures.get("latency_ms")),
             "throughput_items_per_s": quantity(figures.get("throughput")),
         }
-        cell = Cell(document.source_path, at, named, times, original={"stated": {"memory_mb": figures.get("memory_mb")}})
+        cell = Cell(
+            document.source_path, at, named, times, original={"stated": {"memory_mb": figures.get("memory_mb")}}
+        )
         yield cell.result("ok", known, units=_UNITS)
     if not summary:
         status = status_of(run.get("success", run.get("status")))

@@ -40,9 +40,7 @@ def read(document: Document) -> Iterator[Part]:
         yield NoResult("/model_families", "a summary of no results")
 
 
-def _hardware(
-    document: Document, where: str, family: str, models: Any, hardware: str, lists: Any
-) -> Iterator[Part]:
+def _hardware(document: Document, where: str, family: str, models: Any, hardware: str, lists: Any) -> Iterator[Part]:
     columns = {key: lists.get(key) for key in _UNITS} if isinstance(lists, dict) else {}
     known = {key: column for key, column in columns.items() if isinstance(column, list) and column}
     if not known or not isinstance(models, list):

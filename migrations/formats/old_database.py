@@ -39,18 +39,22 @@ def read(document: Document) -> Iterator[Part]:
     for name, rows in tables.items():
         at = child("", name)
         if name in _DESCRIBING or name in _TESTS or not rows:
-            yield NoResult(at, f"the table {name}, which holds no result" if rows else f"the table {name}, without a row")
+            yield NoResult(
+                at, f"the table {name}, which holds no result" if rows else f"the table {name}, without a row"
+            )
         elif name == "raw_benchmark_data":
             yield from _raw(at, rows)
         elif name == "performance_batch_results":
-            yield from _orphans(document, at, rows, tables.get("performance_results", []))
+            yield from _orphans(at, rows, tables.get("performance_results", []))
         elif name in _RESULTS or is_result_row(rows[0]):
             for index, row in enumerate(rows):
                 where = child(at, index)
                 if name == "benchmark_results" and _key(row.get("run_id")) in raw:
                     yield NoResult(where, "a row computed from a raw document, which is read instead")
                     continue
-                samples = _samples(row, batches.get(_key(row.get("result_id")), [])) if name == "performance_results" else ()
+                samples = (
+                    _samples(row, batches.get(_key(row.get("result_id")), [])) if name == "performance_results" else ()
+                )
                 yield row_part(document.source_path, where, joined.row(row), samples_ns=samples)
         else:
             yield refuse(at, "unknown_table", f"no reader knows the table {name} ({', '.join(rows[0])})", rows)
@@ -62,7 +66,9 @@ class _Joined:
     def __init__(self, tables: Mapping[str, Rows]) -> None:
         self._models = _first_by(tables.get("models", []), "model_id")
         self._hardware = _first_by(tables.get("hardware_platforms", []), "hardware_id")
-        self._runs = _first_by(tables.get("test_runs", []), "run_id") | _first_by(tables.get("benchmark_runs", []), "id")
+        self._runs = _first_by(tables.get("test_runs", []), "run_id") | _first_by(
+            tables.get("benchmark_runs", []), "id"
+        )
         self._devices = _first_by(tables.get("hardware_info", []), "run_id")
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +82,10 @@ class _Joined:
         }
         if row.get("platform") in ("webgpu", "webnn"):
             described["hardware_type"] = row["platform"]
-        return {**{k: v for k, v in described.items() if v is not None}, **{k: v for k, v in row.items() if v is not None}}
+        return {
+            **{k: v for k, v in described.items() if v is not None},
+            **{k: v for k, v in row.items() if v is not None},
+        }
 
 
 _OF_HARDWARE = ("hardware_type", "device_name", "driver_version", "platform_version")
@@ -91,7 +100,7 @@ def _samples(row: Mapping[str, Any], batches: Rows) -> tuple[int, ...]:
     return samples_ns([batch["latency_ms"] for batch in ordered], ns_per_unit=NS_PER_MS)
 
 
-def _orphans(document: Document, at: str, rows: Rows, results: Rows) -> Iterator[Part]:
+def _orphans(at: str, rows: Rows, results: Rows) -> Iterator[Part]:
     """Batches that did not become samples: of another size than their result, or of no result."""
     owners = _first_by(results, "result_id")
     own = _by(rows, "result_id")

@@ -49,7 +49,12 @@ def read(document: Document) -> Iterator[Part]:
 
 
 def _cell(
-    document: Document, where: str, key: str, outcome: Mapping[str, Any], times: Mapping[str, Any], about: dict[str, Any]
+    document: Document,
+    where: str,
+    key: str,
+    outcome: Mapping[str, Any],
+    times: Mapping[str, Any],
+    about: dict[str, Any],
 ) -> Part:
     hardware = outcome.get("device") or key
     method = key.removesuffix(f"_{hardware}")

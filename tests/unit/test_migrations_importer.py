@@ -44,7 +44,9 @@ def check_accounts(report: ImportReport, log: EventLog, files: int) -> None:
     """The books: one report row per file, one ledger event per file, outcomes and counts that add up."""
     assert report.found == files == len(report.documents) == sum(report.outcomes.values())
     entries = payloads(log, DocumentImported)
-    assert Counter(e.source_path for e in entries) == Counter(d.source_path for d in report.documents)
+    every = [inside for document in report.documents for inside in document.all()]
+    assert Counter(e.source_path for e in entries) == Counter(d.source_path for d in every)
+    assert sum(report.embedded.values()) == len(every) - files
     events = list(log.read())
     caused = Counter((e.causation_id, e.type) for e in events if e.causation_id)
     by_id = {e.event_id: e.payload for e in events if isinstance(e.payload, DocumentImported)}
@@ -62,7 +64,8 @@ def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
     files = len(list(FIXTURES.iterdir()))
     report = migrate([FIXTURES], log)
     check_accounts(report, log, files)
-    assert report.outcomes == {"imported": files - 1, "not_results": 1}
+    assert report.outcomes == {"imported": files - 6, "not_results": 6}
+    assert report.embedded == {"imported": 4}
     assert report.events == len(list(log.read()))
 
 
