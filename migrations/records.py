@@ -1,5 +1,5 @@
-"""What a reader hands back: results with where they stood, cells it refused, documents found inside, and parts that hold
-no result. No reading here."""
+"""What a reader hands back: results with where they stood, cells it refused, documents found inside, parts without a
+result. No reading here."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     if not models or hardware is None:
         ids = {key: row[key] for key in ("model_id", "hardware_id") if row.get(key) not in (None, "")}
         if ids:
-            reason = f"model or hardware are known only by the numbers of another table ({_listed(ids)})"
-            return refuse(pointer, "only_database_ids", reason, dict(row))
+            why = f"model or hardware are known only by the numbers of another table ({_listed(ids)})"
+            return refuse(pointer, "only_database_ids", why, dict(row))
     named = Named(
         models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype")
     )

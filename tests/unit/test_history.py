@@ -21,7 +21,7 @@ from migrations.archive import suspect_across
 from migrations.importer import migrate
 
 
-def web(model: str, platform: str = "webgpu", **metrics: float) -> dict[str, Any]:
+def web(model: str, platform: str = "webgpu", /, **metrics: float) -> dict[str, Any]:
     return {"model_name": model, "platform": platform, "status": "success", "metrics": metrics}
 
 
@@ -99,7 +99,7 @@ class TestOverruling:
 
     def test_another_rule_still_stands(self, settings: Settings, log: EventLog, doubted: str) -> None:
         more = {"rule": "constant_over_archive", "verdict": "suspect", "evidence": "x", "confidence": 0.6}
-        log.append([Event.of(ResultSuspected(result_id=doubted, **more), source="migrate")], key="more")  # type: ignore[arg-type]
+        log.append([Event.of(ResultSuspected(result_id=doubted, **more), source="migrate")], key="more")
         overrule(settings, doubted, "simulation_label")
         refresh(settings)
         assert Reader(settings).rows("SELECT provenance FROM results") == [{"provenance": "suspect"}]
@@ -116,7 +116,7 @@ class TestOverruling:
         )  # fmt: skip
         event = Event.of(payload, source="bench")
         said = {"rule": "x", "verdict": "simulated", "evidence": "y", "confidence": 0.9}
-        log.append([event, Event.of(ResultSuspected(result_id=event.event_id, **said), source="migrate")], key="a")  # type: ignore[arg-type]
+        log.append([event, Event.of(ResultSuspected(result_id=event.event_id, **said), source="migrate")], key="a")
         refresh(settings)
         assert Reader(settings).rows("SELECT provenance FROM results") == [{"provenance": "measured"}]
 

@@ -77,7 +77,8 @@ def test_an_import_killed_between_the_two_is_taken_up(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "batch.json", batch("gpt2"))
-    append, appended = log.append, []
+    append = log.append
+    appended: list[str] = []
 
     def killed_at_the_second(events: list[Event], *, key: str) -> Any:
         if appended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
 from migrations import importer
+from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -32,6 +34,12 @@ SAMPLES = REPOSITORY / "samples" / "legacy"
 FIXTURES = REPOSITORY / "tests" / "data" / "formats"
 ARCHIVE = REPOSITORY.parent / "shared" / "data" / "legacy"
 
+
+STATED = re.compile(
+    r'"[a-z_]*(latency|throughput|inference_time|avg_time|average_time|elapsed_time|generation_time|memory_peak)[a-z_]*"'
+    r": ?\[?\s*[0-9.]*[1-9]"
+)
+"""A figure of speed, other than zero, as the old framework's files write it."""
 
 P = TypeVar("P")
 
@@ -64,8 +72,9 @@ def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
     files = len(list(FIXTURES.iterdir()))
     report = migrate([FIXTURES], log)
     check_accounts(report, log, files)
-    assert report.outcomes == {"imported": files - 6, "not_results": 6}
-    assert report.embedded == {"imported": 4}
+    without = sum(format_.not_results is not None for format_ in all_formats())
+    assert report.outcomes == {"imported": files - without, "not_results": without}
+    assert set(report.embedded) == {"imported"}
     assert report.events == len(list(log.read()))
 
 
@@ -334,14 +343,52 @@ class TestArchive:
         for document in imported[0].documents:
             kind = Path(document.source_path).relative_to(ARCHIVE).parts[0].split("-")[1]
             outcomes[kind, document.format, document.outcome] += 1
-        read = {key for key in outcomes if key[0] in ("A1", "A6", "C1", "C2", "F4")}
-        assert read == {
+        assert {key for key in outcomes if key[0][0] in "ABCDEFGX" and key[0][1].isdigit()} == {
             ("A1", "hardware_benchmark", "imported"),
+            ("A2", "hardware_summary", "imported"),
+            ("A2", "hardware_summary", "quarantined"),
+            ("A3", "compatibility_matrix", "imported"),
+            ("A3", "compatibility_matrix", "not_results"),
+            ("A4", "suite_results", "imported"),
+            ("A4", "suite_results", "quarantined"),
+            ("A5", "duplicate", "duplicate"),
+            ("A5", "functionality_check", "imported"),
             ("A6", "suite_config", "not_results"),
+            ("B1", "skill_performance", "imported"),
+            ("B3", "skill_run", "imported"),
+            ("B3", "skill_run", "not_results"),
+            ("B4", "skill_run", "imported"),
+            ("B4", "skill_run", "not_results"),
             ("C1", "batch_size_card", "imported"),
             ("C2", "direct_benchmark", "imported"),
+            ("C3", "batch_benchmarks", "imported"),
+            ("C4", "benchmark_progress", "not_results"),
+            ("D1", "web_platform_result", "imported"),
+            ("D5", "browser_capabilities", "not_results"),
+            ("E1", "pipeline_benchmark", "imported"),
+            ("E2", "skill_results", "imported"),
+            ("E2", "skill_results", "quarantined"),
+            ("E3", "skill_collection", "imported"),
+            ("E3", "skill_results", "imported"),
+            ("F1", "flat_records", "imported"),
+            ("F2", "flat_records", "quarantined"),
             ("F4", "suite_csv", "imported"),
+            ("G1", "api_tests", "not_results"),
+            ("G5", "coverage_report", "not_results"),
+            ("X1", "unknown", "quarantined"),
         }
+
+    def test_no_figure_of_a_source_is_lost(self, imported: tuple[ImportReport, EventLog]) -> None:
+        figures: dict[str, int] = {}
+        for result in payloads(imported[1], ResultRecorded):
+            path = (result.source_path or "").partition("#")[0]
+            latency = result.samples_ns or result.latency_mean_ms or result.latency_p50_ms
+            known = bool(latency or result.throughput_items_per_s or result.memory_peak_mib)
+            figures[path] = figures.get(path, 0) + known
+        assert sum(figures.values()) > 300
+        without = [path for path, known in figures.items() if not known]
+        assert without
+        assert not [path for path in without if STATED.search(Path(path).read_text())]
 
     def test_no_believed_row_is_empty(self, imported: tuple[ImportReport, EventLog]) -> None:
         believed = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
@@ -356,6 +403,14 @@ class TestArchive:
         runner = [r for r in results if "A1-hwbench" in (r.source_path or "")]
         assert {r.provenance for r in runner if r.hardware == "cpu"} == {"imported"}
         assert {r.provenance for r in runner if r.hardware in ("cuda", "openvino")} == {"suspect"}
+        inside = [r for r in results if "A4-model" in (r.source_path or "") and r.samples_ns]
+        assert {(r.hardware, r.provenance) for r in inside} == {
+            ("cpu", "imported"), ("cuda", "suspect"), ("openvino", "suspect")
+        }  # fmt: skip
+        web = [r for r in results if "D1-web" in (r.source_path or "")]
+        assert {r.provenance for r in web} == {"simulated"}
+        derived = [r for r in results if re.search("A2-|A3-", r.source_path or "")]
+        assert {r.provenance for r in derived} == {"suspect"}
 
 
 class TestCommand:
@@ -375,9 +430,10 @@ class TestCommand:
     def test_the_table_says_what_became_of_each_file(self, app: typer.Typer, tmp_path: Path) -> None:
         first = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
         assert "suite_config.json" in first.stdout
-        assert "6 imported, 1 not results" in first.stdout
+        files = len(list(FIXTURES.iterdir()))
+        assert f"{files} files: " in first.stdout
         again = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
-        assert "7 already imported" in again.stdout
+        assert f"{files} already imported" in again.stdout
 
     def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
         answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])
