@@ -19,9 +19,9 @@ class RuntimeBackend:
     name = "openvino"
     compiles = True
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
-        self._device = device
+        self._device = device if choice is None else choice.upper()
         self._threads = threads
         self._model: Any = None
         self._request: Any = None
@@ -41,7 +41,8 @@ class RuntimeBackend:
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         config = {
-            "INFERENCE_NUM_THREADS": self._threads,
+            # Only the processor's plug-in takes a number of threads.
+            **({"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}),
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             # Left to itself OpenVINO computes in bfloat16 on processors that have it.
@@ -51,8 +52,10 @@ class RuntimeBackend:
         self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
-        for port in self._request.get_compiled_model().inputs:
-            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name])))
+        # Compiling may give a port further names, of operators that it folded into it; the order stays.
+        ports = self._request.get_compiled_model().inputs
+        for port, known in zip(ports, self._model.inputs, strict=True):
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[known.any_name])))
 
     def run(self) -> None:
         # Left to itself it would copy every output into a new array each time, which is no part of the model's work.
@@ -60,7 +63,9 @@ class RuntimeBackend:
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
-        return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
+        known = [port.any_name for port in self._model.outputs]
+        tensors = [self._request.get_tensor(port).data for port in ports]
+        return {name: np.array(data, dtype=np.float32) for name, data in zip(known, tensors, strict=True)}
 
     def placement(self) -> Placement:
         # Compiled for one device OpenVINO takes the whole graph or refuses it.
@@ -70,7 +75,9 @@ class RuntimeBackend:
 
     def confirm(self) -> Confirmation:
         devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
-        return Confirmation(self._device, tuple(devices))
+        # It numbers a device even where it has one of the kind, and then takes the plain name for it.
+        seen = devices if "." in self._device else [device.partition(".")[0] for device in devices]
+        return Confirmation(self._device, tuple(seen))
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
         assert self._specialised is not None

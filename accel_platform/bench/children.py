@@ -63,11 +63,19 @@ class Children:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
+    preparing: list[Child] = field(default_factory=list)
+    """Children of others that `stop` is to end too."""
+
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
-            for child in self._living:
+            for child in (*self._living, *self.preparing):
                 child.kill()
+
+    def check(self) -> None:
+        """Raises Stopped after `stop`."""
+        if self._stopped:
+            raise Stopped
 
     def measure(
         self, data: Mapping[Cell, Path], job: dict[str, Any], trace: Callable[[Cell], Path] | None = None
@@ -109,8 +117,7 @@ class Children:
                 why = Why("timeout", "timeout", str(error))
             except ChildCrashed as error:
                 why = Why("failed", classify_death(str(error)), str(error))
-            if self._stopped:
-                raise Stopped
+            self.check()
         if left:
             # A fault before the model was loaded is not one cell's: the others would meet it too.
             struck = left[:1] if loaded else left[:]
@@ -121,8 +128,7 @@ class Children:
     def _child(self, job: dict[str, Any]) -> Iterator[Child]:
         with Child(WORKER, job, env=child_environment(self.threads)) as child:
             with self._lock:
-                if self._stopped:
-                    raise Stopped
+                self.check()
                 self._living.add(child)
             try:
                 yield child

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,7 @@ _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("invalid_model", ("invalid_graph", "invalid_protobuf", "load model from", "unable to read the model")),
 )
+_COLOUR = re.compile(r"\x1b\[\d*m")
 _LONGEST = 500
 """Characters kept of a message: some runtimes answer with their whole graph."""
 
@@ -42,7 +44,9 @@ class Why:
 
 def classify(error: BaseException) -> tuple[str, str]:
     """Failure class and message of an exception: a known class, else `error`."""
-    text = " ".join(str(error).split())
+    # torch's exporter tells what to do about errors in general before it tells the error.
+    words = str(error).rpartition("## Exception summary")[2]
+    text = " ".join(_COLOUR.sub("", words).split())
     message = f"{type(error).__name__}: {text}"[:_LONGEST]
     if isinstance(error, MemoryError):
         return "out_of_memory", message

@@ -24,6 +24,7 @@ class Cell:
 
     model: ModelSpec
     hardware: str
+    """A hardware name, with its choice if it has one: `cpu`, `wasm:firefox`."""
     batch_size: int
     sequence_length: int | None = None
     """Tokens; None for models whose inputs have one fixed size."""
@@ -69,7 +70,7 @@ def plan(
         raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
     if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
         raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
-    names = [runtime_for(name).hardware for name in hardware]
+    names = [runtime_for(name).name for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (
         Cell(
@@ -104,14 +105,15 @@ def missing(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mappin
 def fingerprints(inventory: Inventory) -> dict[str, str]:
     """What a measurement made now on this host would be filed under, by hardware name."""
     threads = usable_cores()
-    return {d.hardware: fingerprint_of(d, threads=threads) for d in inventory.devices if d.available}
+    devices = zip(inventory.names, inventory.devices, strict=True)
+    return {name: fingerprint_of(device, threads=threads) for name, device in devices if device.available}
 
 
 def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     """What makes two measurements the same cell."""
     return (
         cell.model.model_id,
-        cell.hardware,
+        runtime_for(cell.hardware).hardware,
         fingerprint,
         cell.batch_size,
         cell.sequence_length,

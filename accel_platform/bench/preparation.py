@@ -40,8 +40,12 @@ def prepare_models(
     tell: Callable[[str], None],
     exporter: Exporter = "dynamo",
     reference: bool = True,
+    living: list[Child] | None = None,
 ) -> Unprepared:
-    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made."""
+    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made.
+
+    Its processes are in `living` while they work, so that others can end them.
+    """
     models = dict.fromkeys(cell.model for cell in cells)
     found = (_job(model, cells, Artefacts.of(model, settings, exporter), reference) for model in models)
     jobs = [job for job in found if job is not None]
@@ -49,10 +53,12 @@ def prepare_models(
     if not jobs:
         return failures
     at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _MEMORY)))
-    children: list[Child] = []
+
+    mine: list[Child] = []
 
     def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, Unprepared]:
-        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, children)
+        registers = [mine] if living is None else [mine, living]
+        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
 
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -63,7 +69,7 @@ def prepare_models(
     finally:
         # After Ctrl-C: what has not begun never does, and a dead child ends the thread that waits for it.
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
+        for child in mine:
             child.kill()
         pool.shutdown()
     return failures
@@ -87,13 +93,16 @@ def _job(
     }
 
 
-def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: list[Child]) -> tuple[str, Unprepared]:
+def _prepare(
+    model: ModelSpec, job: dict[str, Any], timeout_s: float, registers: list[list[Child]]
+) -> tuple[str, Unprepared]:
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
     failures: Unprepared = {}
     kinds: Sequence[Artefact] = job["kinds"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
-        children.append(child)
+        for register in registers:
+            register.append(child)
         try:
             for answer in child.messages(timeout_s):
                 if answer["kind"] == "failed":
@@ -105,6 +114,10 @@ def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: 
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
             failures |= {(model, kind): why for kind in kinds}
+        finally:
+            # Its number may soon be another process's.
+            for register in registers:
+                register.remove(child)
     lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, what in failures)
     word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
     return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures

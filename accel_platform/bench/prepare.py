@@ -61,7 +61,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
 
     def write_graph_of(kind: Artefact, length: int | None) -> None:
         write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
-        with _published(artefacts.graph_folder(kind, length)) as part:
+        with _without_checks(), _published(artefacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)
 
     # Graphs first: a reference too large for the memory may take the process with it.
@@ -106,22 +106,33 @@ def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path, *, refere
 
 
 def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    if not _export_onnx(model, spec, length, folder / "model.onnx", batch=2):
+        # Code that takes the items of a batch one by one makes a graph for so many items. One is the usual number; of
+        # another the runtimes say themselves that the graph does not take it.
+        _export_onnx(model, spec, length, folder / "model.onnx", batch=1)
+
+
+def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *, batch: int) -> bool:
+    """Export with an example of this batch; whether the graph takes every batch size. One of 1 makes it take 1 only."""
     import torch
 
-    positional, arguments, names = _positional(model, spec, length)
-    batch = torch.export.Dim("batch", min=1, max=4096)
+    positional, arguments, names = _positional(model, spec, length, batch)
+    any_batch = torch.export.Dim("batch", min=1, max=4096)
     with torch.no_grad():
-        torch.onnx.export(
+        program = torch.onnx.export(
             positional,
             tuple(arguments.values()),
-            folder / "model.onnx",
+            path,
             input_names=list(arguments),
             output_names=names,
-            dynamic_shapes={"values": tuple({0: batch} for _ in arguments)},
+            dynamic_shapes=None if batch == 1 else {"values": tuple({0: any_batch} for _ in arguments)},
             dynamo=True,
             external_data=True,
             verbose=False,
         )
+    assert program is not None, "the exporter that follows the code returns what it wrote"
+    shapes = [given.shape for given in program.model.graph.inputs]
+    return not any(shape is not None and isinstance(shape[0], int) for shape in shapes)
 
 
 def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
@@ -172,16 +183,19 @@ _WRITERS: dict[Exporter, Callable[..., None]] = {
 
 
 def _positional(
-    model: Any, spec: ModelSpec, length: int | None
+    model: Any, spec: ModelSpec, length: int | None, batch: int = 2
 ) -> tuple[torch.nn.Module, dict[str, torch.Tensor], list[str]]:
     """The model with positional inputs and a plain tuple of tensors, as graphs have; example inputs; output names."""
     import torch
 
     from accel_platform.workloads.build import tensors_of
-    from accel_platform.workloads.inputs import make_inputs
+    from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
-    # Two items: a batch of one would be taken for a constant.
-    example = make_inputs(spec, batch_size=2, sequence_length=length)
+    # Two items, unless it has to be one: a batch of one would be taken for a constant.
+    example = make_inputs(spec, batch_size=batch, sequence_length=length)
+    described = describe_inputs(spec, batch_size=batch, sequence_length=length)
+    # What shapes depend on has to be a constant in a graph.
+    sizes = {item.name: example.pop(item.name).tolist() for item in described if item.kind == "size"}
     arguments = {name: torch.from_numpy(array) for name, array in example.items()}
 
     class Positional(torch.nn.Module):
@@ -190,11 +204,21 @@ def _positional(
             self.model = model
 
         def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(tensors_of(self.model(**dict(zip(arguments, values, strict=True)))).values())
+            return tuple(tensors_of(self.model(**dict(zip(arguments, values, strict=True)), **sizes)).values())
 
     with torch.no_grad():
-        names = list(tensors_of(model(**arguments)))
+        names = list(tensors_of(model(**arguments, **sizes)))
     return Positional().eval(), arguments, names
+
+
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    """transformers' checks of what it is given would be operators in a graph, which no runtime has."""
+    os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"]
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def measured(
         compile_ms=answer["compile_ms"],
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **_energy(cell, answer),
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
         environment={
@@ -76,6 +77,7 @@ def measured(
             "contention": answer["contention"],
             "before": answer["before"],
             "after": answer["after"],
+            "energy": answer["energy"],
             "device_confirmed": answer["confirmed"] and answer["confirmed"]["seen"],
             "verified": answer["verdict"] is not None,
             **answer["notes"],
@@ -88,7 +90,8 @@ def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, ref
     """The judgement of a cell's outputs, from the fields of a `Verdict`."""
     return VerificationRecorded(
         model_id=cell.model.model_id,
-        hardware=cell.hardware,
+        hardware=device.hardware,
+        choice=device.choice,
         backend=device.backend,
         device_id=device.device_id,
         precision=cell.precision,
@@ -112,6 +115,7 @@ def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> Veri
     return VerificationRecorded(
         model_id=result.model_id,
         hardware=result.hardware,
+        choice=result.choice,
         backend=result.backend,
         device_id=result.device_id,
         precision=result.precision,
@@ -147,6 +151,14 @@ def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> Res
     )
 
 
+def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
+    counted = answer["energy"]
+    if "joules" not in counted:
+        return {}
+    items = len(answer["samples_ns"]) * cell.batch_size
+    return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
+
+
 def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
     """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
     if placement is None:
@@ -162,7 +174,8 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
     return {
         "model_id": cell.model.model_id,
         "model_family": cell.model.family,
-        "hardware": cell.hardware,
+        "hardware": device.hardware,
+        "choice": device.choice,
         "backend": device.backend,
         "provenance": "emulated" if device.emulated else "measured",
         "mode": cell.mode,

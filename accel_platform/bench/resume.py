@@ -94,7 +94,7 @@ def _key(model_id: str, of: Any) -> tuple[Any, ...]:
     """What a cell and its result or verification have in common; an event leaves out what is usual."""
     return (
         model_id,
-        of.hardware,
+        of.hardware if isinstance(of, Cell) or of.choice is None else f"{of.hardware}:{of.choice}",
         of.batch_size,
         of.sequence_length,
         of.precision,

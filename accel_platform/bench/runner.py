@@ -30,6 +30,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
 
 AS_USUAL = How()
@@ -54,7 +55,7 @@ def run_benchmark(
     `resumes` is the id of the interrupted run whose remaining cells these are. On KeyboardInterrupt children die,
     finished cells are kept, the run is recorded as cancelled, and it goes on up.
     """
-    inventory = inventory or detect()
+    inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
     possible = []
     for cell in cells:
@@ -157,7 +158,8 @@ class _Run:
                 self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
     def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
-        return prepare_models(
+        self.children.check()
+        unprepared = prepare_models(
             cells,
             self.settings,
             threads=self.threads,
@@ -165,7 +167,10 @@ class _Run:
             tell=self.tell,
             exporter=exporter,
             reference=self.how.work != "measure",
+            living=self.children.preparing,
         )
+        self.children.check()
+        return unprepared
 
     def measure(self, group: Sequence[Cell]) -> None:
         """Measure a group, then try what may help those of its cells that failed."""
@@ -223,6 +228,7 @@ class _Run:
             "mode": first.mode,
             "precision": first.precision,
             "threads": self.threads,
+            "energy": counted_by(self.recording.device(first)),
             "artefact": str(artefacts.artefact(reads, first.sequence_length)),
             "sampling": asdict(self.profile.sampling),
             "work": self.how.work,

@@ -5,7 +5,6 @@ It imports the runtime it measures and little else, so that its load time and it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -47,7 +46,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     worked = []
     for number, cell in enumerate(job["cells"]):
         try:
-            answer = work(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
+            answer = work(backend, Path(cell), Sampling(**job["sampling"]), job)
             send({"kind": "measured", **answer})
             worked.append(number)
         except Exception as error:  # noqa: BLE001 - likewise, of this cell
@@ -59,18 +58,20 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     backend.close()
 
 
-def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
+def _measure_cell(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.backends.base import Remote
     from accel_platform.bench.contention import contention, moment
-    from accel_platform.hardware.cpu import state_now
+    from accel_platform.hardware.energy import Meter, described, meter_for
+    from accel_platform.hardware.memory import own_peak_mib
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
-    before = state_now()
+    meter = meter_for(job["energy"])
+    before = _state(job["hardware"])
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
@@ -82,11 +83,11 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     other = backend.outputs()
     backend.bind(parts["input"])
     began = moment()
-    samples = collect(backend.run, sampling, clock)
+    samples = collect(backend.run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
     crowd = contention(began, moment())
-    peak = remote.memory_peak_mib() if remote else memory_peak_mib()
+    peak = remote.memory_peak_mib() if remote else own_peak_mib()
     outputs = backend.outputs()
-    after = state_now()
+    after = _state(job["hardware"])
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
@@ -96,14 +97,23 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "contention": vars(crowd),
         "memory_peak_mib": peak,
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "energy": described(meter),
         "before": before,
         "after": after,
         "notes": remote.notes() if remote else {},
-        **_judged(backend, outputs, other, data, precision),
+        **_judged(backend, outputs, other, data, job["precision"]),
     }
 
 
-def _verify_cell(backend: Backend, data: Path, _: Sampling, precision: str) -> dict[str, Any]:
+def _state(hardware: str) -> dict[str, Any]:
+    """Load, clocks and temperatures now; what cannot be read is left out."""
+    from accel_platform.hardware import gpu
+    from accel_platform.hardware.cpu import state_now
+
+    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})
+
+
+def _verify_cell(backend: Backend, data: Path, _: Sampling, job: Message) -> dict[str, Any]:
     """The outputs alone: nothing is timed."""
     import numpy as np
 
@@ -115,7 +125,7 @@ def _verify_cell(backend: Backend, data: Path, _: Sampling, precision: str) -> d
         backend.bind(parts[part])
         backend.run()
         found[part] = backend.outputs()
-    return _judged(backend, found["input"], found["other"], data, precision)
+    return _judged(backend, found["input"], found["other"], data, job["precision"])
 
 
 def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
@@ -169,18 +179,6 @@ def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         if part in found:
             found[part][name] = stored[key]
     return found
-
-
-def memory_peak_mib() -> float:
-    """Peak resident memory of this process so far (VmHWM): what it takes to load the model and run the cell."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
 if __name__ == "__main__":

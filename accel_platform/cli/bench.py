@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accel_platform.cli import campaign
+from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 
 
+app.command("coverage")(coverage)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
 
@@ -41,6 +43,12 @@ def run(
     set_: Annotated[str, typer.Option("--set", help="A named set of models, where --models is not given.")] = "small",
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
+    ] = None,
+    browser: Annotated[
+        str | None,
+        typer.Option(
+            help="For wasm, webgpu and webnn: chromium, chrome, edge or firefox.", show_default="chromium-like"
+        ),
     ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
     sequence_length: Annotated[
@@ -73,6 +81,7 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
+    from accel_platform.backends.registry import RUNTIMES, in_browser
     from accel_platform.bench.choice import stale_before, work_of
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
@@ -89,10 +98,14 @@ def run(
     since = stale_before(older_than, missing=missing)
     how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
     specs = _models(models, set_)
-    inventory = detect()
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
-    names = words(hardware) if hardware is not None else here
+    names = words(hardware) if hardware is not None else list(RUNTIMES)
+    if browser is not None:
+        names = [in_browser(name, browser) for name in names]
+    inventory = detect(names)
+    if hardware is None:
+        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
+        names = [name for name, device in found.items() if device and device.available and not device.emulated]
     cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
     resumes = None
@@ -117,6 +130,38 @@ def run(
         note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
     if wanted and not summary.ok:
         raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+@app.command(name="models")
+def list_models(
+    *,
+    set_: Annotated[str | None, typer.Option("--set", help="Only the models of this set.")] = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """List the models known by name: what they are, how large, and in which sets."""
+    from accel_platform.workloads.cost import parameters_of
+    from accel_platform.workloads.families import known_models, model_set, sets_of
+
+    specs = known_models() if set_ is None else model_set(set_)
+    rows: list[dict[str, Any]] = [
+        {
+            "model_id": spec.model_id,
+            "family": spec.family,
+            "modality": spec.modality,
+            "architecture": spec.architecture,
+            "parameters": parameters_of(spec),
+            "sequence_length": spec.sequence_length,
+            "sets": sets_of(spec),
+            "aliases": spec.aliases,
+        }
+        for spec in specs
+    ]
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
+        print_table([{**{c: row[c] for c in shown}, "sets": ", ".join(row["sets"]) or None} for row in rows])
 
 
 @app.command(name="setup-web")

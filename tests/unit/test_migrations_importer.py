@@ -25,7 +25,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
-from migrations import importer
+from migrations import reading
 from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
 
@@ -155,7 +155,7 @@ def test_text_that_no_table_can_hold_is_stored_escaped(tmp_path: Path, log: Even
 def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importer, "KEPT_WHOLE_CHARACTERS", 20)
+    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 20)
     (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 100}))
     migrate([tmp_path / "big.json"], log)
     (kept,) = payloads(log, RecordQuarantined)
@@ -202,7 +202,7 @@ def test_a_reader_that_fails_costs_its_document_only(
     def broken(*_: object) -> list[object]:
         raise KeyError("rule")
 
-    monkeypatch.setattr(importer, "judge", broken)
+    monkeypatch.setattr(reading, "judge", broken)
     report = migrate([FIXTURES / "suite_csv.csv", FIXTURES / "suite_config.json"], log)
     check_accounts(report, log, 2)
     assert report.outcomes == {"quarantined": 1, "not_results": 1}

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
-from accel_platform.backends.browser.chromium import MEMORY_METHOD, Tab
 from accel_platform.backends.browser.placement import placement_of
+from accel_platform.backends.browser.tab import MEMORY_METHOD, find_browser, open_tab
 
 
 class RuntimeBackend:
@@ -22,12 +22,15 @@ class RuntimeBackend:
     compiles = True
     _SCRIPTS: ClassVar = {"wasm": "ort.wasm.min.mjs", "webgpu": "ort.webgpu.min.mjs", "webnn": "ort.webgpu.min.mjs"}
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
+        browser = find_browser(choice)
+        if browser is None:
+            raise Unsupported(f"{choice or 'A browser of the Chromium family'} is not installed here.")
         if not package.is_installed():
             raise Unsupported(f"{package.NAME} is not installed; run `accel bench setup-web`.")
         self._device = device
         self._threads = threads
-        self._tab = Tab()
+        self._tab = open_tab(browser)
         self._spent_ns = 0
         self._idle_mib = self._tab.memory_peak_mib()
         seen = self._tab.facts
@@ -39,7 +42,7 @@ class RuntimeBackend:
             raise Unsupported(refusal)
 
     def versions(self) -> dict[str, str]:
-        return {package.NAME: self._version, "chromium": self._tab.facts["version"]}
+        return {package.NAME: self._version, self._tab.facts["browser"]: self._tab.facts["version"]}
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
@@ -93,7 +96,7 @@ class RuntimeBackend:
     def notes(self) -> dict[str, Any]:
         seen = self._tab.facts
         notes = {
-            "browser": f"Chromium {seen['version']}",
+            "browser": f"{seen['browser']} {seen['version']}",
             "clock": "performance.now() in the page",
             "clock_step_ns": round(seen["resolution_ms"] * 1e6),
             "memory_method": MEMORY_METHOD,
