@@ -22,7 +22,7 @@ LATENCY = ("average_latency_ms", "latency_mean_ms", "avg_latency_ms", "mean_late
 THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throughput_samples_per_sec",
               "throughput_samples_per_second", "throughput")  # fmt: skip
 MEMORY = ("memory_peak_mb", "peak_memory_mb", "memory_peak", "memory_usage_mb", "memory_mb")
-_OWN_FIGURES = {"average_latency_ms", "throughput_items_per_second", "latency_avg", "memory_peak"}
+_OWN_FIGURES = {"average_latency_ms", "throughput_items_per_second", "latency_avg", "memory_peak", "is_compatible"}
 _OTHERS = {
     "latency_p50_ms": ("latency_p50_ms", "latency_median_ms", "latency_p50"),
     "latency_p90_ms": ("latency_p90_ms", "latency_90p_ms", "latency_p90"),

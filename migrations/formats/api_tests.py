@@ -5,6 +5,7 @@ Their seconds and tokens per second are those of somebody else's service behind 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from migrations.documents import Document
@@ -17,6 +18,9 @@ _QUEUES = {"backoff_test", "queue_test", "backoff_recovery", "basic_queue", "que
 _MODELS = {"known_models", "api_models", "missing_models", "undocumented_models"}
 _FEATURES = {"temperature_results", "system_prompt_results", "streaming_results", "model_comparison"}
 _ERROR = {"status", "error", "traceback", "timestamp"}
+_CALL_RATES = {"tokens_per_second", "tokens_per_sec", "avg_tokens_per_second", "average_tokens_per_second"}
+_CALL = {"response", "tokens", "usage", "model", "success", "avg_time", "time", "completion_tokens", "total_tokens"}
+_HARDWARE = {"hardware", "device", "platform", "backend", "gpu", "device_name", "framework"}
 _OUTCOMES = ("success", "fail", "error", "valid", "pass", "skip", "not ")
 
 
@@ -39,18 +43,19 @@ def recognise(document: Document) -> float:
     return 0.6 if _rates(value) or _only_outcomes(value) else 0.0
 
 
-def _rates(value: dict[str, Any]) -> bool:
-    """Calls of services by model, with tokens per second and no hardware."""
-    calls = [entry for entry in value.values() if isinstance(entry, dict)]
-    calls += [
-        entry for calls_ in value.values() if isinstance(calls_, list) for entry in calls_ if isinstance(entry, dict)
-    ]
-    services = [
-        c
-        for c in calls
-        if c.keys() & {"tokens_per_second", "tokens_per_sec"} and c.keys() & {"response", "tokens", "usage"}
-    ]
-    return bool(services) and not any(c.keys() & {"hardware", "device", "platform"} for c in services)
+def _rates(value: Any, depth: int = 4) -> bool:
+    """Whether calls of a service, by model, state tokens per second or a time with tokens, and no hardware anywhere."""
+    calls = [entry for entry in _objects(value, depth) if entry.keys() & _CALL_RATES and entry.keys() & _CALL]
+    return bool(calls) and not any(entry.keys() & _HARDWARE for entry in _objects(value, depth))
+
+
+def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for member in (
+        (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()) if depth else ()
+    ):
+        yield from _objects(member, depth - 1)
 
 
 def _only_outcomes(value: dict[str, Any]) -> bool:

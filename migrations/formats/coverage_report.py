@@ -3,9 +3,16 @@ reading it; nothing was run and nothing measured."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 from migrations.documents import Document
 
 NOT_RESULTS = "a coverage report: claims about code and pass rates, derived, with no measurement"
+
+_PERCENTAGE = re.compile(r"\d+(\.\d+)?\s*%")
+_FIGURE = re.compile(r"latency|throughput|per_second|inference_time|elapsed|duration")
 
 
 def recognise(document: Document) -> float:
@@ -19,4 +26,22 @@ def recognise(document: Document) -> float:
     counts = {"total_models", "total_tests", "models_tested", "total"}
     summary = value["summary"] if isinstance(value.get("summary"), dict) else {}
     keys = value.keys() | summary.keys()
-    return 0.7 if keys & rates and keys & counts and not {"tests", "stats", "results"} & value.keys() else 0.0
+    if {"tests", "stats", "results"} & value.keys():
+        return 0.0
+    return 0.7 if keys & rates and keys & counts else 0.6 if _only_percentages(value) else 0.0
+
+
+def _only_percentages(value: Any, depth: int = 4) -> bool:
+    """Whether rates are written as `"100.0%"`, and no time or speed stands anywhere beside them."""
+    leaves = list(_leaves(value, depth))
+    rates = [text for _, text in leaves if isinstance(text, str) and _PERCENTAGE.fullmatch(text.strip())]
+    return len(rates) >= 2 and not any(_FIGURE.search(str(key)) for key, _ in leaves)
+
+
+def _leaves(value: Any, depth: int) -> Iterator[tuple[Any, Any]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        if isinstance(member, dict | list) and depth:
+            yield from _leaves(member, depth - 1)
+        else:
+            yield key, member

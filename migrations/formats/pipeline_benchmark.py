@@ -16,24 +16,28 @@ from migrations.values import MS_PER_S, count, scaled
 
 _UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
 _LATENCY = ("avg_time", "average_time", "mean_time", "inference_time", "avg_inference_time")
+_METHODS = ("pipeline", "from_pretrained", "openvino")
 _LOAD = ("load_time", "model_load_time")
 
 
 def recognise(document: Document) -> float:
-    """Sure where `results` and `performance` are objects beside `hardware` or examples, and entries name a device or
-    a method."""
+    """Sure where `results` and `performance` are objects beside `hardware` or `metadata`; also without `performance`
+    where every result is of a known method."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
         return 0.0
-    if not isinstance(value.get("performance"), dict) or not {"hardware", "metadata"} & value.keys():
+    if not {"hardware", "metadata"} & value.keys():
         return 0.0
-    return 0.85
+    if isinstance(value.get("performance"), dict):
+        return 0.85
+    return 0.7 if value["results"] and all(str(key).startswith(_METHODS) for key in value["results"]) else 0.0
 
 
 def read(document: Document) -> Iterator[Part]:
     """One record per method and hardware."""
     value = document.value
-    results, performance = value["results"], value["performance"]
+    results = value["results"]
+    performance = value["performance"] if isinstance(value.get("performance"), dict) else {}
     metadata = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
     for key in dict.fromkeys((*results, *performance)):
         outcome, times = results.get(key), performance.get(key)

@@ -18,8 +18,7 @@ def recognise(document: Document) -> float:
     value = document.value
     if not isinstance(value, dict):
         return 0.0
-    tests = value.get("skill_tests")
-    if isinstance(tests, dict):
+    if _sections(value):
         return 0.9
     return 0.9 if len(value.keys() & _RUN) >= 4 else 0.0
 
@@ -27,14 +26,29 @@ def recognise(document: Document) -> float:
 def read(document: Document) -> Iterator[Part]:
     """What each run's result says; a run without one is a log."""
     value = document.value
-    tests = value.get("skill_tests")
-    if not isinstance(tests, dict):
+    sections = _sections(value)
+    if not sections:
         yield from _run(document, "", value, value.get("timestamp"))
-        return
-    for key, run in tests.items():
-        yield from _run(document, child("/skill_tests", key), run, value.get("timestamp"))
-    if not tests:
-        yield NoResult("/skill_tests", "a run of no tests")
+    for section in sections:
+        at = child("", section)
+        for key, run in value[section].items():
+            yield from _run(document, child(at, key), run, value.get("timestamp"))
+        if not value[section]:
+            yield NoResult(at, "a run of no tests")
+
+
+def _sections(value: dict[str, Any]) -> list[str]:
+    """The keys under which a file lists runs by script: `skill_tests`, and others of its kind."""
+    return [
+        key
+        for key, runs in value.items()
+        if str(key).endswith("_tests")
+        and isinstance(runs, dict)
+        and (
+            key == "skill_tests"
+            or (runs and all(isinstance(r, dict) and len(r.keys() & _RUN) >= 3 for r in runs.values()))
+        )
+    ]
 
 
 def _run(document: Document, pointer: str, run: Any, when: Any) -> Iterator[Part]:
