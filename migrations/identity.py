@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_args
 
 from accel_platform.errors import NotFound
@@ -84,17 +85,25 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     """
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
     for name in names:
-        for candidate in _candidates(name):
-            try:
-                spec = resolve_model(candidate)
-            except NotFound:
-                continue
-            return ModelName(spec.model_id, spec.family)
+        if (known := _known_model(name)) is not None:
+            return known
     slugs = [slug for name in names if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
     own = slug_of(family) if isinstance(family, str) else ""
     return ModelName(slugs[0], own or UNKNOWN_FAMILY)
+
+
+@lru_cache(maxsize=10_000)
+def _known_model(name: str) -> ModelName | None:
+    """The catalogue's model behind a name. Archives repeat few names often, and looking one up in vain is slow."""
+    for candidate in _candidates(name):
+        try:
+            spec = resolve_model(candidate)
+        except NotFound:
+            continue
+        return ModelName(spec.model_id, spec.family)
+    return None
 
 
 def hardware_named(text: Any, runtime: Any = None) -> Hardware | None:
