@@ -11,8 +11,8 @@ from migrations.documents import Document
 from migrations.identity import hardware_named, hardware_of_key
 from migrations.records import child
 
-_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "is_mock", "mock", "mocked", "using_mocks",
-          "transformers_mocked"}  # fmt: skip
+_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked",
+          "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
 """Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""

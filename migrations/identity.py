@@ -31,6 +31,8 @@ _HARDWARE_WORDS: tuple[tuple[str, Hardware], ...] = (
     ("mps", "mps"),
     ("qnn", "qnn"),
     ("qualcomm", "qnn"),
+    ("jax", "jax"),
+    ("wasm", "wasm"),
     ("cpu", "cpu"),
 )
 _BACKENDS: dict[Hardware, str] = {
@@ -43,6 +45,8 @@ _BACKENDS: dict[Hardware, str] = {
     "qnn": "qnn",
     "webnn": "webnn",
     "webgpu": "webgpu",
+    "wasm": "wasm",
+    "jax": "jax",
 }
 _PRECISIONS = {
     "float64": ("float64", "fp64", "f64", "double"),

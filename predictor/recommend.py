@@ -228,7 +228,7 @@ def _nearest(evidence: Evidence, target: Target, flops: float, count: int = 3) -
     distances = []
     for pooled in evidence.by_target.get(target, []):
         row = evidence.models.get(pooled.cell.model_id)
-        if row is not None and row["flops_per_item"]:
+        if pooled.cell.mode == MODE and row is not None and row["flops_per_item"]:
             distance = abs(math.log(row["flops_per_item"] * pooled.cell.batch_size / flops))
             distances.append((distance, pooled.event_ids[0]))
     return tuple(event_id for _, event_id in sorted(distances)[:count])
@@ -258,7 +258,7 @@ def _recommendation(evidence: Evidence, question: _Question, target: Target, est
 
 
 def _compatibility(evidence: Evidence, question: _Question, target: Target) -> tuple[Compatibility, str | None]:
-    key = (question.subject.model_id, target.hardware, target.device_id)
+    key = (question.subject.model_id, target.hardware, target.device_id, question.mode)
     return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
 
 
@@ -279,9 +279,10 @@ def _command(question: _Question, hardware: str) -> str:
     if question.subject.spec is None:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
     length = "" if question.sequence_length is None else f" --sequence-length {question.sequence_length}"
+    mode = "" if question.mode == MODE else f" --mode {question.mode}"
     return (
         f"accel bench run --models {question.subject.model_id} --hardware {hardware} "
-        f"--batch-sizes {question.batch_size}{length}"
+        f"--batch-sizes {question.batch_size}{length}{mode}"
     )
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from accel_platform.errors import AccelError
 
+if TYPE_CHECKING:
+    from accel_platform.workloads.heads import Head
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Unsupported(AccelError):
     """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+
+
+class UnsupportedMode(Unsupported):
+    """The model or the runtime cannot do what the cell's mode asks: generate, or be trained."""
+
+    failure_class: ClassVar[str] = "unsupported_mode"
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,28 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free everything; no call follows."""
+        ...
+
+
+@runtime_checkable
+class Eager(Protocol):
+    """What a backend adds whose model is a torch module, which generation and training drive themselves."""
+
+    model: Any
+    """The torch module, once loaded."""
+    device: Any
+    """The torch device it lies on."""
+
+    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
+        """As `Backend.load`, with a head."""
+        ...
+
+    def confirm(self, results: Sequence[Any] | None = None) -> Confirmation:
+        """As `Backend.confirm`, by these tensors, which the model has made."""
+        ...
+
+    def synchronise(self) -> None:
+        """Return only when the device has finished what it was given."""
         ...
 
 

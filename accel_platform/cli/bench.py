@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli import campaign
+from accel_platform.cli import campaign, suite
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
-
-
+app.command("suite")(suite.suite)
 app.command("coverage")(coverage)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
@@ -40,7 +40,16 @@ def bench() -> None:
 def run(
     *,
     models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
-    set_: Annotated[str, typer.Option("--set", help="A named set of models, where --models is not given.")] = "small",
+    set_: Annotated[
+        str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
+    ] = None,
+    models_file: Annotated[
+        Path | None, typer.Option("--models-file", help="JSON with models of your own, the set custom.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
+    ] = None,
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
@@ -54,7 +63,15 @@ def run(
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
+    mode: Annotated[
+        str, typer.Option(help="What the models do: inference, generation, training; comma-separated.")
+    ] = "inference",
+    nproc: Annotated[int, typer.Option(help="Processes that train together, with data parallel.")] = 1,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    report_dir: Annotated[
+        Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     older_than: Annotated[
         str | None, typer.Option(help="With --missing: also what was measured longer ago, such as 30d or 12h.")
@@ -83,21 +100,24 @@ def run(
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
     from accel_platform.backends.registry import RUNTIMES, in_browser
     from accel_platform.bench.choice import stale_before, work_of
+    from accel_platform.bench.modes import has_mode, mode_named
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
     from accel_platform.bench.resume import last_interrupted
-    from accel_platform.bench.runner import run_benchmark
+    from accel_platform.bench.runner import measure_cells
     from accel_platform.bench.work import How
     from accel_platform.cli.bench_answers import print_plan, print_summary
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
+    from accel_platform.reports.run import make_places, write_reports
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     since = stale_before(older_than, missing=missing)
     how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
-    specs = _models(models, set_)
+    specs = _models(models, set_, models_file, weights)
+    make_places(report_dir, csv)
     names = words(hardware) if hardware is not None else list(RUNTIMES)
     if browser is not None:
         names = [in_browser(name, browser) for name in names]
@@ -106,7 +126,11 @@ def run(
         # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
         found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
         names = [name for name, device in found.items() if device and device.available and not device.emulated]
-    cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
+    modes = [mode_named(word) for word in words(mode)]
+    cells = plan(specs, names, numbers(batch_sizes), [sequence_length], modes=modes, processes=nproc)
+    if hardware is None:
+        # Of what nobody named, a runtime that has not the mode is no failure.
+        cells = tuple(cell for cell in cells if has_mode(cell.hardware, cell.mode))
     log = EventLog.open(settings)
     resumes = None
     if resume:
@@ -118,12 +142,14 @@ def run(
         print_plan(cells, wanted, inventory, log, chosen, how, for_machines)
         return
     try:
-        summary = run_benchmark(
+        summary = measure_cells(
             wanted, settings, log, profile=chosen, how=how, on_progress=note, inventory=inventory, resumes=resumes
         )
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; `accel bench run --resume` goes on from there.")
         raise
+    if summary.run_id is not None:
+        summary.files += write_reports(log, summary.run_id, folder=report_dir, csv=csv)
     if wanted or for_machines:
         print_summary(summary, how, for_machines)
     else:
@@ -177,10 +203,36 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_table([answer])
 
 
-def _models(models: str | None, set_: str) -> list[ModelSpec]:
-    from accel_platform.workloads.families import model_set, resolve_model
+def _models(models: str | None, set_: str | None, models_file: Path | None, weights: str | None) -> list[ModelSpec]:
+    from accel_platform.bench.api import models_named
+    from accel_platform.workloads.custom import read_models
 
-    return [resolve_model(name) for name in words(models)] if models is not None else list(model_set(set_))
+    names = tuple(words(models)) if models is not None else None
+    own = read_models(models_file) if models_file is not None else {}
+    return models_named(names, set_, own, _weights(weights, names or tuple(own)))
+
+
+def _weights(text: str | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
+    import json
+
+    from accel_platform.documents import read_object
+    from accel_platform.errors import InvalidInput
+
+    if text is None:
+        return {}
+    path = Path(text)
+    if not text.lstrip().startswith("{") and not (path.suffix == ".json" and path.is_file()):
+        if len(names) != 1:
+            raise InvalidInput("--weights with one source needs one model, in --models; or write it as a JSON object.")
+        return {names[0]: text}
+    try:
+        found = read_object(path)[0] if path.suffix == ".json" else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"--weights is no JSON object: {error.msg} at character {error.pos}.") from error
+    if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
+        raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
+    return found
 
 
 def words(text: str) -> list[str]:

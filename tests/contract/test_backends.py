@@ -44,13 +44,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {
         "model": asdict(SPEC),
+        "mode": "inference",
+        "head": "AutoModel",
         "folder": str(artefacts.folder),
         "shapes": SHAPES,
         "kinds": ["aten", "onnx", "weights"],
     }
     assert artefacts.missing(["onnx"], SHAPES)
     with Child("accel_platform.bench.prepare", {**job, "threads": 1}) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared"}]
+        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     assert not artefacts.missing(["aten", "onnx", "weights"], SHAPES)
     return artefacts
 
@@ -283,7 +285,7 @@ def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, 
     artefacts = Artefacts.of(spec, Settings(home=tmp_path))
     job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
     with Child("accel_platform.bench.prepare", job) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared"}]
+        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     for hardware in ("onnxruntime", "openvino"):
         with closing(make_backend(hardware, threads=2)) as backend:
             backend.load(artefacts.graph("onnx", shape[1]), precision="float32")
@@ -305,9 +307,10 @@ def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> 
     spec = resolve_model(name)
     shape = (1, spec.sequence_length)
     artefacts = Artefacts.of(spec, Settings(home=tmp_path))
-    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["aten"], "threads": 2}
+    job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artefacts.folder)}
+    job |= {"shapes": [shape], "kinds": ["aten"], "threads": 2}
     with Child("accel_platform.bench.prepare", job) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared"}]
+        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     backend = make_backend("jax", threads=2)
     backend.load(artefacts.graph("aten", shape[1]), precision="float32")
     inputs = stored(artefacts, shape, "input")

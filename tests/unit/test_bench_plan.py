@@ -87,7 +87,7 @@ def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> No
 
     log.append([result("ok", 1), result("failed", 2), result("timeout", 3)], key=f"{SEGMENT_PREFIX}one")
     log.append([result("ok", 4)], key="import-something")
-    assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32", "inference")}
+    assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32", "inference", 1, None)}
     one, two = (Cell(BERT, "cpu", batch, 128) for batch in (1, 2))
     assert missing([one, two], done_cells(log), {"cpu": "a"}) == (two,)
 

@@ -181,16 +181,3 @@ def test_building_leaves_the_callers_random_state_alone() -> None:
     torch.manual_seed(5)
     build_model(resolve_model("bert-tiny"))
     assert torch.equal(torch.rand(3), expected)
-
-
-def test_weights_come_from_a_folder_through_the_same_function(tmp_path: object) -> None:
-    from accel_platform.workloads.build import build_model
-
-    spec = resolve_model("bert-tiny")
-    model = build_model(spec)
-    model.save_pretrained(str(tmp_path))  # type: ignore[operator]
-    again = build_model(spec, weights=str(tmp_path))
-    for name, value in model.state_dict().items():
-        np.testing.assert_array_equal(value.numpy(), again.state_dict()[name].numpy())
-    with pytest.raises(NotFound, match="cannot be loaded"):
-        build_model(spec, weights=f"{tmp_path}/nothing-here")
