@@ -16,7 +16,8 @@ from typing import Any, Literal
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import DocumentImported, RecordQuarantined
 from migrations.claims import claims_of
-from migrations.documents import Content, Document, find_files, load, parse
+from migrations.documents import Content, Document, find_files, holds_figures, load, parse
+from migrations.json_text import Note
 from migrations.recognise import describe, recognise
 from migrations.records import Record, Refused
 from migrations.suspicion import judge
@@ -141,9 +142,11 @@ def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
     content = document.content
     if document.kind == "unreadable":
         return _quarantine(content, "unreadable", document.problem or "unreadable")
-    if document.kind == "text":
-        return _not_results(content, "text", "plain text without figures")
     found = recognise(document)
+    if found is None and document.kind == "text":
+        if holds_figures(document):
+            return _quarantine(content, "unreadable", "plain text that holds figures")
+        return _not_results(content, "text", "plain text without figures")
     if found is None:
         return _quarantine(content, "unknown_shape", f"no reader knows this shape: {describe(document)}")
     if found.not_results is not None:
@@ -154,12 +157,14 @@ def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
     except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
         reason = f"the reader {found.name} failed: {type(error).__name__}: {error}"
         return _quarantine(content, "reader_failed", reason, format_=found.name)
-    return _imported(content, found.name, records, [cell for cell in cells if isinstance(cell, Refused)])
+    return _imported(document, found.name, records, [cell for cell in cells if isinstance(cell, Refused)])
 
 
 def _imported(
-    content: Content, format_: str, records: list[Record], refused: list[Refused]
+    document: Document, format_: str, records: list[Record], refused: list[Refused]
 ) -> tuple[DocumentImported, list[Event]]:
+    content = document.content
+    said = [_refusals(refused)] if refused else [] if records else ["it holds no cell"]
     entry = _ledger(
         content,
         format_,
@@ -167,7 +172,7 @@ def _imported(
         records=len(records),
         failures=sum(r.result.status != "ok" for r in records),
         suspects=sum(r.result.provenance != "imported" for r in records),
-        reason=_refusals(refused) if refused else None if records else "it holds no cell",
+        reason="; ".join([*said, *_noted(document.notes)]) or None,
     )
     ledger = _event(entry)
     results = [
@@ -184,6 +189,15 @@ def _imported(
             content=cell.content,
         )
         for cell in refused
+    ] + [
+        RecordQuarantined(
+            source_path=content.source_path,
+            content_sha256=content.sha256,
+            rule=note.rule,
+            reason=note.reason,
+            content=note.content,
+        )
+        for note in document.notes
     ]
     return entry, [ledger, *results, *(_event(record, cause=ledger) for record in kept)]
 
@@ -192,6 +206,12 @@ def _refusals(refused: list[Refused]) -> str:
     (most, times), *others = Counter(f"{cell.rule}: {cell.reason}" for cell in refused).most_common()
     cells = "1 cell" if len(refused) == 1 else f"{len(refused)} cells"
     return f"{cells} refused, {most}" + (f" ({times} of them)" if others else "")
+
+
+def _noted(notes: Iterable[Note]) -> list[str]:
+    """What stands beside the records, in words, each kind once."""
+    found = Counter(note.reason if note.rule == "other_lines" else note.rule.replace("_", " ") for note in notes)
+    return [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in found.items()]
 
 
 def _not_results(content: Content, format_: str, reason: str) -> tuple[DocumentImported, list[Event]]:
