@@ -38,7 +38,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
                 original=about,
             )
             batch = count(rates[column]["batch"] or rates[column]["worded"], at_least=1)
-            if rate is None:
-                yield cell.result("failed", {"batch_size": batch}, reason="the table leaves this rate open")
+            if not rate:
+                reason = "the table leaves this rate open" if rate is None else "the table gives 0 frames/s"
+                yield cell.result("failed", {"batch_size": batch}, reason=reason)
             else:
                 yield cell.result("ok", {"batch_size": batch, "throughput_items_per_s": rate}, units={column: "items/s"})
