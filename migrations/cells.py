@@ -128,7 +128,10 @@ class Cell:
                 device_name=device_name,
                 fingerprint=_fingerprint(device_id, hardware, machine),
                 threads=machine.threads,
-                environment={**machine.software, **({"settings": settings} if (settings := _known(machine.settings)) else {})},
+                environment={
+                    **machine.software,
+                    **({"settings": settings} if (settings := _known(machine.settings)) else {}),
+                },
                 occurred_local=when.local,
                 original=self._original(when, units, _known(stated)),
                 source_path=self.source_path,
@@ -140,9 +143,7 @@ class Cell:
             return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
         return Record(result, self.pointer, when.at, host_id)
 
-    def _original(
-        self, when: Moment, units: Mapping[str, str] | None, stated: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _original(self, when: Moment, units: Mapping[str, str] | None, stated: Mapping[str, Any]) -> dict[str, Any]:
         """The file's own words; its time only where nothing could be made of it."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]

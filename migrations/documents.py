@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accel_platform.errors import NotFound
-from migrations.json_text import Note, NoJson, find_json
+from migrations.json_text import NoJson, Note, find_json
 
 Kind = Literal["json", "json_lines", "csv", "text", "unreadable"]
 
@@ -144,8 +144,8 @@ def _table(content: Content, text: str) -> Document | None:
     which names their values belong under."""
     header = text.lstrip("\r\n").splitlines()[0]
     delimiter = max(_DELIMITERS, key=header.count)
-    if delimiter not in header:
-        return None
+    if delimiter not in header or '{"' in header:
+        return None  # no table, or objects behind a mark on each line
     try:
         lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if line]
     except csv.Error as error:

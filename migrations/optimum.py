@@ -80,8 +80,13 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     model = text_of(pick(config, "backend.model", "model", "backend.model_id", "Model"))
     device = text_of(pick(config, "backend.device", "device", "Device"))
     framework = text_of(pick(config, "backend.name", "backend")) or (text_of(pick(config, "Backend")))
-    framework = framework or next((part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None)
-    said = {"model": None if model else _without_sizes(model_part(path)), "hardware": None if device else hardware_part(path)}
+    framework = framework or next(
+        (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None
+    )
+    said = {
+        "model": None if model else _without_sizes(model_part(path)),
+        "hardware": None if device else hardware_part(path),
+    }
     place = said["hardware"]
     hardware_text = device or (spaced(place) if place else NOT_STATED)
     gpus = list(_names(config.get("environment.gpu")))
@@ -103,12 +108,18 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
         ),
         times=(_when(config),),
         machine=Machine(
-            host={key: config.get(f"environment.{key}") for key in ("cpu", "cpu_count", "cpu_ram_mb", "gpu", "machine")},
+            host={
+                key: config.get(f"environment.{key}") for key in ("cpu", "cpu_count", "cpu_ram_mb", "gpu", "machine")
+            },
             device_names={hardware: name.strip()} if hardware and name and name.strip() not in _NO_NAMES else {},
             software=_software(config, framework),
             threads=count(pick(config, "backend.intra_op_num_threads"), at_least=1),
             settings={
-                **{key: value for key in _SETTINGS if (value := pick(config, f"backend.{key}")) not in (None, False, "False")},
+                **{
+                    key: value
+                    for key in _SETTINGS
+                    if (value := pick(config, f"backend.{key}")) not in (None, False, "False")
+                },
                 "device_ids": pick(config, "backend.device_ids"),
                 "quantization_scheme": pick(config, "backend.quantization_scheme", "Quantization Scheme"),
                 "phase": phase,
@@ -134,7 +145,9 @@ def _without_sizes(name: str | None) -> str | None:
 def _names(value: Any) -> Iterator[str]:
     """GPU names: a list, or a list written as text, or one name."""
     texts = value if isinstance(value, list) else re.findall(r"'([^']+)'", str(value)) or [value]
-    yield from (text.strip() for text in texts if isinstance(text, str) and text.strip() and "not available" not in text)
+    yield from (
+        text.strip() for text in texts if isinstance(text, str) and text.strip() and "not available" not in text
+    )
 
 
 def _precision(config: Mapping[str, Any], path: str) -> str | None:
@@ -143,7 +156,9 @@ def _precision(config: Mapping[str, Any], path: str) -> str | None:
         stated = "float16"
     if stated is None:
         words = re.split(r"[-+/]", f"{config.get('experiment_name') or ''}/" + "/".join(parts(path)[:4]))
-        stated = next((word for word in words if word in ("fp16", "fp32", "bf16", "float16", "float32", "bfloat16")), None)
+        stated = next(
+            (word for word in words if word in ("fp16", "fp32", "bf16", "float16", "float32", "bfloat16")), None
+        )
     return text_of(stated)
 
 

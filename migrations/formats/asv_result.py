@@ -97,7 +97,7 @@ def _cell(document: Document, pointer: str, name: str, entry: dict[str, Any], in
     params = object_of(value.get("params"))
     needs = {**object_of(value.get("requirements")), "python": value.get("python") or params.get("python")}
     date = number(entry.get("started_at") or value.get("date"))
-    stats = {key: entry[key] for key in ("stats_q_25", "stats_q_75", "ci_99_a", "ci_99_b") if key in entry}
+    stats = {key: entry[key] for key in ("stats_q_25", "stats_q_75", "stats_ci_99_a", "stats_ci_99_b") if key in entry}
     return microbenchmark.cell(
         document.source_path,
         pointer,
@@ -121,8 +121,7 @@ def _entry(entry: Any, columns: list[Any] | None) -> dict[str, Any] | None:
         named = dict(zip((str(column) for column in columns), entry, strict=False))
         if "result" not in named:
             return None
-        values = named["result"]
-        return {**named, "result": values if isinstance(values, list) or values is not None else [None], "where": [0] if isinstance(values, list) else []}
+        return {**named, "where": [list(named).index("result")]}
     if isinstance(entry, dict):
         return {**entry, "where": ["result"]} if "result" in entry else None
     if entry is None or number(entry) is not None or isinstance(entry, float):

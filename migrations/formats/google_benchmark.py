@@ -101,7 +101,9 @@ def _cell(document: Document, pointer: str, name: str, row: dict[str, Any], rows
         software={"library": str(context[key]) for key in ("library_version",) if context.get(key)},
         original={
             "rows": [{key: row_[key] for key in row_ if key != "name"} for row_ in rows] or None,
-            "context": {key: context.get(key) for key in (*_HOST, "library_build_type") if context.get(key) is not None},
+            "context": {
+                key: context.get(key) for key in (*_HOST, "library_build_type") if context.get(key) is not None
+            },
             "counters": {key: value for key, value in row.items() if key not in _COUNTED and number(value) is not None},
         },
     )

@@ -33,7 +33,9 @@ def read(document: Document) -> Iterator[Record | Refused]:
             cell = Cell(
                 document.source_path,
                 child(pointer, column),
-                Named((row.get("model"),), f"Hailo {device}" if device and "hailo" not in device.casefold() else device),
+                Named(
+                    (row.get("model"),), f"Hailo {device}" if device and "hailo" not in device.casefold() else device
+                ),
                 machine=Machine(device_names={"hailo": device} if device else {}),
                 original=about,
             )
@@ -42,4 +44,6 @@ def read(document: Document) -> Iterator[Record | Refused]:
                 reason = "the table leaves this rate open" if rate is None else "the table gives 0 frames/s"
                 yield cell.result("failed", {"batch_size": batch}, reason=reason)
             else:
-                yield cell.result("ok", {"batch_size": batch, "throughput_items_per_s": rate}, units={column: "items/s"})
+                yield cell.result(
+                    "ok", {"batch_size": batch, "throughput_items_per_s": rate}, units={column: "items/s"}
+                )

@@ -71,7 +71,9 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
     quantised = _QUANTISED.search(f"{stem} ") or _QUANTISED.search(f" {kind} ")
     name = stem[: quantised.start()] if quantised and quantised.start() and quantised.re.search(stem + " ") else stem
-    backends = text_of(row.get("backends")) or ",".join(f for f in _FLAGS if str(row.get(f)).casefold() in ("true", "1"))
+    backends = text_of(row.get("backends")) or ",".join(
+        f for f in _FLAGS if str(row.get(f)).casefold() in ("true", "1")
+    )
     hardware = hardware_named(backends) if backends else None
     if hardware is None and (not backends or "blas" in backends.casefold()):
         hardware = "cpu" if backends or text_of(row.get("cpu_info")) else None

@@ -130,7 +130,9 @@ def _generation(
     if name != "decode" or first_ms is None:
         return figures
     before, after = prefill.get("samples_ns", ()), own.get("samples_ns", ())
-    whole = {"samples_ns": tuple(a + b for a, b in zip(before, after, strict=True))} if len(before) == len(after) else {}
+    whole = (
+        {"samples_ns": tuple(a + b for a, b in zip(before, after, strict=True))} if len(before) == len(after) else {}
+    )
     stated |= {"decode_ms": decode_ms, "decode_samples_ns": list(after) or None}
     stated["derived"] = "a sample is one prefill and one decode"
     if whole.get("samples_ns"):

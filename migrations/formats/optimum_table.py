@@ -18,13 +18,23 @@ from migrations.records import Record, Refused, child
 from migrations.tables import rows_of
 from migrations.values import MIB_PER_MB, MS_PER_S, count, quantity, scaled
 
-_PHASES = "forward|prefill|decode|generate|call|training|overall_training|train|overall|warmup|per_token|load_model|load"
+_PHASES = (
+    "forward|prefill|decode|generate|call|training|overall_training|train|overall|warmup|per_token|load_model|load"
+)
 _OLD = re.compile(rf"(?P<phase>{_PHASES})\.(?P<what>[\w ]+)\((?P<unit>[^)]*)\)")
-_PRETTY = re.compile(r"(?P<phase>Forward|Prefill|Decode|Generate|Call|Training|Train) (?P<what>[\w ]+) \((?P<unit>[^)]*)\)")
+_PRETTY = re.compile(
+    r"(?P<phase>Forward|Prefill|Decode|Generate|Call|Training|Train) (?P<what>[\w ]+) \((?P<unit>[^)]*)\)"
+)
 _NEW = re.compile(
     rf"(?:report\.)?(?P<phase>(?:train\.)?(?:{_PHASES}))\.(?P<what>latency|throughput|memory)\.(?P<key>[\w.]+)"
 )
-_MODES = {"forward": "inference", "prefill": "inference", "call": "inference", "generate": "generation", "decode": "generation"}
+_MODES = {
+    "forward": "inference",
+    "prefill": "inference",
+    "call": "inference",
+    "generate": "generation",
+    "decode": "generation",
+}
 _TRAINING = ("training", "train", "overall_training", "overall", "warmup")
 _MEMORY = {
     "peak_memory": "memory_device_peak_mib", "max_memory_used": "memory_device_peak_mib",
@@ -91,7 +101,9 @@ def _record(
     tokens = size.pop("new_tokens")
     found: dict[str, Any] = {kept: _ms(figures, name) for name, kept in _STATISTICS.items() if name in figures}
     rate, unit, _ = figures.get("throughput.value", (None, "", ""))
-    stated: dict[str, Any] = {f"{what} ({unit})": quantity(value) for what, (value, unit, _) in figures.items() if what not in _READ}
+    stated: dict[str, Any] = {
+        f"{what} ({unit})": quantity(value) for what, (value, unit, _) in figures.items() if what not in _READ
+    }
     if mode == "generation":
         found |= {"output_tokens": tokens, "time_per_output_token_ms": _ms(each, "latency.mean")}
         prefill = _ms(others.get("prefill", {}), "latency.mean")

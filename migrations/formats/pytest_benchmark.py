@@ -24,7 +24,10 @@ _MANY_SAMPLES_FROM_NS = 1_000
 def recognise(document: Document) -> float:
     """Sure where tests have statistics with rounds."""
     tests = object_of(document.value).get("benchmarks")
-    if not isinstance(tests, list) or not {"machine_info", "commit_info", "datetime"} & object_of(document.value).keys():
+    if (
+        not isinstance(tests, list)
+        or not {"machine_info", "commit_info", "datetime"} & object_of(document.value).keys()
+    ):
         return 0.0
     known = [isinstance(test, dict) and isinstance(test.get("stats"), dict | type(None)) for test in tests]
     named = any("stats" in object_of(test) for test in tests) or not tests

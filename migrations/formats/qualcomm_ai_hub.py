@@ -45,7 +45,9 @@ def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | 
     runtime, device = text_of(row.get("runtime")), text_of(row.get("device"))
     unit = text_of(pick(row, "primary_compute_unit"))
     llm = _llm(row)
-    hardware = _BY_UNIT.get(str(unit).upper()) or ("qnn" if runtime and ("qnn" in runtime or runtime == "genie") else unit)
+    hardware = _BY_UNIT.get(str(unit).upper()) or (
+        "qnn" if runtime and ("qnn" in runtime or runtime == "genie") else unit
+    )
     backend = _BACKENDS.get(runtime or "", "qnn" if runtime and "qnn" in runtime else runtime)
     tools = _json_object(row.get("tool_versions"))
     cell = Cell(
