@@ -8,6 +8,7 @@ from typing import Any
 
 from migrations.cells import Cell, Machine, Named
 from migrations.identity import NOT_STATED
+from migrations.paths import model_part
 from migrations.records import Record, Refused
 from migrations.tables import pick, text_of
 from migrations.values import count, quantity
@@ -58,11 +59,15 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
         if model
         else None
     )
+    said = None if short else model_part(source_path)
     cell = Cell(
         source_path,
         pointer,
         Named(
-            (short,), _hardware(device), precision=pick(found, "precision", "infer precision", "ip"), runtime="openvino"
+            (short or said,),
+            _hardware(device),
+            precision=pick(found, "precision", "infer precision", "ip"),
+            runtime="openvino",
         ),
         times=(when,),
         machine=Machine(
@@ -77,7 +82,8 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
             },
         ),
         original={
-            "model": model,
+            "model": model or said,
+            "said_by_path": {"model": said},
             "hardware": device or NOT_STATED,
             "concurrency": count(pick(found, *_REQUESTS), at_least=1),
             "duration_ms": quantity(pick(found, "total execution time", "execution time", "duration")),

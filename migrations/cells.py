@@ -156,8 +156,10 @@ class Cell:
             "units": dict(units or {}),
             **self.original,
         }
-        if stated:
-            kept["stated"] = {**_known(kept.get("stated") or {}), **stated}
+        if isinstance(kept.get("stated"), Mapping):
+            kept["stated"] = {**_known(kept["stated"]), **stated}
+        elif stated:
+            kept["stated"] = stated
         return _known(kept)
 
 

@@ -55,8 +55,8 @@ class Content:
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file. `value` is the JSON, the list of objects (JSON Lines, or several JSON documents in a row), the rows
-    by column name (CSV), or the lines (text). It is None for what could not be parsed, where `problem` says why.
+    """A parsed file. `value` is the JSON, the list of objects (JSON Lines, or several JSON documents in a row), the
+    rows by column name (CSV), or the lines (text). It is None for what could not be parsed, where `problem` says why.
 
     `notes` are what it holds beside the value: lines that are no JSON, keys given twice, rows of another length.
     """

@@ -58,7 +58,13 @@ def stated(result: ResultRecorded) -> dict[str, float]:
 
 def has_other_figure(result: ResultRecorded) -> bool:
     """Whether a figure is known besides mean, median and rate: a percentile alone, the device's memory, or tokens."""
-    tokens = ("tokens_per_s", "time_per_output_token_ms", "time_to_first_token_ms", "throughput_tokens_per_s")
+    tokens = (
+        "speedup",
+        "tokens_per_s",
+        "time_per_output_token_ms",
+        "time_to_first_token_ms",
+        "throughput_tokens_per_s",
+    )
     claimed = result.original.get("stated")
     known = [getattr(result, name, None) for name in (*_PERCENTILES, "memory_device_peak_mib", *tokens)]
     known += [claimed.get(name) for name in tokens] if isinstance(claimed, dict) else []

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_args
 
 from accel_platform.errors import NotFound
@@ -114,11 +115,8 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
     for name in names:
         for candidate in _candidates(name):
-            try:
-                spec = resolve_model(candidate)
-            except NotFound:
-                continue
-            return ModelName(spec.model_id, spec.family)
+            if (known := _in_catalogue(candidate)) is not None:
+                return known
     slugs = [slug for name in names if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
@@ -127,10 +125,10 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
 
 
 def hardware_named(text: Any, runtime: Any = None) -> str | None:
-    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X` means; None if none.
-    One of the platform's own names wherever it is one; accelerators the platform does not run keep a name of their own.
+    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X` means.
 
-    A runtime of its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
+    None if none. Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of
+    its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
     """
     if not isinstance(text, str):
         return None
@@ -178,6 +176,13 @@ def device_facts(hardware: str, host_id: str | None, device_name: str | None) ->
     return {"host": host_id, "silicon": silicon, "name": device_name}
 
 
+def silicon_in(text: str) -> str | None:
+    """The marketing name of a processor inside a longer text such as a directory name; None where there is none."""
+    spaced = re.sub(r"[_.]", " ", text)
+    found = (names.search(spaced.casefold()) for names, _ in _SILICON)
+    return next((spaced[match.start() : match.end()].strip() for match in found if match), None)
+
+
 def slug_of(text: str) -> str:
     """Lower case, everything but letters, digits and dots turned to single dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.casefold()).strip("-.")
@@ -188,6 +193,17 @@ def is_hardware(name: str) -> bool:
     return name in get_args(Hardware)
 
 
+@lru_cache(maxsize=8192)
+def _in_catalogue(name: str) -> ModelName | None:
+    """Cached: a table has thousands of rows of the same few names, and looking for one that is not there is slow."""
+    try:
+        spec = resolve_model(name)
+    except NotFound:
+        return None
+    return ModelName(spec.model_id, spec.family)
+
+
+@lru_cache(maxsize=8192)
 def _word(text: str) -> str | None:
     lowered = text.casefold()
     for word, hardware in _HARDWARE_WORDS:

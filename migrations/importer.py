@@ -143,12 +143,8 @@ def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
     if document.kind == "unreadable":
         return _quarantine(content, "unreadable", document.problem or "unreadable")
     found = recognise(document)
-    if found is None and document.kind == "text":
-        if holds_figures(document):
-            return _quarantine(content, "unreadable", "plain text that holds figures")
-        return _not_results(content, "text", "plain text without figures")
     if found is None:
-        return _quarantine(content, "unknown_shape", f"no reader knows this shape: {describe(document)}")
+        return _unknown(document)
     if found.not_results is not None:
         return _not_results(content, found.name, found.not_results)
     try:
@@ -158,6 +154,16 @@ def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
         reason = f"the reader {found.name} failed: {type(error).__name__}: {error}"
         return _quarantine(content, "reader_failed", reason, format_=found.name)
     return _imported(document, found.name, records, [cell for cell in cells if isinstance(cell, Refused)])
+
+
+def _unknown(document: Document) -> tuple[DocumentImported, list[Event]]:
+    """What no reader knows: kept whole, unless it is prose without figures."""
+    if document.kind != "text":
+        reason = f"no reader knows this shape: {describe(document)}"
+        return _quarantine(document.content, "unknown_shape", reason)
+    if holds_figures(document):
+        return _quarantine(document.content, "unreadable", "plain text that holds figures")
+    return _not_results(document.content, "text", "plain text without figures")
 
 
 def _imported(

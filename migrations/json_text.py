@@ -13,6 +13,8 @@ from typing import Any
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CONTAINER = re.compile(r"[{\[]")
 _BLANK = re.compile(r"\s*")
+_LOG_MARK = re.compile(r"\s*\[[^][{}\"\n]*\][ \t]*[^][{}\s,]")
+"""`[INFO] text`, `[Step 1/11] text`: a line of a log and no list."""
 _PREFIX = 200
 """Stray characters before a document are looked through this far."""
 
@@ -60,7 +62,7 @@ def find_json(text: str) -> Found:
     if not reader.values:
         reader.behind_stray_characters(text)
     if not reader.values:
-        raise NoJson(problem, broken=text.lstrip()[:1] in ("{", "["))
+        raise NoJson(problem, broken=text.lstrip()[:1] in ("{", "[") and _LOG_MARK.match(text) is None)
     notes = (*reader.duplicates(), *reader.other_lines())
     if len(reader.values) == 1:
         return Found(_storable(reader.values[0], text), notes=notes)

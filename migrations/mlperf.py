@@ -12,7 +12,7 @@ from typing import Any
 
 from migrations.cells import Cell, Machine, Named
 from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, parts, spaced
+from migrations.paths import device_in, hardware_part, parts, spaced
 from migrations.values import NS_PER_MS, count, quantity, scaled
 
 _MODELS = re.compile(
@@ -57,9 +57,27 @@ def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
     return next((rate for name in names if (rate := quantity(found.get(name)))), None)
 
 
-def cell_of(
-    source_path: str, pointer: str, found: Mapping[str, Any], sut: Any, when: Any, about: Mapping[str, Any]
-) -> Cell:
+def model_of(text: str | None) -> str | None:
+    """The model without its accuracy target. MLPerf's plain `bert` is the large one."""
+    plain = re.sub(r"-99(?:\.9)?$", "", text) if text else None
+    return {"bert": "bert-large", "gptj": "gpt-j-6b", "resnet": "resnet50"}.get((plain or "").casefold(), plain)
+
+
+def runtime_in(text: Any) -> str:
+    """The runtime a system's or framework's name speaks of."""
+    words = re.split(r"[^a-z]+", str(text or "").casefold())
+    known = {
+        "trt": "tensorrt",
+        "tensorrt": "tensorrt",
+        "pytorch": "pytorch",
+        "torch": "pytorch",
+        "openvino": "openvino",
+    }
+    more = {"onnxruntime": "onnxruntime", "vllm": "vllm", "tflite": "tflite", "tvm": "tvm", "deepsparse": "deepsparse"}
+    return next((runtime for word in words if (runtime := {**known, **more}.get(word))), "unknown")
+
+
+def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> Cell:
     """The cell of one run, named by the directories of its log."""
     components = parts(source_path)
     at = next((i for i, part in enumerate(components) if scenario_of(part)), None)
@@ -71,14 +89,13 @@ def cell_of(
     if place is None and hardware_named(spaced(str(sut or ""))):
         place = str(sut)
     hardware = hardware_named(spaced(place)) if place else None
-    plain = re.sub(r"-99(?:\.9)?$", "", model) if model else None
     return Cell(
         source_path,
         pointer,
-        Named((plain,), spaced(place) if place else NOT_STATED),
+        Named((model_of(model),), spaced(place) if place else NOT_STATED, runtime=runtime_in(system or place)),
         times=(when,),
         machine=Machine(
-            device_names={hardware: system or place} if hardware and place else {},
+            device_names={hardware: system or device_in(place) or place} if hardware and place else {},
             settings={"scenario": about.get("scenario")},
         ),
         original={

@@ -13,7 +13,7 @@ from typing import Any
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, model_part, neighbours, parts, spaced
+from migrations.paths import device_in, hardware_part, model_part, neighbours, parts, spaced
 from migrations.tables import object_of, pick, text_of
 from migrations.values import count
 
@@ -25,8 +25,9 @@ _IN_NAME = {
 }
 _SHAPES = ("scenario.input_shapes", "benchmark.input_shapes", "benchmark", "inputs", "input_shapes", "scenario")
 _SETTINGS = (
-    "quantization_scheme", "quantization_strategy", "quantization", "attn_implementation", "torch_compile", "bettertransformer", "use_flash_attention_2",
-    "optimization", "auto_optimization", "auto_quantization", "provider", "device_map", "cache_implementation", "amp_autocast",
+    "quantization_scheme", "quantization_strategy", "quantization", "attn_implementation", "torch_compile",
+    "bettertransformer", "use_flash_attention_2", "optimization", "auto_optimization", "auto_quantization", "provider",
+    "device_map", "cache_implementation", "amp_autocast",
     "use_ddp", "peft_strategy", "peft_type", "load_in_4bit", "load_in_8bit",
 )  # fmt: skip
 _NO_NAMES = ("x86_64", "aarch64", "arm64", "AMD64", "CUDA not available", "")
@@ -84,7 +85,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
         (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None
     )
     said = {
-        "model": None if model else _without_sizes(model_part(path)),
+        "model": None if model else model_part(path),
         "hardware": None if device else hardware_part(path),
     }
     place = said["hardware"]
@@ -96,7 +97,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     hardware = hardware_named(hardware_text, framework)
     name = text_of(config.get("environment.cpu")) if runs_on_cpu else next(iter(gpus), None)
     if name is None and place and hardware not in (None, "unknown", "cpu") and re.search(r"\d", place):
-        name = place
+        name = device_in(place)
     return Cell(
         path,
         pointer,
@@ -104,7 +105,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
             (model or said["model"],),
             hardware_text,
             precision=_precision(config, path),
-            runtime=framework,
+            runtime=framework or "unknown",
         ),
         times=(_when(config),),
         machine=Machine(
@@ -135,11 +136,6 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
             "devices": len(gpus) if len(gpus) > 1 else None,
         },
     )
-
-
-def _without_sizes(name: str | None) -> str | None:
-    """A model's name without the sizes of the run that old experiment names carry."""
-    return re.sub(r"[-_](?:batch_size|sequence_length|new_tokens)\(\d+\)", "", name) if name else None
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -11,16 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from migrations.documents import Document, load, parse
-from migrations.identity import hardware_named
+from migrations.identity import hardware_named, silicon_in
 
-_MODEL_WORDS = re.compile(
-    r"llama|vicuna|mistral|mixtral|qwen|falcon|gemma|gpt|bloom|opt-|phi-|deepseek|whisper|wav2vec|bert|bge|"
-    r"t5|vit|clip|resnet|mobilenet|efficientnet|yolo|stable-diffusion|sdxl|unet|dlrm|retinanet|rnnt|ssd-",
+_MODEL = re.compile(
+    r"(?<![A-Za-z0-9])(?:meta-)?(?:llama|code-?llama|vicuna|mistral|mixtral|qwen|qwq|falcon|gemma|gpt|bloom|opt-|phi-?|deepseek|glm|"
+    r"kimi|whisper|wav2vec|roberta|distilbert|deberta|bert|bge|flan|t5|vit|clip|resnet|resnext|mobilenet|efficientnet|"
+    r"densenet|inception|yolo|stable-diffusion|sdxl|unet|dlrm|retinanet|rnnt|ssd-)"
+    r"[A-Za-z0-9.]*(?:[-_](?:\d[\w.]*|[A-Za-z][A-Za-z0-9.]*))*",
     re.IGNORECASE,
 )
-_VERBS = re.compile(r"^(?:running|training|benchmarking|bench|benchmark)[-_]", re.IGNORECASE)
+_NOT_OF_A_MODEL = re.compile(
+    r"[-_](?:seq|len|batch|bs|tp|pp|dp|auto|opt|qnt|sweep|results?|bench\w*|report|run|out\w*|perf|latency|throughput|"
+    r"fp\d+|bf16|int8|int4|cuda|cpu|gpu|rocm|trt|tensorrt|onnx|a100|h100|h200|b200|mi300x|l4|t4|concurrency|qps|rate|\d{8}).*",
+    re.IGNORECASE,
+)
 _LARGEST_NEIGHBOUR = 1_000_000
 _NEIGHBOURS = 40
+_SHORT = 20
 
 
 def parts(source_path: str) -> list[str]:
@@ -38,15 +45,23 @@ def hardware_part(source_path: str) -> str | None:
 
 
 def model_part(source_path: str) -> str | None:
-    """The innermost component that names a known kind of model, with the organisation before it where there is one."""
+    """The innermost name of a known kind of model in a path, with the organisation whose directory it lies in."""
     components = parts(source_path)
     for index, part in enumerate(components[:8]):
-        if _MODEL_WORDS.search(part):
-            before = components[index + 1] if index + 1 < len(components) else ""
-            is_hub_name = index > 0 and re.fullmatch(r"[A-Za-z][\w.-]*", before) and re.search(r"\d", part)
-            is_known = before in _ORGANISATIONS
-            return f"{before}/{part}" if is_hub_name and is_known else _VERBS.sub("", part)
+        found = _MODEL.search(part)
+        if found is None:
+            continue
+        name = _NOT_OF_A_MODEL.sub("", found[0])
+        before = components[index + 1] if index + 1 < len(components) else ""
+        return f"{before}/{name}" if before in _ORGANISATIONS and found[0] == part else name
     return None
+
+
+def device_in(part: str | None) -> str | None:
+    """What to call a device that only a component of a path names: the component if short, else the name inside it."""
+    if part is None:
+        return None
+    return part if len(part) <= _SHORT else silicon_in(part)
 
 
 def spaced(text: str) -> str:

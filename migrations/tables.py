@@ -1,4 +1,4 @@
-"""Rows of a document, whether it is CSV, JSON Lines, a JSON list or one object, and cells under one of several names."""
+"""Rows of a document, whether CSV, JSON Lines, a JSON list or one object, and cells under one of several names."""
 
 from __future__ import annotations
 

@@ -46,9 +46,11 @@ LEFT JOIN (
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
+# Micro-benchmarks are of no model, and figures whose file names no hardware recommend none.
 USABLE = """
 SELECT * FROM judged_results
 WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
+    AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
 """
 
 

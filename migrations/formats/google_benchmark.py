@@ -20,7 +20,8 @@ from migrations.values import count, number, quantity
 _COARSE_NS = 100
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _STATISTICS = {
-    "mean": "latency_mean_ms", "median": "latency_p50_ms", "stddev": "latency_std_ms", "min": "latency_min_ms", "max": "latency_max_ms",
+    "mean": "latency_mean_ms", "median": "latency_p50_ms", "stddev": "latency_std_ms", "min": "latency_min_ms",
+    "max": "latency_max_ms",
 }  # fmt: skip
 _HOST = ("host_name", "num_cpus", "mhz_per_cpu", "executable", "cpu_scaling_enabled", "caches")
 _COUNTED = {
@@ -98,7 +99,7 @@ def _cell(document: Document, pointer: str, name: str, row: dict[str, Any], rows
         tool="google-benchmark",
         times=(context.get("date"),),
         host={key: context.get(key) for key in ("host_name", "num_cpus", "mhz_per_cpu") if context.get(key)},
-        software={"library": str(context[key]) for key in ("library_version",) if context.get(key)},
+        software={"library": str(context["library_version"])} if context.get("library_version") else {},
         original={
             "rows": [{key: row_[key] for key in row_ if key != "name"} for row_ in rows] or None,
             "context": {

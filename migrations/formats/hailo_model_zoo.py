@@ -28,8 +28,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
     for pointer, row in rows_of(document):
         device = text_of(row.get("hardware"))
         about = {kept: row.get(name) for name, kept in _ABOUT.items()}
-        found = {column: quantity(pick(row, column)) for column in rates}
-        for column, rate in found.items():
+        for column in rates:
+            rate = quantity(pick(row, column))
             cell = Cell(
                 document.source_path,
                 child(pointer, column),

@@ -10,8 +10,8 @@ _NAMES = {"name", "device", "gpu", "gpu_name", "model", "id", "card"}
 _CHIP = {
     "tdp_watts", "thermal_design_power_w", "memory_bandwidth_gb_s", "mem_bw", "mem_type", "memory_type", "num_sm",
     "streaming_multiprocessors", "tensor_cores", "shading_units", "base_clock_mhz", "boost_clock_mhz", "tflops32",
-    "tflops16", "gflops32/w", "gflops16/w", "half_float_performance_gflop_s", "single_float_performance_gflop_s", "half",
-    "single", "double", "bandwidth", "cuda_cores", "die_size_mm2", "launch_price", "memory", "tdp",
+    "tflops16", "gflops32/w", "gflops16/w", "half_float_performance_gflop_s", "single_float_performance_gflop_s",
+    "half", "single", "double", "bandwidth", "cuda_cores", "die_size_mm2", "launch_price", "memory", "tdp",
 }  # fmt: skip
 _INSTANCES = {"provider", "id", "gpu"}
 

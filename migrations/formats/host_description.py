@@ -8,11 +8,12 @@ from migrations.tables import object_of
 NOT_RESULTS = "a description of a machine"
 
 _FACTS = {
-    "hostname", "kernel", "os", "cpu", "gpu", "gpu_details", "rocm_version", "hip_version", "cuda_version", "driver_version",
-    "vulkan_version", "amdgpu_driver", "inxi", "platform", "processor", "memory", "ram", "python_version", "distro",
-    "system_name", "host_processor_model_name", "host_processors_per_node", "accelerator_model_name", "host_memory_capacity",
-    "accelerators_per_node", "operating_system", "framework", "number_of_nodes", "architecture", "machine", "cpu_count",
-    "gpu_count", "gpu_info", "cpu_info", "lscpu", "nvidia_smi",
+    "hostname", "kernel", "os", "cpu", "gpu", "gpu_details", "rocm_version", "hip_version", "cuda_version",
+    "driver_version", "vulkan_version", "amdgpu_driver", "inxi", "platform", "processor", "memory", "ram",
+    "python_version", "distro", "system_name", "host_processor_model_name", "host_processors_per_node",
+    "accelerator_model_name", "host_memory_capacity", "accelerators_per_node", "operating_system", "framework",
+    "number_of_nodes", "architecture", "machine", "cpu_count", "gpu_count", "gpu_info", "cpu_info", "lscpu",
+    "nvidia_smi",
 }  # fmt: skip
 _OUTCOMES = (
     "result",

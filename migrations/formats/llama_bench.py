@@ -1,4 +1,4 @@
-"""llama.cpp's `llama-bench`: nanoseconds per repetition of reading a prompt, generating, or both; JSON, JSON Lines, CSV.
+"""llama.cpp's `llama-bench`: nanoseconds per repetition of reading a prompt, generating, or both; JSON, lines, CSV.
 
 A prompt test (`n_prompt` alone) is one forward pass over so many tokens; a generation test (`n_gen`) makes so many
 tokens one after the other, behind `n_depth` or `n_prompt` tokens. Always one sequence: `n_batch` counts tokens.

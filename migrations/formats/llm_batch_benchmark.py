@@ -12,7 +12,7 @@ from typing import Any
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, model_part, spaced
+from migrations.paths import device_in, hardware_part, model_part, spaced
 from migrations.records import Record, Refused, refuse
 from migrations.tables import object_of, pick, rows_of, strays_of, text_of
 from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
@@ -82,6 +82,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
     place = None if stated else hardware_part(source_path)
     device = stated or (spaced(place) if place else None)
     hardware = hardware_named(device)
+    name = device_in(place) if place else device
     said = {"model": None if model else model_part(source_path) or text_of(row.get("run_name")), "hardware": place}
     runtime = "sglang" if any(kind <= row.keys() for kind in _ONE_BATCH) else "vllm"
     numbers = {key: value for key, value in row.items() if "throughput" in key or key.endswith("_per_second")}
@@ -90,7 +91,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
         pointer,
         Named((model or said["model"],), device or NOT_STATED, precision=pick(row, "dtype"), runtime=runtime),
         machine=Machine(
-            device_names={hardware: device} if hardware and device else {},
+            device_names={hardware: name} if hardware and name else {},
             settings={"tensor_parallel_size": pick(row, "tensor_parallel_size", "tp_size")},
         ),
         original={

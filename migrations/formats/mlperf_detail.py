@@ -64,7 +64,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         },
     }
     when = found.get("test_datetime")
-    cell = mlperf.cell_of(document.source_path, f"/{first or 0}", found, found.get("sut_name"), when, about)
+    cell = mlperf.cell_of(document.source_path, f"/{first or 0}", found.get("sut_name"), when, about)
     if any(value for key, value in figures.items() if key != "batch_size"):
         yield cell.result("ok", figures, units={"latency_ns": "ns", "samples_per_sec": "items/s"})
     else:

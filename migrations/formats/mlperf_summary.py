@@ -56,7 +56,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
             },
             "samples_per_query": found.get("samples_per_query"),
         }
-        cell = mlperf.cell_of(document.source_path, f"/{start}", found, found.get("SUT name"), None, about)
+        cell = mlperf.cell_of(document.source_path, f"/{start}", found.get("SUT name"), None, about)
         if any(value for key, value in figures.items() if key != "batch_size"):
             yield cell.result("ok", figures, units={"latency": "ns", "samples per second": "items/s"})
         else:

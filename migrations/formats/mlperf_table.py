@@ -28,9 +28,9 @@ _UNITS = ("Units", "Performance_Units", "Performance Units", "units")
 _ACCELERATOR = ("accelerator_model_name", "Accelerator", "accelerator")
 _PROCESSOR = ("host_processor_model_name", "Processor", "processor")
 _ABOUT = (
-    "Organization", "Submitter", "Availability", "Division", "SystemType", "SystemName", "System", "Platform", "Accuracy",
-    "number_of_nodes", "accelerators_per_node", "a#", "framework", "version", "has_power", "inferred", "notes", "ID",
-    "Location", "compliance", "operating_system",
+    "Organization", "Submitter", "Availability", "Division", "SystemType", "SystemName", "System", "Platform",
+    "Accuracy", "number_of_nodes", "accelerators_per_node", "a#", "framework", "version", "has_power", "inferred",
+    "notes", "ID", "Location", "compliance", "operating_system",
 )  # fmt: skip
 _TESTS = re.compile(r"TEST\d+|Power.*", re.IGNORECASE)
 
@@ -57,7 +57,10 @@ def read(document: Document) -> Iterator[Record | Refused]:
         size = {"batch_size": mlperf.batch_of(scenario, pick(row, "samples_per_query"))}
         if not any(figures.values()) and not any(stated.values()):
             reason = text_of(pick(row, "errors", "error"))
-            reason = reason if reason and reason != "0" else "the table leaves the result open"
+            counted = reason is not None and reason.isdigit()
+            if reason is None or counted:
+                errors = f", and counts {reason} errors" if counted and reason != "0" else ""
+                reason = f"the table leaves the result open{errors}"
             yield cell.result("failed", size, reason=reason)
             continue
         cell = Cell(
@@ -104,9 +107,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
         source_path,
         pointer,
         Named(
-            (re.sub(r"-99(?:\.9)?$", "", model) if model else None,),
+            (mlperf.model_of(model),),
             hardware_text or NOT_STATED,
             precision=pick(row, "weight_data_types"),
+            runtime=mlperf.runtime_in(pick(row, "framework", "Software")),
         ),
         machine=Machine(
             host={"system": system, "processor": processor},

@@ -18,7 +18,7 @@ _TOOK = re.compile(r".*?(?P<name>(?:read|load|compile|first)[\w ]* took) (?P<val
 _TITLE = re.compile(r"\[Step 1/\d+\]|\[ ?INFO ?\] (?:Count|Execution Devices)", re.IGNORECASE)
 _ARGUMENT = re.compile(r"(?:^|\s)-(?P<name>m|d|b|nireq|nstreams|hint|api|ip|nthreads)[ =](?P<value>[^\s]+)")
 _BATCH = re.compile(r"batch size:\s*(?P<size>\d+)", re.IGNORECASE)
-_SUMMARY = {"latency", "first inference", "info"}
+_REQUESTS = re.compile(r"(?P<count>\d+) infer(?:ence)? requests", re.IGNORECASE)
 
 
 def recognise(document: Document) -> float:
@@ -55,6 +55,8 @@ def _console(lines: list[str]) -> Iterator[tuple[str, Any]]:
             yield from ((argument["name"], argument["value"]) for argument in _ARGUMENT.finditer(line))
         if batch := _BATCH.search(line):
             yield "batch size", batch["size"]
+        if requests := _REQUESTS.search(line):
+            yield "number of parallel infer requests", requests["count"]
         if "ERROR" in line:
             yield "error", line.partition("]")[2].strip() or line.strip()
         if took := _TOOK.fullmatch(line):

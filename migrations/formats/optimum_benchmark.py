@@ -1,7 +1,7 @@
 """optimum-benchmark's JSON: `{config, report}` in one file, or a report alone whose configuration lies beside it.
 
 Seconds; memory in decimal MB (though `gpu_vram_mb` is bytes). A phase is `{latency, throughput, memory}`: `forward`,
-`prefill`, `decode`, `per_token`, `generate`, `call`, `train`; loading is `load`, `load_model` or `load_from_pretrained`.
+`prefill`, `decode`, `per_token`, `generate`, `call`, `train`; loading is `load` or `load_model`, among others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from migrations.tables import object_of, rows_of
 from migrations.values import MIB_PER_MB, MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
 
 _MODES = {
-    "forward": "inference", "prefill": "inference", "call": "inference", "decode": "generation", "generate": "generation",
-    "train": "training", "training": "training", "overall": "training", "warmup": "training",
+    "forward": "inference", "prefill": "inference", "call": "inference", "decode": "generation",
+    "generate": "generation", "train": "training", "training": "training", "overall": "training", "warmup": "training",
 }  # fmt: skip
 _LOADS = ("load_model", "load", "load_from_pretrained")
 _PARTS = {"latency", "throughput", "memory"}
@@ -163,9 +163,10 @@ def _training_batch(config: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _report(row: Mapping[str, Any]) -> dict[str, Any]:
+def _report(row: dict[str, Any]) -> dict[str, Any]:
+    """The report of a run, which may stand alone."""
     report = row.get("report")
-    return report if isinstance(report, dict) else dict(row)
+    return report if isinstance(report, dict) else row
 
 
 def _phases(report: Mapping[str, Any]) -> dict[str, Any]:

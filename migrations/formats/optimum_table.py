@@ -80,9 +80,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
             column = next(iter(figures.values()))[2]
             yield _record(document, child(pointer, column), config, phase, figures, {"load_ms": load_ms}, known, each)
         if not known:
-            yield cell_of(document, pointer, config, "none").result(
-                "failed", _size(config, document), reason="the row holds no figure"
-            )
+            size = {key: value for key, value in _size(config, document).items() if key != "new_tokens"}
+            yield cell_of(document, pointer, config, "none").result("failed", size, reason="the row holds no figure")
 
 
 def _record(

@@ -32,8 +32,8 @@ _STATISTICS = {
 }  # fmt: skip
 _PROVIDERS = {
     "cpu": "onnxruntime", "cuda": "cuda", "tensorrt": "cuda", "nv": "cuda", "rocm": "rocm", "migraphx": "rocm",
-    "openvino": "openvino", "dml": "directml", "coreml": "mps", "qnn": "qnn", "dnnl": "onnxruntime", "xnnpack": "onnxruntime",
-    "webgpu": "webgpu", "acl": "onnxruntime",
+    "openvino": "openvino", "dml": "directml", "coreml": "mps", "qnn": "qnn", "dnnl": "onnxruntime",
+    "xnnpack": "onnxruntime", "webgpu": "webgpu", "acl": "onnxruntime",
 }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _cell(document: Document, pointer: str, context: str, model: str | None) -> 
     hardware = _PROVIDERS.get(name or "", name) or (spaced(place) if place else None)
     onnx = _MODEL.search(arguments)
     model = model or (onnx["name"].rpartition("/")[2] if onnx else None)
-    said = None if model else model_part(path) or (parts(path) or [None])[0]
+    said = None if model else model_part(path) or next(iter(parts(path)), None)
     named = hardware_named(hardware)
     return Cell(
         path,

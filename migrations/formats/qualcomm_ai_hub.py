@@ -7,11 +7,13 @@ unit most layers ran on: the NPU is `qnn`, whatever the runtime around it.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.cells import Cell, Machine, Named, reason_unless_ok
 from migrations.documents import Document
+from migrations.identity import NOT_STATED
 from migrations.records import Record, Refused, child
 from migrations.tables import object_of, pick, rows_of, share_of_rows, text_of
 from migrations.values import MS_PER_S, number, quantity
@@ -37,23 +39,34 @@ def read(document: Document) -> Iterator[Record | Refused]:
         for pointer, row in _perf_entries(document.value):
             yield _record(document.source_path, pointer, row)
         return
+    components: dict[Any, set[Any]] = defaultdict(set)
+    for _, row in rows_of(document):
+        components[row.get("model_id")].add(row.get("component"))
     for pointer, row in rows_of(document):
-        yield _record(document.source_path, pointer, row)
+        is_part = len(components[row.get("model_id")]) > 1
+        yield _record(document.source_path, pointer, row, is_part=is_part)
 
 
-def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | Refused:
+def _record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: bool = False) -> Record | Refused:
+    """`is_part`: the row is of one of several networks that make up the model, and has a name of its own."""
+    model, component = row.get("model_id"), row.get("component")
     runtime, device = text_of(row.get("runtime")), text_of(row.get("device"))
     unit = text_of(pick(row, "primary_compute_unit"))
     llm = _llm(row)
     hardware = _BY_UNIT.get(str(unit).upper()) or (
-        "qnn" if runtime and ("qnn" in runtime or runtime == "genie") else unit
+        "qnn" if runtime and ("qnn" in runtime or runtime == "genie") else NOT_STATED
     )
     backend = _BACKENDS.get(runtime or "", "qnn" if runtime and "qnn" in runtime else runtime)
     tools = _json_object(row.get("tool_versions"))
     cell = Cell(
         source_path,
         pointer,
-        Named((row.get("model_id"), row.get("component")), hardware, precision=row.get("precision"), runtime=backend),
+        Named(
+            (f"{model}: {component}",) if is_part else (model, component),
+            hardware,
+            precision=row.get("precision"),
+            runtime=backend,
+        ),
         times=(row.get("timestamp"),),
         machine=Machine(
             host={"device": device} if device else {},
@@ -63,6 +76,7 @@ def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | 
         ),
         original={
             **{name: pick(row, name) for name in _ABOUT},
+            "model": model,
             "hardware": unit or runtime,
             "runtime": runtime,
             "layers": {name: count for name in _LAYERS if (count := number(pick(row, name))) is not None},

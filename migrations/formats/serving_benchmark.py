@@ -13,7 +13,7 @@ from typing import Any
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, model_part, spaced
+from migrations.paths import device_in, hardware_part, model_part, spaced
 from migrations.records import Record, Refused, refuse
 from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.values import MS_PER_S, count, number, quantity, scaled
@@ -31,8 +31,8 @@ _RATES = (
 )
 _SETTINGS = (
     "request_rate", "max_concurrency", "burstiness", "num_prompts", "dataset_name", "random_input_len",
-    "random_output_len", "random_range_ratio", "sharegpt_output_len", "best_of", "use_beam_search", "tensor_parallel_size",
-    "tp_size", "dp_size", "ep_size",
+    "random_output_len", "random_range_ratio", "sharegpt_output_len", "best_of", "use_beam_search",
+    "tensor_parallel_size", "tp_size", "dp_size", "ep_size",
 )  # fmt: skip
 
 
@@ -84,8 +84,9 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     place = None if stated_device else hardware_part(source_path)
     device = stated_device or (spaced(place) if place else None)
     hardware = hardware_named(device)
+    name = device_in(place) if place else device
     backend = text_of(pick(row, "backend", "endpoint_type", "framework"))
-    runtime = backend if backend and not backend.startswith("openai") else None
+    runtime = backend if backend and not backend.startswith("openai") else "unknown"
     version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
     said = {"model": None if model else model_part(source_path), "hardware": place}
     kept = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
@@ -100,8 +101,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
         ),
         times=(_date(row.get("date")), row.get("timestamp")),
         machine=Machine(
-            device_names={hardware: device} if hardware and device else {},
-            software={runtime or "server": version} if version else {},
+            device_names={hardware: name} if hardware and name else {},
+            software={runtime: version} if version else {},
             settings={key: str(row[key]) for key in _SETTINGS if row.get(key) is not None},
         ),
         original={

@@ -22,7 +22,8 @@ _UNITS = {"step_time": "ms per batch", "samples_per_sec": "items/s"}
 _MODES = {"infer": "inference", "train": "training"}
 _SHAPE = ("img_size", "gmacs", "macts")
 _DEVICE = re.compile(r"(?<![a-z0-9])((?:rtx|gtx|a|h|v|t|l|mi)?-?\d{2,5}[a-z]*|i\d_\d+\w*|m\d|tpu\w*)$", re.IGNORECASE)
-_VERSION = re.compile(r"(?<![a-z])(pt|cu)(\d)(\d+)(?![0-9])", re.IGNORECASE)
+_PYTORCH = re.compile(r"(?<![a-z])pt(?:1(?P<old>\d\d)|(?P<major>[2-9])(?P<minor>\d)(?P<patch>\d))(?!\d)", re.IGNORECASE)
+_CUDA = re.compile(r"(?<![a-z])cu(?P<major>\d\d)(?P<minor>\d)(?!\d)", re.IGNORECASE)
 
 
 def recognise(document: Document) -> float:
@@ -72,17 +73,24 @@ def _said_by_the_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
     hardware = hardware_named(spaced(place)) if place else None
     if hardware is None and device and re.fullmatch(r"[2345]0[5-9]0\w*", device[1]):
         hardware, place = "cuda", f"cuda, for a GeForce {device[1]}"
-    software = {
-        {"pt": "pytorch", "cu": "cuda"}[which.lower()]: f"{major}.{minor[:-1] if which.lower() == 'pt' else minor}"
-        for which, major, minor in _VERSION.findall(name)
-    }
     device_name = device[1].removeprefix("rtx") if device else None
     if device_name and device_name.isdigit() and hardware == "cuda":
         device_name = f"RTX {device_name}"
     machine = Machine(
         device_names={hardware: device_name} if hardware and device_name else {},
-        software={key: version for key, version in software.items() if hardware == "cuda" or key == "pytorch"},
+        software=_versions(name),
         settings={"layout": next((w for w in words if w in ("nchw", "nhwc")), None), "compiler": compiler},
     )
     precision = next((w for w in words if w in ("amp", "fp32", "fp16", "float32", "float16", "bf16", "bfloat16")), None)
     return machine, {"hardware": place or NOT_STATED, "precision": precision, "said_by": name}
+
+
+def _versions(name: str) -> dict[str, str]:
+    """`pt113-cu117` is PyTorch 1.13 with CUDA 11.7, `pt240` PyTorch 2.4.0."""
+    found = {}
+    if pytorch := _PYTORCH.search(name):
+        old = pytorch["old"]
+        found["pytorch"] = f"1.{old}" if old else f"{pytorch['major']}.{pytorch['minor']}.{pytorch['patch']}"
+    if cuda := _CUDA.search(name):
+        found["cuda"] = f"{cuda['major']}.{cuda['minor']}"
+    return found
