@@ -151,6 +151,8 @@ def _table(content: Content, text: str) -> Document | None:
     except csv.Error as error:
         return Document(content, "unreadable", problem=f"invalid CSV: {error}")
     columns = tuple(name.strip() for name in lines[0])
+    # Some tools end every row, but not the header, with a comma.
+    lines = [line[:-1] if len(line) == len(columns) + 1 and not line[-1].strip() else line for line in lines]
     if sum(_NUMBER.fullmatch(name) is not None for name in columns) > 1:
         return None  # values, and no names: some tools write no header
     fitting = [line for line in lines if len(line) == len(columns)]

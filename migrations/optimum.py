@@ -64,9 +64,10 @@ def size_of(config: Mapping[str, Any], source_path: str) -> dict[str, int | None
     has them."""
     sizes = {}
     for name, pattern in _IN_NAME.items():
-        found = pick(config, *(f"{place}.{name}" for place in _SHAPES), name, name.replace("_", " ").title())
+        pretty = name.replace("_", " ").title()
+        found = pick(config, *(f"{place}.{name}" for place in _SHAPES), name, pretty, f"Per Process {pretty}")
         if found is None:
-            texts = (str(config.get("experiment_name") or ""), *parts(source_path))
+            texts = (str(pick(config, "experiment_name", "Experiment Name") or ""), *parts(source_path))
             found = next((match[1] for text in texts if (match := pattern.search(text))), None)
         sizes[name] = count(found, at_least=1)
     if sizes["new_tokens"] is None:
@@ -79,18 +80,24 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     """The cell of one phase of one run. What no configuration says is taken from the path, and that is kept too."""
     path = document.source_path
     model = text_of(pick(config, "backend.model", "model", "backend.model_id", "Model"))
+    experiment = text_of(pick(config, "experiment_name", "Experiment Name", "name"))
     device = text_of(pick(config, "backend.device", "device", "Device"))
+    provider = text_of(pick(config, "Provider", "backend.provider"))
+    listed = list(_names(pick(config, "GPUs", "GPU Name", "GPU")))
+    if device is None:
+        # Prettied reports leave the device out, but name the provider or the GPUs.
+        device = next((text for text in (provider, *listed) if text and hardware_named(text)), None)
     framework = text_of(pick(config, "backend.name", "backend")) or (text_of(pick(config, "Backend")))
     framework = framework or next(
         (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None
     )
     said = {
-        "model": None if model else model_part(path),
+        "model": None if model else model_part(experiment or "") or model_part(path),
         "hardware": None if device else hardware_part(path),
     }
     place = said["hardware"]
     hardware_text = device or (spaced(place) if place else NOT_STATED)
-    gpus = list(_names(config.get("environment.gpu")))
+    gpus = listed or list(_names(config.get("environment.gpu")))
     runs_on_cpu = hardware_named(hardware_text) == "cpu"
     if not runs_on_cpu and any("AMD" in name or "Instinct" in name for name in gpus):
         hardware_text = f"rocm, written {hardware_text}"
@@ -129,7 +136,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
         original={
             "hardware": device or place or NOT_STATED,
             "phase": phase,
-            "experiment": pick(config, "experiment_name", "name"),
+            "experiment": experiment,
             "task": pick(config, "backend.task", "task"),
             "library": pick(config, "backend.library"),
             "said_by_path": {key: value for key, value in said.items() if value},

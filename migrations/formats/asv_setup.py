@@ -17,4 +17,6 @@ def recognise(document: Document) -> float:
     entries = [entry for key, entry in value.items() if key != "version"]
     if entries and all(isinstance(entry, dict) and len(entry.keys() & _BENCHMARK) >= 4 for entry in entries):
         return 0.9
+    if entries and all(isinstance(entry, dict) and entry.keys() >= _MACHINE for entry in entries):
+        return 0.85
     return 0.85 if value.keys() >= _MACHINE and "results" not in value else 0.0

@@ -15,9 +15,10 @@ from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
 from migrations.records import Record, Refused, refuse
-from migrations.tables import pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.values import NS_PER_MS, count, quantity, samples_ns, scaled
 
+_WRAPPED = "bench_raw"
 _UNITS = {"avg_ns": "ns", "samples_ns": "ns", "avg_ts": "tokens/s"}
 _FLAGS = ("cuda", "hip", "rocm", "metal", "vulkan", "sycl", "opencl", "kompute")
 _QUANTISED = re.compile(r"[-._ ]((?:I?Q\d\w*)|(?:MXFP4\w*)|(?:BF16|F16|F32))(?:[-._ ]|$)", re.IGNORECASE)
@@ -29,7 +30,10 @@ _ABOUT = ("model_filename", "model_type", "model_size", "model_n_params", "backe
 
 
 def recognise(document: Document) -> float:
-    """Sure where rows have prompt and generation lengths and times in nanoseconds."""
+    """Sure where rows have prompt and generation lengths and times in nanoseconds, or most carry such a row."""
+    if share_of_rows(document, _WRAPPED) >= 0.5:
+        inner = [object_of(row.get(_WRAPPED)) for _, row in rows_of(document)]
+        return 0.95 if any({"n_prompt", "n_gen", "avg_ns"} <= row.keys() for row in inner) else 0.0
     return 0.95 * share_of_rows(document, "n_prompt", "n_gen", "avg_ns")
 
 
@@ -38,7 +42,16 @@ def read(document: Document) -> Iterator[Record | Refused]:
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in rows_of(document):
-        yield _record(document.source_path, pointer, row)
+        yield _record(document.source_path, pointer, _unwrapped(row))
+
+
+def _unwrapped(row: dict[str, Any]) -> dict[str, Any]:
+    """The tool's own row where a script wrapped it together with what it watched meanwhile."""
+    inner = row.get(_WRAPPED)
+    if not isinstance(inner, dict):
+        return row
+    watched = {key: value for key, value in row.items() if key.endswith(("_mib", "_w", "_c")) and value is not None}
+    return {**inner, "watched": watched, "build": row.get("build"), "error": row.get("error")}
 
 
 def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | Refused:
@@ -99,7 +112,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
             "n_prompt": count(row.get("n_prompt")),
             "n_gen": count(row.get("n_gen")),
             "n_depth": count(row.get("n_depth")),
-            "stated": {"throughput_tokens_per_s": quantity(row.get("avg_ts"))},
+            "build": row.get("build"),
+            "stated": {"throughput_tokens_per_s": quantity(row.get("avg_ts")), **object_of(row.get("watched"))},
         },
     )
 

@@ -38,6 +38,7 @@ _MODES = {
 _TRAINING = ("training", "train", "overall_training", "overall", "warmup")
 _MEMORY = {
     "peak_memory": "memory_device_peak_mib", "max_memory_used": "memory_device_peak_mib",
+    "max_memory_reserved": "memory_device_peak_mib", "max_memory_allocated": "memory_device_peak_mib",
     "memory.max_process_vram": "memory_device_peak_mib", "memory.max_global_vram": "memory_device_peak_mib",
     "memory.max_allocated": "memory_device_peak_mib", "memory.max_ram": "memory_peak_mib",
 }  # fmt: skip
@@ -76,6 +77,9 @@ def read(document: Document) -> Iterator[Record | Refused]:
         if "generate" in known and "prefill" not in known:
             # Old tables split a generation no further: its decoding is a part of it.
             known["generate"] |= {f"decode_{what}": cell for what, cell in known.pop("decode", {}).items()}
+        if "decode" in known and "generate" not in known:
+            # Its memory is that of the whole generation.
+            known["decode"] |= {what: cell for what, cell in phases.get("generate", {}).items() if "memory" in what}
         for phase, figures in known.items():
             column = next(iter(figures.values()))[2]
             yield _record(document, child(pointer, column), config, phase, figures, {"load_ms": load_ms}, known, each)

@@ -7,19 +7,32 @@ Neither writes the hardware, SGLang often not the model: both come from the file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
 from migrations.paths import device_in, hardware_part, model_part, spaced
-from migrations.records import Record, Refused, refuse
+from migrations.records import Record, Refused, child, refuse
 from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.values import MS_PER_S, count, number, quantity, scaled
 
 _UNITS = {"*_ms": "ms per request", "request_throughput": "requests/s", "output_throughput": "tokens/s"}
 _WHOLE = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}
+_TITLE = "Serving Benchmark Result"
+_MODEL = re.compile(r"\bmodel(?:_id)?=['\"]([^'\"]+)['\"]")
+_LINE = re.compile(r"(?P<name>[A-Za-z][\w .()/-]*?)\s*(?:\([^()]*\))?:\s+(?P<value>\S+)")
+_STATISTIC = re.compile(r"(?P<which>mean|median|std|p\d\d) (?P<what>ttft|tpot|itl|e2el|e2e latency)")
+_NAMES = {
+    "backend": "backend", "traffic request rate": "request_rate", "max request concurrency": "max_concurrency",
+    "successful requests": "completed", "benchmark duration": "duration", "total input tokens": "total_input_tokens",
+    "total generated tokens": "total_output_tokens", "request throughput": "request_throughput",
+    "input token throughput": "input_throughput", "output token throughput": "output_throughput",
+    "total token throughput": "total_token_throughput", "maximum request concurrency": "max_concurrency",
+    "failed requests": "failed",
+}  # fmt: skip
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "start_times")
 _RATES = (
     "input_throughput",
@@ -38,6 +51,8 @@ _SETTINGS = (
 
 def recognise(document: Document) -> float:
     """Sure where every row has a request rate reached, beside times to the first token or of whole requests."""
+    if document.kind == "text":
+        return 0.95 if any(_TITLE in line for line in document.value) else 0.0
     whole = max(
         share_of_rows(document, "request_throughput", name)
         for name in ("mean_ttft_ms", "mean_e2e_latency_ms", "mean_e2el_ms", "median_ttft_ms", "output_throughput")
@@ -49,7 +64,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
     """One record per run; a run of which no request came through is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
-    for pointer, row in rows_of(document):
+    for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
         completed = count(row.get("completed"))
         cell = _cell(document.source_path, pointer, row, completed)
         figures = _figures(row, completed)
@@ -58,6 +73,25 @@ def read(document: Document) -> Iterator[Record | Refused]:
             yield cell.result("failed", {"mode": "generation"}, reason=reason)
         else:
             yield cell.result("ok", figures, units=_UNITS)
+
+
+def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same rows from what the tools print, each at the line of its title."""
+    starts = [number for number, line in enumerate(lines) if _TITLE in line]
+    before = 0
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        row: dict[str, Any] = {}
+        if models := _MODEL.findall("\n".join(lines[before:start])):
+            row["model_id"] = models[-1]
+        for line in lines[before:end]:
+            found = _LINE.fullmatch(line.strip("# \t"))
+            name = found["name"].casefold() if found else ""
+            if found and name in _NAMES:
+                row[_NAMES[name]] = found["value"]
+            elif found and (statistic := _STATISTIC.fullmatch(name)):
+                row[f"{statistic['which']}_{statistic['what'].replace(' ', '_')}_ms"] = found["value"]
+        before = end
+        yield child("", start), row
 
 
 def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:

@@ -101,6 +101,7 @@ class TestOptimumTable:
         ("text", "path", "latency_ms", "batch"),
         [
             (",forward.latency(s),forward.throughput(iter/s)\n0,0.5,2.0\n", "/x/cpu_4_10/whisper/r.csv", 500, None),
+            ("Model,GPU Name,Per Process Batch Size,Prefill Latency (s)\ngpt2,1xA100,4,0.03\n", "/x", 30, 4),
             ("Batch Size,Forward Latency (s)\n16,0.2\n", "/x/A100-80GB/llama/short.csv", 200, 16),
             ("report.forward.latency.mean,config.backend.model,config.backend.device\n0.03,gpt2,cpu\n", "/x", 30, None),
         ],
@@ -132,6 +133,14 @@ class TestLlamaBench:
         assert note.content.startswith("ggml_cuda_init: found 1 ROCm devices:")
         assert note.content.endswith("llama_perf: done")
 
+    def test_rows_that_a_script_wrapped(self) -> None:
+        inner = {"n_prompt": 8, "n_gen": 0, "avg_ns": 2000000, "samples_ns": [2000000], "backends": "Vulkan"}
+        inner |= {"model_filename": "/m/GLM-4.5-Air-UD-Q4_K_XL-00001-of-00002.gguf", "gpu_info": "Example"}
+        rows = [{"mode": "pp", "bench_raw": inner, "vram_peak_mib": 190}, {"mode": "tg", "error": "out of memory"}]
+        found = of(rows)
+        assert (found["/0"].model_id, found["/0"].hardware) == ("glm-4.5-air-ud", "vulkan")
+        assert found["/0"].original["stated"]["vram_peak_mib"] == 190
+
     def test_csv_cells_are_text(self) -> None:
         text = 'n_prompt,n_gen,avg_ns,samples_ns,backends,model_filename\n"8","0","2000000","","CUDA","a/b-Q4_0.gguf"\n'
         (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
@@ -150,6 +159,23 @@ class TestServing:
         result = results(document("serving_benchmark"))["/1"]
         assert (result.status, result.reason) == ("failed", "connection refused")
         assert result.occurred_local == datetime.fromisoformat("2025-01-31T23:59:59")
+
+    def test_what_the_tools_print(self) -> None:
+        text = """Namespace(backend='vllm', model='meta-llama/Llama-2-7b-hf', request_rate=inf)
+============ Serving Benchmark Result ============
+Successful requests:                     100
+Benchmark duration (s):                  20.00
+Request throughput (req/s):              5.00
+Output token throughput (tok/s):         640.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          90.00
+Median TTFT (ms):                        80.00
+P99 TTFT (ms):                           200.00
+==================================================
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/runs/H100/serve.log"))).values()
+        assert (result.model_id, result.hardware, result.throughput_items_per_s) == ("llama-2-7b", "cuda", 5)
+        assert figure(result, "time_to_first_token_ms") == 80
 
     def test_one_batch_keeps_prefill_and_steps(self) -> None:
         found = results(document("llm_batch_benchmark"))
@@ -246,6 +272,12 @@ class TestRuntimes:
         assert format_ is not None
         judged = judge([cell for cell in format_.read(given) if isinstance(cell, Record)], claims_of(given))
         assert [record.result.provenance for record in judged] == ["imported"] * 3, "16 in flight explain the rate"
+
+    def test_perf_analyzer_with_a_comma_after_every_row(self) -> None:
+        columns = "Concurrency,Inferences/Second,Client Send,Client Recv,p50 latency,Max GPU Memory Usage"
+        text = f"{columns}\n2,5868.79,4,1,322,GPU-8557549f:104857600;,\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x/add_sub-results.csv"))).values()
+        assert (result.model_id, result.hardware, result.memory_device_peak_mib) == ("add-sub", "cuda", 100)
 
     def test_perf_analyzer_is_microseconds(self) -> None:
         result = results(document("perf_analyzer"))["/0"]
