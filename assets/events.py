@@ -35,15 +35,15 @@ def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -
     accel.log.append(inventory.events())
     devices = [
         {
-            "hardware": d.hardware,
+            "hardware": name,
             "available": d.available,
             "device": d.name,
             "memory_mib": d.memory_mib,
             "why": d.reason,
         }
-        for d in inventory.devices
+        for name, d in zip(inventory.names, inventory.devices, strict=True)
     ]
-    available = [str(d.hardware) for d in inventory.devices if d.available]
+    available = [name for name, d in zip(inventory.names, inventory.devices, strict=True) if d.available]
     context.log.info(f"{inventory.host.cpu_model}: {', '.join(available) or 'no hardware that can be measured'}")
     return dg.MaterializeResult(
         metadata={

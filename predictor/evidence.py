@@ -180,6 +180,8 @@ _DEVICES = """
 SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
     cores, clock_max_mhz, vector_bits, memory_mib
 FROM devices
+-- A browser or device that somebody asked for and that is not here says nothing of the hardware itself.
+WHERE choice IS NULL OR available
 ORDER BY observed_at
 """
 

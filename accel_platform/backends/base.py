@@ -34,6 +34,18 @@ class Placement:
         return self.accelerated / total if total else None
 
 
+@dataclass(frozen=True)
+class Confirmation:
+    """The device that was asked for and those the runtime says it used, both in its own words."""
+
+    asked: str
+    seen: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return set(self.seen) == {self.asked}
+
+
 class Backend(Protocol):
     """One runtime on one device. Calls come in this order: load once; then per shape compile, bind, run, outputs.
 
@@ -72,6 +84,10 @@ class Backend(Protocol):
 
     def placement(self) -> Placement | None:
         """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
+        ...
+
+    def confirm(self) -> Confirmation | None:
+        """Which device the last run was on, by the runtime's own word; None where it does not tell."""
         ...
 
     def memory_device_peak_mib(self) -> float | None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported
 from accel_platform.backends.jax_operators import DTYPES, OPERATORS
 from accel_platform.errors import InvalidInput
 
@@ -70,6 +70,10 @@ class RuntimeBackend:
 
     def placement(self) -> None:
         """XLA compiles the whole graph for one device."""
+
+    def confirm(self) -> Confirmation:
+        seen = {device.platform for value in self._last.values() for device in value.devices()}
+        return Confirmation(self._device.platform, tuple(sorted(seen)))
 
     def memory_device_peak_mib(self) -> float | None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.operators import OperatorTime, summed
 
 
 class RuntimeBackend:
@@ -23,6 +25,7 @@ class RuntimeBackend:
     def __init__(self, *, device: str, threads: int) -> None:
         assert device == "cpu"
         self._threads = threads
+        self._artefact: Path | None = None
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
         self._names: list[str] = []
@@ -34,6 +37,7 @@ class RuntimeBackend:
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float32":
             raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        self._artefact = artefact
         self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -57,6 +61,24 @@ class RuntimeBackend:
             accelerated=sum(len(nodes) for provider, nodes in parts if provider == self.provider),
             elsewhere=dict(Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)),
         )
+
+    def confirm(self) -> Confirmation:
+        # The first provider is asked for every operator first; which ones it took is `placement`.
+        return Confirmation(self.provider, tuple(self._session.get_providers()[:1]))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        if self.provider != "CPUExecutionProvider":
+            raise Unsupported(f"The operator times of {self.provider} are not read here.")
+        options = self._new_options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace.with_suffix(""))
+        self._session = onnxruntime.InferenceSession(self._artefact, options, providers=[self.provider])
+        for _ in range(runs):
+            self.run()
+        # It appends the time to the name it was given, and writes a Chrome trace.
+        Path(self._session.end_profiling()).replace(trace)
+        nodes = (event for event in json.loads(trace.read_text(encoding="utf-8")) if event.get("cat") == "Node")
+        return summed((node["args"]["op_name"], node["dur"]) for node in nodes if "op_name" in node["args"])
 
     def memory_device_peak_mib(self) -> float | None:
         return None

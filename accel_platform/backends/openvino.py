@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import openvino
 
-from accel_platform.backends.base import Arrays, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.operators import OperatorTime, summed, write_trace
 
 
 class RuntimeBackend:
@@ -18,12 +19,14 @@ class RuntimeBackend:
     name = "openvino"
     compiles = True
 
-    def __init__(self, *, device: str, threads: int) -> None:
+    def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
-        self._device = device
+        self._device = device if choice is None else choice.upper()
         self._threads = threads
         self._model: Any = None
         self._request: Any = None
+        self._specialised: tuple[Any, dict[str, Any]] | None = None
+        """What was compiled last, and how."""
 
     def versions(self) -> dict[str, str]:
         return {"openvino": openvino.__version__}
@@ -34,25 +37,25 @@ class RuntimeBackend:
         self._model = self._core.read_model(artefact)
 
     def compile(self, inputs: Arrays) -> None:
-        self._request = None
+        self._request = self._specialised = None
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
-        compiled = self._core.compile_model(
-            static,
-            self._device,
-            {
-                "INFERENCE_NUM_THREADS": self._threads,
-                "NUM_STREAMS": 1,
-                "PERFORMANCE_HINT": "LATENCY",
-                # Left to itself OpenVINO computes in bfloat16 on processors that have it.
-                "INFERENCE_PRECISION_HINT": "f32",
-            },
-        )
-        self._request = compiled.create_infer_request()
+        config = {
+            # Only the processor's plug-in takes a number of threads.
+            **({"INFERENCE_NUM_THREADS": self._threads} if self._device == "CPU" else {}),
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            # Left to itself OpenVINO computes in bfloat16 on processors that have it.
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        self._request = self._core.compile_model(static, self._device, config).create_infer_request()
+        self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
-        for port in self._request.get_compiled_model().inputs:
-            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[port.any_name])))
+        # Compiling may give a port further names, of operators that it folded into it; the order stays.
+        ports = self._request.get_compiled_model().inputs
+        for port, known in zip(ports, self._model.inputs, strict=True):
+            self._request.set_tensor(port, openvino.Tensor(np.ascontiguousarray(inputs[known.any_name])))
 
     def run(self) -> None:
         # Left to itself it would copy every output into a new array each time, which is no part of the model's work.
@@ -60,7 +63,9 @@ class RuntimeBackend:
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         ports = self._request.get_compiled_model().outputs
-        return {p.any_name: np.array(self._request.get_tensor(p).data, dtype=np.float32) for p in ports}
+        known = [port.any_name for port in self._model.outputs]
+        tensors = [self._request.get_tensor(port).data for port in ports]
+        return {name: np.array(data, dtype=np.float32) for name, data in zip(known, tensors, strict=True)}
 
     def placement(self) -> Placement:
         # Compiled for one device OpenVINO takes the whole graph or refuses it.
@@ -68,8 +73,31 @@ class RuntimeBackend:
         kinds = [node.get_rt_info()["layerType"].value for node in nodes]
         return Placement(sum(kind not in ("Const", "Input", "Output") for kind in kinds))
 
+    def confirm(self) -> Confirmation:
+        devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")
+        # It numbers a device even where it has one of the kind, and then takes the plain name for it.
+        seen = devices if "." in self._device else [device.partition(".")[0] for device in devices]
+        return Confirmation(self._device, tuple(seen))
+
+    def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
+        assert self._specialised is not None
+        static, config = self._specialised
+        given, counting = self._request, {**config, "PERF_COUNT": True}
+        self._request = self._core.compile_model(static, self._device, counting).create_infer_request()
+        for port in self._request.get_compiled_model().inputs:
+            self._request.set_tensor(port, given.get_tensor(port.any_name))
+        seen = []
+        for _ in range(runs):
+            self.run()
+            seen += self._request.profiling_info
+        # A node that took less than the counters' microsecond is said not to have run, that time.
+        ran = {node.node_name for node in seen if node.status == openvino.ProfilingInfo.Status.EXECUTED}
+        spans = [(n.node_name, n.node_type, n.real_time.total_seconds() * 1e6) for n in seen if n.node_name in ran]
+        write_trace(spans, trace)
+        return summed((operator, duration_us) for _, operator, duration_us in spans)
+
     def memory_device_peak_mib(self) -> float | None:
         return None
 
     def close(self) -> None:
-        self._request = self._model = None
+        self._request = self._model = self._specialised = None

@@ -68,7 +68,6 @@ class RuntimeBackend(plain.RuntimeBackend):
     def __init__(self, *, device: str, threads: int) -> None:
         super().__init__(device="cpu", threads=threads)
         assert device == "htp"
-        self._artefact: Path | None = None
         self._dimensions: dict[str, list[str]] = {}
 
     def versions(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from accel_platform.bench.aten import GRAPH
 from accel_platform.hardware.host import installed_versions
@@ -21,6 +21,8 @@ LAYOUT = 1
 """Raise it whenever what `prepare.py` writes changes."""
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
+Exporter = Literal["dynamo", "torchscript", "openvino"]
+"""How a graph is made for runtimes that read ONNX: as usual, by tracing, or by OpenVINO's own converter."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,15 @@ class Artefacts:
     """The folder of one model: its weights, its graphs, and per shape its inputs and reference outputs."""
 
     folder: Path
+    exporter: Exporter = "dynamo"
 
     @classmethod
-    def of(cls, spec: ModelSpec, settings: Settings) -> Artefacts:
+    def of(cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo") -> Artefacts:
         """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
         versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
         key = json.dumps([LAYOUT, spec.architecture, spec.config, versions], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}")
+        return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}", exporter)
 
     @property
     def weights(self) -> Path:
@@ -43,23 +46,32 @@ class Artefacts:
         return self.folder / "weights"
 
     def graph_folder(self, kind: Artefact, sequence_length: int | None) -> Path:
-        return self.folder / (kind if sequence_length is None else f"{kind}-{sequence_length}")
+        made = f"-{self.exporter}" if kind == "onnx" and self.exporter != "dynamo" else ""
+        return self.folder / (kind + made if sequence_length is None else f"{kind}{made}-{sequence_length}")
 
     def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
-        return self.graph_folder(kind, sequence_length) / ("model.onnx" if kind == "onnx" else GRAPH)
+        onnx = "model.xml" if self.exporter == "openvino" else "model.onnx"
+        return self.graph_folder(kind, sequence_length) / (onnx if kind == "onnx" else GRAPH)
 
     def data(self, shape: Shape) -> Path:
         """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first)."""
-        batch_size, sequence_length = shape
-        return self.folder / f"data-{batch_size}x{sequence_length or 'fixed'}.npz"
+        return self._shaped("data", shape)
+
+    def inputs(self, shape: Shape) -> Path:
+        """An .npz with the inputs alone, for a measurement whose outputs are not judged."""
+        return self._shaped("inputs", shape)
 
     def artefact(self, kind: Artefact, sequence_length: int | None) -> Path:
         """What a backend that reads `kind` loads."""
         return self.weights if kind == "weights" else self.graph(kind, sequence_length)
 
-    def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape]) -> bool:
-        """Whether anything of this has still to be made."""
+    def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape], *, reference: bool = True) -> bool:
+        """Whether anything of this has still to be made; without `reference` inputs alone are enough."""
         shapes = tuple(shapes)
         wanted = {self.artefact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
-        return not all(path.exists() for path in (*wanted, *map(self.data, shapes)))
+        return not all(path.exists() for path in (*wanted, *map(self.data if reference else self.inputs, shapes)))
+
+    def _shaped(self, what: str, shape: Shape) -> Path:
+        batch_size, sequence_length = shape
+        return self.folder / f"{what}-{batch_size}x{sequence_length or 'fixed'}.npz"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
+from accel_platform.backends.base import Unsupported
+
 _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("out_of_memory", ("out of memory", "bad_alloc", "bad allocation", "can't allocate", "failed to allocate")),
+    ("attention", ("scaled_dot_product", "attn_implementation", "flash_attention")),
     (
         "unsupported_operator",
         (
@@ -17,10 +21,14 @@ _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "no kernel",
             "cannot convert",
             "no onnx",
+            "does not support",
+            "no conversion rule",
+            "no op registered",
         ),
     ),
     ("invalid_model", ("invalid_graph", "invalid_protobuf", "load model from", "unable to read the model")),
 )
+_COLOUR = re.compile(r"\x1b\[\d*m")
 _LONGEST = 500
 """Characters kept of a message: some runtimes answer with their whole graph."""
 
@@ -36,11 +44,13 @@ class Why:
 
 def classify(error: BaseException) -> tuple[str, str]:
     """Failure class and message of an exception: a known class, else `error`."""
-    text = " ".join(str(error).split())
+    # torch's exporter tells what to do about errors in general before it tells the error.
+    words = str(error).rpartition("## Exception summary")[2]
+    text = " ".join(_COLOUR.sub("", words).split())
     message = f"{type(error).__name__}: {text}"[:_LONGEST]
     if isinstance(error, MemoryError):
         return "out_of_memory", message
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError | Unsupported):
         return "unsupported_operator", message
     lowered = text.casefold()
     for name, signs in _CLASSES:
@@ -50,5 +60,11 @@ def classify(error: BaseException) -> tuple[str, str]:
 
 
 def classify_death(epitaph: str) -> str:
-    """Failure class of a process that ended: the kernel kills with SIGKILL what takes too much memory."""
-    return "killed" if "SIGKILL" in epitaph else "crash"
+    """Failure class of a process that ended: the kernel kills with SIGKILL what takes too much memory.
+
+    Native code that gets none ends the process itself, and says so last.
+    """
+    if "SIGKILL" in epitaph:
+        return "killed"
+    lowered = epitaph.casefold()
+    return "out_of_memory" if any(sign in lowered for sign in dict(_CLASSES)["out_of_memory"]) else "crash"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput
@@ -23,6 +24,7 @@ class Cell:
 
     model: ModelSpec
     hardware: str
+    """A hardware name, with its choice if it has one: `cpu`, `wasm:firefox`."""
     batch_size: int
     sequence_length: int | None = None
     """Tokens; None for models whose inputs have one fixed size."""
@@ -68,7 +70,7 @@ def plan(
         raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
     if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
         raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
-    names = [runtime_for(name).hardware for name in hardware]
+    names = [runtime_for(name).name for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (
         Cell(
@@ -103,14 +105,15 @@ def missing(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mappin
 def fingerprints(inventory: Inventory) -> dict[str, str]:
     """What a measurement made now on this host would be filed under, by hardware name."""
     threads = usable_cores()
-    return {d.hardware: fingerprint_of(d, threads=threads) for d in inventory.devices if d.available}
+    devices = zip(inventory.names, inventory.devices, strict=True)
+    return {name: fingerprint_of(device, threads=threads) for name, device in devices if device.available}
 
 
 def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     """What makes two measurements the same cell."""
     return (
         cell.model.model_id,
-        cell.hardware,
+        runtime_for(cell.hardware).hardware,
         fingerprint,
         cell.batch_size,
         cell.sequence_length,
@@ -119,26 +122,33 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     )
 
 
-def done_cells(log: EventLog) -> frozenset[CellKey]:
-    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again.
+def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
+    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
+    return frozenset(good_results(log, since=since))
+
+
+def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
+    """The newest good and verified result of each cell that benchmark runs in this log measured, from `since` on.
 
     Only the runner's own segments are read, so a long imported history costs nothing.
     """
     own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
-    keys = set()
+    found: dict[CellKey, tuple[datetime, ResultRecorded]] = {}
     for event in log.read(own, types={"ResultRecorded"}):
         result = event.payload
         assert isinstance(result, ResultRecorded)
-        if result.status == "ok" and result.fingerprint is not None:
-            keys.add(
-                (
-                    result.model_id,
-                    result.hardware,
-                    result.fingerprint,
-                    result.batch_size,
-                    result.sequence_length,
-                    result.precision,
-                    result.mode,
-                )
-            )
-    return frozenset(keys)
+        if result.status != "ok" or result.fingerprint is None or result.environment.get("verified") is False:
+            continue
+        at = event.occurred_at or event.recorded_at
+        key = (
+            result.model_id,
+            result.hardware,
+            result.fingerprint,
+            result.batch_size,
+            result.sequence_length,
+            result.precision,
+            result.mode,
+        )
+        if (since is None or at >= since) and (key not in found or at > found[key][0]):
+            found[key] = at, result
+    return {key: result for key, (_, result) in found.items()}

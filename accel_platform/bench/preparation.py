@@ -15,7 +15,7 @@ import psutil
 
 from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.bench import prepare
-from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
 from accel_platform.bench.plan import Cell
@@ -27,23 +27,38 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Artefact], Why]
+Unprepared = dict[tuple[ModelSpec, Artefact | Shape], Why]
+"""What could not be made of a model: an artefact, or the inputs and reference outputs of one shape."""
 
 
 def prepare_models(
-    cells: Collection[Cell], settings: Settings, *, threads: int, timeout_s: float, tell: Callable[[str], None]
+    cells: Collection[Cell],
+    settings: Settings,
+    *,
+    threads: int,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    exporter: Exporter = "dynamo",
+    reference: bool = True,
+    living: list[Child] | None = None,
 ) -> Unprepared:
-    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made."""
+    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made.
+
+    Its processes are in `living` while they work, so that others can end them.
+    """
     models = dict.fromkeys(cell.model for cell in cells)
-    jobs = [job for job in (_job(model, cells, settings) for model in models) if job is not None]
+    found = (_job(model, cells, Artefacts.of(model, settings, exporter), reference) for model in models)
+    jobs = [job for job in found if job is not None]
     failures: Unprepared = {}
     if not jobs:
         return failures
     at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _MEMORY)))
-    children: list[Child] = []
+
+    mine: list[Child] = []
 
     def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, Unprepared]:
-        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, children)
+        registers = [mine] if living is None else [mine, living]
+        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
 
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -54,38 +69,55 @@ def prepare_models(
     finally:
         # After Ctrl-C: what has not begun never does, and a dead child ends the thread that waits for it.
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
+        for child in mine:
             child.kill()
         pool.shutdown()
     return failures
 
 
-def _job(model: ModelSpec, cells: Collection[Cell], settings: Settings) -> tuple[ModelSpec, dict[str, Any]] | None:
-    artefacts = Artefacts.of(model, settings)
+def _job(
+    model: ModelSpec, cells: Collection[Cell], artefacts: Artefacts, reference: bool
+) -> tuple[ModelSpec, dict[str, Any]] | None:
     mine = [cell for cell in cells if cell.model == model]
     kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
-    if not artefacts.missing(kinds, shapes):
+    if not artefacts.missing(kinds, shapes, reference=reference):
         return None
-    return model, {"model": asdict(model), "folder": str(artefacts.folder), "kinds": kinds, "shapes": shapes}
+    return model, {
+        "model": asdict(model),
+        "folder": str(artefacts.folder),
+        "exporter": artefacts.exporter,
+        "kinds": kinds,
+        "shapes": shapes,
+        "reference": reference,
+    }
 
 
-def _prepare(model: ModelSpec, job: dict[str, Any], timeout_s: float, children: list[Child]) -> tuple[str, Unprepared]:
+def _prepare(
+    model: ModelSpec, job: dict[str, Any], timeout_s: float, registers: list[list[Child]]
+) -> tuple[str, Unprepared]:
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
     failures: Unprepared = {}
     kinds: Sequence[Artefact] = job["kinds"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
-        children.append(child)
+        for register in registers:
+            register.append(child)
         try:
             for answer in child.messages(timeout_s):
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
-                    failures[model, answer["artefact"]] = Why("failed", answer["failure_class"], reason)
+                    what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
+                    failures[model, what] = Why("failed", answer["failure_class"], reason)
         except ChildTimeout as error:
-            failures = {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+            failures |= {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
-            failures = {(model, kind): why for kind in kinds}
-    word = "prepared" if not failures else f"not prepared as {', '.join(kind for _, kind in failures)}"
+            failures |= {(model, kind): why for kind in kinds}
+        finally:
+            # Its number may soon be another process's.
+            for register in registers:
+                register.remove(child)
+    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, what in failures)
+    word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
     return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures

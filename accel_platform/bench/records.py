@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from accel_platform.bench import fakes
 from accel_platform.bench.contention import Contention, crowded
 from accel_platform.bench.failures import Why
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.sampling import Sampling, noise
+from accel_platform.bench.verify import TOLERANCE
 from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
 from accel_platform.hardware.detect import fingerprint_of
 from accel_platform.workloads.cost import cost_of
@@ -17,6 +19,18 @@ from accel_platform.workloads.families import ModelSpec
 def described(spec: ModelSpec) -> ModelDescribed:
     """A model's identity and its cost for one item at its default input shape; traces the model, about a second."""
     cost = cost_of(spec, batch_size=1)
+    return named(spec).model_copy(
+        update={
+            "parameters": cost.parameters,
+            "layers": cost.layers,
+            "flops_per_item": cost.flops,
+            "activation_bytes_per_item": cost.activation_bytes,
+        }
+    )
+
+
+def named(spec: ModelSpec) -> ModelDescribed:
+    """A model's identity alone, where its cost cannot be traced."""
     return ModelDescribed(
         model_id=spec.model_id,
         architecture=spec.architecture,
@@ -24,10 +38,6 @@ def described(spec: ModelSpec) -> ModelDescribed:
         modality=spec.modality,
         aliases=spec.aliases,
         config=spec.config,
-        parameters=cost.parameters,
-        layers=cost.layers,
-        flops_per_item=cost.flops,
-        activation_bytes_per_item=cost.activation_bytes,
     )
 
 
@@ -39,27 +49,15 @@ def measured(
     *,
     threads: int,
     sampling: Sampling,
-    reference: str,
-) -> tuple[ResultRecorded, VerificationRecorded]:
-    """The result of a cell that ran, and the judgement of its outputs; wrong outputs make the result a failure."""
-    verdict = answer["verdict"]
+) -> ResultRecorded:
+    """The result of a cell that ran. Wrong outputs, a device not confirmed and fake samples make it a failure."""
     why_noisy = noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"]))
-    verification = VerificationRecorded(
-        model_id=cell.model.model_id,
-        hardware=cell.hardware,
-        backend=device.backend,
-        device_id=device.device_id,
-        precision=cell.precision,
-        batch_size=cell.batch_size,
-        sequence_length=cell.sequence_length,
-        reference=reference,
-        **verdict,
-    )
-    result = ResultRecorded(
+    why = doubt(answer)
+    return ResultRecorded(
         **_identity(cell, device, threads),
-        status="ok" if verdict["passed"] else "failed",
-        failure_class=None if verdict["passed"] else "wrong_output",
-        reason=verdict["reason"],
+        status=why.status if why else "ok",
+        failure_class=why.failure_class if why else None,
+        reason=why.reason if why else None,
         samples_ns=tuple(answer["samples_ns"]),
         iterations=len(answer["samples_ns"]),
         warmup_iterations=answer["warmup_count"],
@@ -68,6 +66,7 @@ def measured(
         compile_ms=answer["compile_ms"],
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **_energy(cell, answer),
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
         environment={
@@ -78,11 +77,71 @@ def measured(
             "contention": answer["contention"],
             "before": answer["before"],
             "after": answer["after"],
+            "energy": answer["energy"],
+            "device_confirmed": answer["confirmed"] and answer["confirmed"]["seen"],
+            "verified": answer["verdict"] is not None,
             **answer["notes"],
             **_placement(answer["placement"]),
         },
     )
-    return result, verification
+
+
+def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str) -> VerificationRecorded:
+    """The judgement of a cell's outputs, from the fields of a `Verdict`."""
+    return VerificationRecorded(
+        model_id=cell.model.model_id,
+        hardware=device.hardware,
+        choice=device.choice,
+        backend=device.backend,
+        device_id=device.device_id,
+        precision=cell.precision,
+        batch_size=cell.batch_size,
+        sequence_length=cell.sequence_length,
+        reference=reference,
+        **verdict,
+    )
+
+
+def not_verified(cell: Cell, device: DeviceObserved, reason: str, *, reference: str) -> VerificationRecorded:
+    """The judgement of a cell that gave no outputs to judge."""
+    verdict = {"passed": False, "tolerance": TOLERANCE[cell.precision], "constant_output": False, "reason": reason}
+    return verified(cell, device, verdict, reference=reference)
+
+
+def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> VerificationRecorded:
+    """What takes a result that is in the log already out of use."""
+    assert result.precision is not None
+    assert result.batch_size is not None
+    return VerificationRecorded(
+        model_id=result.model_id,
+        hardware=result.hardware,
+        choice=result.choice,
+        backend=result.backend,
+        device_id=result.device_id,
+        precision=result.precision,
+        batch_size=result.batch_size,
+        sequence_length=result.sequence_length,
+        passed=False,
+        reference=reference,
+        tolerance=TOLERANCE[result.precision],
+        constant_output=False,
+        reason=reason,
+    )
+
+
+def doubt(answer: dict[str, Any]) -> Why | None:
+    """Why what a child measured does not count; None where it does."""
+    verdict = answer["verdict"]
+    if verdict is not None and not verdict["passed"]:
+        return Why("failed", "wrong_output", verdict["reason"])
+    if answer["unfounded"] is not None:
+        return Why("failed", "wrong_output", answer["unfounded"])
+    if evidence := fakes.elsewhere(answer["confirmed"], answer["placement"]):
+        return Why("failed", "device_not_confirmed", evidence)
+    clock_step_ns = answer.get("notes", {}).get("clock_step_ns", 1)
+    if evidence := fakes.made_up(answer.get("samples_ns", ()), clock_step_ns):
+        return Why("failed", "fake", evidence)
+    return None
 
 
 def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> ResultRecorded:
@@ -90,6 +149,14 @@ def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> Res
     return ResultRecorded(
         **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
+
+
+def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
+    counted = answer["energy"]
+    if "joules" not in counted:
+        return {}
+    items = len(answer["samples_ns"]) * cell.batch_size
+    return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
 
 
 def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
@@ -107,7 +174,8 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
     return {
         "model_id": cell.model.model_id,
         "model_family": cell.model.family,
-        "hardware": cell.hardware,
+        "hardware": device.hardware,
+        "choice": device.choice,
         "backend": device.backend,
         "provenance": "emulated" if device.emulated else "measured",
         "mode": cell.mode,

@@ -1,52 +1,41 @@
-"""The measuring parent: gives each (model, hardware, precision) a fresh child and records what comes of it.
+"""The measuring parent: prepares models, gives each (model, hardware, precision) a fresh child, tries what may help.
 
 It sleeps while a child works. Every finished child is in the log before the next one starts, so a run that is stopped
-or killed keeps what it has measured.
+or killed keeps what it has measured. What is asked of children is in `children.py`, what is recorded in `recording.py`.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Literal
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import Artefact, runtime_for
-from accel_platform.bench import prepare, records
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.environment import child_environment
-from accel_platform.bench.failures import Why, classify, classify_death
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, groups
+from accel_platform.backends.registry import runtime_for
+from accel_platform.bench import lanes, records, resume
+from accel_platform.bench.artefacts import Artefacts, Exporter
+from accel_platform.bench.children import Children, Failed, Operators
+from accel_platform.bench.failures import Why, classify
+from accel_platform.bench.plan import Cell, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
-from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout, Message
 from accel_platform.bench.profiles import PROFILES, Profile
-from accel_platform.bench.sampling import median_ns
-from accel_platform.events import Event, EventLog
-from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, RunFinished, RunStarted
+from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
+from accel_platform.bench.remedies import Name, Remedy, remedies
+from accel_platform.bench.work import How
+from accel_platform.events import EventLog
+from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
 
-SOURCE = "accel bench"
-WORKER = "accel_platform.bench.worker"
+AS_USUAL = How()
 
 Tell = Callable[[str], None]
-
-
-@dataclass
-class RunSummary:
-    """What became of a run. `unavailable` names hardware that was asked for and is not here, with the reason."""
-
-    run_id: str | None = None
-    """None where nothing could be measured, and so no run was begun."""
-    ok: int = 0
-    failed: int = 0
-    skipped: int = 0
-    duration_s: float = 0.0
-    unavailable: dict[str, str] = field(default_factory=dict)
-    results: list[ResultRecorded] = field(default_factory=list)
 
 
 def run_benchmark(
@@ -55,15 +44,18 @@ def run_benchmark(
     log: EventLog,
     *,
     profile: Profile = PROFILES["standard"],
+    how: How = AS_USUAL,
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
+    resumes: str | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
-    On KeyboardInterrupt children die, finished cells are kept, the run is recorded as cancelled, and it goes on up.
+    `resumes` is the id of the interrupted run whose remaining cells these are. On KeyboardInterrupt children die,
+    finished cells are kept, the run is recorded as cancelled, and it goes on up.
     """
-    inventory = inventory or detect()
+    inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
     possible = []
     for cell in cells:
@@ -74,12 +66,22 @@ def run_benchmark(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, on_progress or (lambda _: None), inventory, summary).run()
+        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(resumes)
     return summary
 
 
+@dataclass
+class _Case:
+    """A failed cell under treatment: what is left to try, and what helped."""
+
+    failure: Failure
+    left: list[Remedy]
+    tried: list[Name] = field(default_factory=list)
+    helped: Remedy | None = None
+
+
 class _Run:
-    """One run's state: what is being measured, where it is recorded, and what came of it so far."""
+    """One run: what is being measured, by which rules, and what could not be prepared for it."""
 
     def __init__(
         self,
@@ -87,37 +89,43 @@ class _Run:
         settings: Settings,
         log: EventLog,
         profile: Profile,
+        how: How,
         tell: Tell,
         inventory: Inventory,
         summary: RunSummary,
     ) -> None:
-        self.cells, self.settings, self.log, self.profile = cells, settings, log, profile
+        self.cells, self.settings, self.profile, self.how = cells, settings, profile, how
         self.tell, self.inventory, self.summary = tell, inventory, summary
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
-        self.pending: list[Event] = []
-        self.segments = 0
+        self.children = Children(self.threads, profile.timeout_s)
+        self.recording = Recording(
+            log,
+            inventory,
+            summary,
+            self.run_id,
+            threads=self.threads,
+            sampling=profile.sampling,
+            work=how.work,
+            tell=tell,
+        )
+        self.taken = set(cells)
+        self.unprepared: Unprepared = {}
 
-    def run(self) -> None:
+    def run(self, resumes: str | None) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
-        plan = {"cells": [cell.label for cell in self.cells], "profile": asdict(self.profile), "threads": self.threads}
-        self.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
-        self.pending += self.inventory.events(run_id=self.run_id)
+        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes)
+        self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
+        self.recording.observe_hardware()
         try:
-            unprepared = self.describe()
-            self.flush()
-            unprepared |= prepare_models(
-                [cell for cell in self.cells if (cell.model, "weights") not in unprepared],
-                self.settings,
-                threads=self.threads,
-                timeout_s=self.profile.prepare_timeout_s,
-                tell=self.tell,
-            )
-            for group in groups(self.cells):
-                self.measure(group, unprepared)
-                self.flush()
+            self.describe()
+            self.recording.flush()
+            self.unprepared = self.prepare(self.cells, "dynamo")
+            found = groups(self.cells)
+            side_by_side = lanes.lanes(found, self.inventory) if self.how.parallel else [found]
+            lanes.work_off(side_by_side, self.measure, self.children.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
         except BaseException as error:
@@ -126,9 +134,9 @@ class _Run:
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise
         finally:
-            self.summary.skipped += len(self.cells) - self.summary.ok - self.summary.failed
+            self.summary.skipped += len(set(self.cells) - self.recording.finished)
             self.summary.duration_s = time.monotonic() - started
-            self.record(
+            self.recording.record(
                 RunFinished(
                     status=status,
                     reason=reason,
@@ -138,108 +146,101 @@ class _Run:
                     duration_s=self.summary.duration_s,
                 )
             )
-            self.flush()
+            self.recording.flush()
 
-    def record(self, payload: Payload) -> None:
-        self.pending.append(Event.of(payload, source=SOURCE, host_id=self.inventory.host_id, run_id=self.run_id))
-
-    def flush(self) -> None:
-        if self.pending:
-            self.log.append(self.pending, key=f"{SEGMENT_PREFIX}{self.run_id}-{self.segments:04d}")
-            self.segments += 1
-            self.pending = []
-
-    def describe(self) -> Unprepared:
-        """Record each model's cost; a config that cannot even be traced ends that model's cells."""
-        unusable: Unprepared = {}
+    def describe(self) -> None:
+        """Record each model, and its cost where that can be traced: work that depends on values cannot."""
         for model in dict.fromkeys(cell.model for cell in self.cells):
             try:
-                self.record(records.described(model))
+                self.recording.record(records.described(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-                why = Why("failed", *classify(error))
-                unusable |= {(model, kind): why for kind in get_args(Artefact)}
-        return unusable
+                self.recording.record(records.named(model))
+                self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
-    def measure(self, group: tuple[Cell, ...], unprepared: Unprepared) -> None:
-        """Give the group a child, and another one for what is left whenever one dies."""
-        first = group[0]
-        artefacts = Artefacts.of(first.model, self.settings)
-        reads = runtime_for(first.hardware).reads
-        why = unprepared.get((first.model, reads))
-        # A preparing child that died may have made all that this group needs.
-        if why and artefacts.missing([reads], [(cell.batch_size, cell.sequence_length) for cell in group]):
-            self.fail(group, why)
-            return
-        left = list(group)
-        while left:
-            self.measure_in_child(left, artefacts)
+    def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
+        self.children.check()
+        unprepared = prepare_models(
+            cells,
+            self.settings,
+            threads=self.threads,
+            timeout_s=self.profile.prepare_timeout_s,
+            tell=self.tell,
+            exporter=exporter,
+            reference=self.how.work != "measure",
+            living=self.children.preparing,
+        )
+        self.children.check()
+        return unprepared
 
-    def measure_in_child(self, left: list[Cell], artefacts: Artefacts) -> None:
-        """Measure the cells of `left` in one process, taking each out as it ends, well or badly."""
-        first = left[0]
+    def measure(self, group: Sequence[Cell]) -> None:
+        """Measure a group, then try what may help those of its cells that failed."""
+        failures = self.attempt(group, self.unprepared)
+        self.recording.flush()
+        for case in self.treated(failures):
+            if case.helped is None or case.helped.changes(case.failure.cell):
+                self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
+        self.recording.flush()
+
+    def treated(self, failures: Sequence[Failure]) -> list[_Case]:
+        """What became of failed cells: their remedies are tried kind by kind, until one helps or none is left."""
+        cases = [_Case(f, list(remedies(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
+        while open_ := [case for case in cases if case.left]:
+            name = open_[0].left[0].name
+            now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
+            self.taken |= {remedy.cell for _, remedy in now}
+            # Cells that shared a child share the next one.
+            for group in groups(dict.fromkeys(remedy.cell for _, remedy in now)):
+                mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
+                exporter = mine[0][1].exporter
+                self.tell(f"{', '.join(case.failure.cell.label for case, _ in mine)}: trying {name.replace('_', ' ')}")
+                cures = {r.cell: Cure(name, case.failure.cell, case.failure.why) for case, r in mine}
+                lost = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, cures)}
+                self.recording.flush()
+                for case, remedy in mine:
+                    case.tried.append(name)
+                    if remedy.cell not in lost:
+                        case.helped, case.left = remedy, []
+        return cases
+
+    def attempt(
+        self,
+        group: Sequence[Cell],
+        unprepared: Unprepared,
+        exporter: Exporter = "dynamo",
+        cures: Mapping[Cell, Cure] | None = None,
+    ) -> list[Failure]:
+        """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
+        first, reads = group[0], runtime_for(group[0].hardware).reads
+        artefacts = Artefacts.of(first.model, self.settings, exporter)
+        reference = self.how.work != "measure"
+        failures: list[Failure | None] = []
+        ready: dict[Cell, Path] = {}
+        for cell in group:
+            shape = (cell.batch_size, cell.sequence_length)
+            # A preparing child that died may have made all that this cell needs.
+            if not artefacts.missing([reads], [shape], reference=reference):
+                ready[cell] = artefacts.data(shape) if reference else artefacts.inputs(shape)
+                continue
+            why = unprepared.get((cell.model, reads)) or unprepared.get((cell.model, shape))
+            failures.append(self.recording.take(Failed(cell, why or Why("failed", "error", "it was not prepared"))))
         job = {
             "hardware": first.hardware,
             "mode": first.mode,
             "precision": first.precision,
             "threads": self.threads,
-            "artefact": str(artefacts.artefact(runtime_for(first.hardware).reads, first.sequence_length)),
-            "cells": [str(artefacts.data((cell.batch_size, cell.sequence_length))) for cell in left],
+            "energy": counted_by(self.recording.device(first)),
+            "artefact": str(artefacts.artefact(reads, first.sequence_length)),
             "sampling": asdict(self.profile.sampling),
+            "work": self.how.work,
         }
-        loaded: Message = {}
-        with Child(WORKER, job, env=child_environment(self.threads)) as child:
-            try:
-                for answer in child.messages(self.profile.timeout_s):
-                    if answer["kind"] == "loaded":
-                        loaded = answer
-                    elif answer["kind"] == "measured":
-                        self.succeed(left.pop(0), answer, loaded)
-                    elif answer["kind"] == "failed":
-                        self.fail([left.pop(0)], Why("failed", answer["failure_class"], answer["reason"]))
-                    else:
-                        self.fail(left, Why("failed", answer["failure_class"], answer["reason"]))
-                        left.clear()
-                why = Why("failed", "crash", "the process ended without measuring it")
-            except ChildTimeout as error:
-                why = Why("timeout", "timeout", str(error))
-            except ChildCrashed as error:
-                why = Why("failed", classify_death(str(error)), str(error))
-        if left:
-            # A fault before the model was loaded is not one cell's: the others would meet it too.
-            struck = left[:1] if loaded else left[:]
-            del left[: len(struck)]
-            self.fail(struck, why)
+        for outcome in self.children.measure(ready, job, self.trace if self.how.operators else None):
+            if isinstance(outcome, Operators):
+                self.summary.operators[outcome.cell.label] = outcome.told
+            else:
+                failures.append(self.recording.take(outcome, (cures or {}).get(outcome.cell)))
+        return [failure for failure in failures if failure is not None]
 
-    def succeed(self, cell: Cell, answer: Message, loaded: Message) -> None:
-        result, verification = records.measured(
-            cell,
-            self.device(cell),
-            answer,
-            loaded,
-            threads=self.threads,
-            sampling=self.profile.sampling,
-            reference=prepare.REFERENCE,
-        )
-        self.record_result(cell, result)
-        self.record(verification)
-
-    def fail(self, cells: Sequence[Cell], why: Why) -> None:
-        for cell in cells:
-            self.record_result(cell, records.failed(cell, self.device(cell), why, threads=self.threads))
-
-    def record_result(self, cell: Cell, result: ResultRecorded) -> None:
-        self.record(result)
-        self.summary.results.append(result)
-        if result.status == "ok":
-            self.summary.ok += 1
-            doubt = f", noisy: {result.noisy_reason}" if result.noisy else ""
-            median_ms = median_ns(result.samples_ns) / 1e6
-            self.tell(f"{cell.label}: {median_ms:.1f} ms, {len(result.samples_ns)} samples{doubt}")
-        else:
-            self.summary.failed += 1
-            self.tell(f"{cell.label}: {result.status}, {result.reason}")
-
-    def device(self, cell: Cell) -> DeviceObserved:
-        device = self.inventory.device(cell.hardware)
-        assert device is not None, "run_benchmark leaves out cells without a device"
-        return device
+    def trace(self, cell: Cell) -> Path:
+        """Where the Chrome trace of a cell's operators goes."""
+        name = re.sub(r"[^a-z0-9.]+", "-", cell.label.casefold()).strip("-")
+        return self.settings.home.absolute() / "traces" / self.run_id / f"{name}.json"

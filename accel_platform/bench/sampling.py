@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -42,36 +43,49 @@ class Samples:
     stopped: str
 
 
-def collect(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int] = perf_counter_ns) -> Samples:
-    """Warm up until stable, then sample until enough. `run` must return only when its work is done."""
+def collect(
+    run: Callable[[], None],
+    sampling: Sampling,
+    clock: Callable[[], int] = perf_counter_ns,
+    steady: AbstractContextManager[object] | None = None,
+) -> Samples:
+    """Warm up until stable, then sample until enough. `run` must return only when its work is done.
+
+    `steady` is entered just before the first sample and left right after the last: what it counts belongs to them.
+    """
     warmup: list[int] = []
     while not is_warm(warmup, sampling):
         warmup.append(_timed(run, clock))
-    samples: list[int] = []
-    # The interval of the median is sought at growing counts only: sorting at every sample would cost more than running.
-    check_at = sampling.min_count
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        began = clock()
-        while True:
-            start = clock()
-            run()
-            end = clock()
-            samples.append(end - start)
-            # Time that passed, not the sum of the samples: work shorter than the clock's own cost would never end.
-            spent = end - began
-            reason = out_of_time(len(samples), spent, sampling)
-            if reason is None and len(samples) >= check_at and spent >= sampling.min_time_s * 1e9:
-                check_at = len(samples) + max(1, len(samples) // 10)
-                if relative_error(samples) <= sampling.target_error:
-                    reason = "target_error"
-            if reason is not None:
-                return Samples(tuple(samples), len(warmup), reason)
+        with steady or nullcontext():
+            return _steady(run, sampling, clock, len(warmup))
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _steady(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int], warmup_count: int) -> Samples:
+    samples: list[int] = []
+    # The interval of the median is sought at growing counts only: sorting at every sample would cost more than running.
+    check_at = sampling.min_count
+    began = clock()
+    while True:
+        start = clock()
+        run()
+        end = clock()
+        samples.append(end - start)
+        # Time that passed, not the sum of the samples: work shorter than the clock's own cost would never end.
+        spent = end - began
+        reason = out_of_time(len(samples), spent, sampling)
+        if reason is None and len(samples) >= check_at and spent >= sampling.min_time_s * 1e9:
+            check_at = len(samples) + max(1, len(samples) // 10)
+            if relative_error(samples) <= sampling.target_error:
+                reason = "target_error"
+        if reason is not None:
+            return Samples(tuple(samples), warmup_count, reason)
 
 
 def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:

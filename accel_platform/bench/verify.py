@@ -50,14 +50,19 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
     errors = {name: relative_rms(outputs[name], expected) for name, expected in reference.items()}
     worst = max(errors, key=errors.__getitem__)
     largest = max(float(np.abs(outputs[n] - e).max(initial=0.0)) for n, e in reference.items())
-    problem = None
-    if constant:
-        problem = "every output is one constant"
-    elif all(relative_rms(other[name], values) < _SAME for name, values in outputs.items()):
-        problem = "the outputs do not depend on the input"
-    elif errors[worst] > tolerance:
+    problem = unfounded(outputs, other)
+    if problem is None and errors[worst] > tolerance:
         problem = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
     return Verdict(problem is None, tolerance, constant, errors[worst], largest, problem)
+
+
+def unfounded(outputs: Outputs, other: Outputs) -> str | None:
+    """Why these outputs of two inputs come from no working model, whatever is right; None where they may."""
+    if is_constant(outputs):
+        return "every output is one constant"
+    if all(relative_rms(other[name], values) < _SAME for name, values in outputs.items()):
+        return "the outputs do not depend on the input"
+    return None
 
 
 def relative_rms(values: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:

@@ -5,7 +5,6 @@ It imports the runtime it measures and little else, so that its load time and it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -17,6 +16,8 @@ from accel_platform.bench.sampling import Sampling, collect
 
 if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
+
+PROFILED_RUNS = 10
 
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
@@ -41,29 +42,36 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
             "versions": backend.versions(),
         }
     )
-    for cell in job["cells"]:
+    work = _verify_cell if job["work"] == "verify" else _measure_cell
+    worked = []
+    for number, cell in enumerate(job["cells"]):
         try:
-            answer = _measure_cell(backend, Path(cell), Sampling(**job["sampling"]), job["precision"])
+            answer = work(backend, Path(cell), Sampling(**job["sampling"]), job)
             send({"kind": "measured", **answer})
+            worked.append(number)
         except Exception as error:  # noqa: BLE001 - likewise, of this cell
             failure_class, reason = classify(error)
             send({"kind": "failed", "failure_class": failure_class, "reason": reason})
+    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    for number in worked if job["traces"] else ():
+        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
     backend.close()
 
 
-def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: str) -> dict[str, Any]:
+def _measure_cell(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.backends.base import Remote
     from accel_platform.bench.contention import contention, moment
-    from accel_platform.bench.verify import verify
-    from accel_platform.hardware.cpu import state_now
+    from accel_platform.hardware.energy import Meter, described, meter_for
+    from accel_platform.hardware.memory import own_peak_mib
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
-    before = state_now()
+    meter = meter_for(job["energy"])
+    before = _state(job["hardware"])
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
@@ -75,15 +83,11 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
     other = backend.outputs()
     backend.bind(parts["input"])
     began = moment()
-    samples = collect(backend.run, sampling, clock)
+    samples = collect(backend.run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
     crowd = contention(began, moment())
-    peak = remote.memory_peak_mib() if remote else memory_peak_mib()
+    peak = remote.memory_peak_mib() if remote else own_peak_mib()
     outputs = backend.outputs()
-    after = state_now()
-    with np.load(data) as stored:
-        reference = _by_part(stored, ("reference",))["reference"]
-    placed = backend.placement()
-    verdict = verify(outputs, other, reference, precision=precision)
+    after = _state(job["hardware"])
     return {
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
@@ -93,12 +97,79 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, precision: s
         "contention": vars(crowd),
         "memory_peak_mib": peak,
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "energy": described(meter),
         "before": before,
         "after": after,
         "notes": remote.notes() if remote else {},
-        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
-        "verdict": vars(verdict),
+        **_judged(backend, outputs, other, data, job["precision"]),
     }
+
+
+def _state(hardware: str) -> dict[str, Any]:
+    """Load, clocks and temperatures now; what cannot be read is left out."""
+    from accel_platform.hardware import gpu
+    from accel_platform.hardware.cpu import state_now
+
+    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})
+
+
+def _verify_cell(backend: Backend, data: Path, _: Sampling, job: Message) -> dict[str, Any]:
+    """The outputs alone: nothing is timed."""
+    import numpy as np
+
+    with np.load(data) as stored:
+        parts = _by_part(stored, ("input", "other"))
+    backend.compile(parts["input"])
+    found = {}
+    for part in ("other", "input"):
+        backend.bind(parts[part])
+        backend.run()
+        found[part] = backend.outputs()
+    return _judged(backend, found["input"], found["other"], data, job["precision"])
+
+
+def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+    """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
+
+    `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
+    """
+    import numpy as np
+
+    from accel_platform.bench.verify import unfounded, verify
+
+    with np.load(data) as stored:
+        reference = _by_part(stored, ("reference",))["reference"]
+    verdict = verify(outputs, other, reference, precision=precision) if reference else None
+    confirmed, placed = backend.confirm(), backend.placement()
+    return {
+        "verdict": vars(verdict) if verdict else None,
+        "unfounded": unfounded(outputs, other),
+        "confirmed": vars(confirmed) if confirmed else None,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+    }
+
+
+def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
+    """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
+    import numpy as np
+
+    from accel_platform.backends.operators import Profiled
+
+    if not isinstance(backend, Profiled):
+        return {"reason": f"the {backend.name} backend keeps no operator times"}
+    trace = Path(job["traces"][number])
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with np.load(data) as stored:
+            inputs = _by_part(stored, ("input",))["input"]
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        found = backend.operators(runs=PROFILED_RUNS, trace=trace)
+    except Exception as error:  # noqa: BLE001 - likewise, and the cell's figures stand
+        return {"reason": classify(error)[1]}
+    longest = sorted(found, key=lambda operator: -operator.total_ms)
+    return {"trace": str(trace), "runs": PROFILED_RUNS, "operators": [vars(operator) for operator in longest]}
 
 
 def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
@@ -108,18 +179,6 @@ def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         if part in found:
             found[part][name] = stored[key]
     return found
-
-
-def memory_peak_mib() -> float:
-    """Peak resident memory of this process so far (VmHWM): what it takes to load the model and run the cell."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli import campaign
+from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
     Home,
@@ -20,14 +21,12 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.bench.plan import Cell
-    from accel_platform.events.types import ResultRecorded
-    from accel_platform.hardware import Inventory
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 
 
+app.command("coverage")(coverage)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
 
@@ -45,56 +44,124 @@ def run(
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
+    browser: Annotated[
+        str | None,
+        typer.Option(
+            help="For wasm, webgpu and webnn: chromium, chrome, edge or firefox.", show_default="chromium-like"
+        ),
+    ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option(help="With --missing: also what was measured longer ago, such as 30d or 12h.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with this host's last interrupted run, in its own ways.")
+    ] = False,
+    verify_only: Annotated[
+        bool, typer.Option("--verify-only", help="Compare outputs with the reference; time nothing.")
+    ] = False,
+    benchmark_only: Annotated[
+        bool, typer.Option("--benchmark-only", help="Compute no reference; the results are unverified.")
+    ] = False,
+    no_fix: Annotated[bool, typer.Option("--no-fix", help="Try no remedies for cells that fail.")] = False,
+    parallel: Annotated[
+        bool, typer.Option("--parallel", help="Devices side by side, never two cells on one device.")
+    ] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="Afterwards, profile each cell by operator; writes Chrome traces.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
+    from accel_platform.backends.registry import RUNTIMES, in_browser
+    from accel_platform.bench.choice import stale_before, work_of
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
+    from accel_platform.bench.resume import last_interrupted
     from accel_platform.bench.runner import run_benchmark
+    from accel_platform.bench.work import How
+    from accel_platform.cli.bench_answers import print_plan, print_summary
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from accel_platform.hardware import detect
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
+    since = stale_before(older_than, missing=missing)
+    how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
     specs = _models(models, set_)
-    inventory = detect()
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    here = [d.hardware for d in inventory.devices if d.available and not d.emulated]
-    names = words(hardware) if hardware is not None else here
+    names = words(hardware) if hardware is not None else list(RUNTIMES)
+    if browser is not None:
+        names = [in_browser(name, browser) for name in names]
+    inventory = detect(names)
+    if hardware is None:
+        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
+        names = [name for name, device in found.items() if device and device.available and not device.emulated]
     cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
     log = EventLog.open(settings)
-    wanted = lacking(cells, done_cells(log), fingerprints(inventory)) if missing else cells
+    resumes = None
+    if resume:
+        left = last_interrupted(log, inventory.host_id)
+        cells, chosen, how, resumes = left.cells, left.profile, left.how, left.run_id
+        note(f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC: {len(cells)} cells are left.")
+    wanted = lacking(cells, done_cells(log, since=since), fingerprints(inventory)) if missing else cells
     if dry_run:
-        _print_plan(cells, wanted, inventory, for_machines)
+        print_plan(cells, wanted, inventory, log, chosen, how, for_machines)
         return
     try:
-        summary = run_benchmark(wanted, settings, log, profile=chosen, on_progress=note, inventory=inventory)
+        summary = run_benchmark(
+            wanted, settings, log, profile=chosen, how=how, on_progress=note, inventory=inventory, resumes=resumes
+        )
     except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
+        note("Stopped. What was measured is kept; `accel bench run --resume` goes on from there.")
         raise
-    for name, reason in summary.unavailable.items():
-        note(f"{name}: unavailable, {reason}")
-    rows = [_row(result) for result in summary.results]
-    if for_machines:
-        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
-        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
-    elif wanted:
-        columns = ("model_id", "hardware", "batch_size", "latency_p50_ms", "throughput_items_per_s", "memory_peak_mib")
-        print_table([{c: row[c] for c in (*columns, "samples", "noisy", "status")} for row in rows])
+    if wanted or for_machines:
+        print_summary(summary, how, for_machines)
     else:
-        note(f"All {len(cells)} cells are measured already.")
+        note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
     if wanted and not summary.ok:
         raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+@app.command(name="models")
+def list_models(
+    *,
+    set_: Annotated[str | None, typer.Option("--set", help="Only the models of this set.")] = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """List the models known by name: what they are, how large, and in which sets."""
+    from accel_platform.workloads.cost import parameters_of
+    from accel_platform.workloads.families import known_models, model_set, sets_of
+
+    specs = known_models() if set_ is None else model_set(set_)
+    rows: list[dict[str, Any]] = [
+        {
+            "model_id": spec.model_id,
+            "family": spec.family,
+            "modality": spec.modality,
+            "architecture": spec.architecture,
+            "parameters": parameters_of(spec),
+            "sequence_length": spec.sequence_length,
+            "sets": sets_of(spec),
+            "aliases": spec.aliases,
+        }
+        for spec in specs
+    ]
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
+        print_table([{**{c: row[c] for c in shown}, "sets": ", ".join(row["sets"]) or None} for row in rows])
 
 
 @app.command(name="setup-web")
@@ -129,43 +196,3 @@ def numbers(text: str) -> list[int]:
         return [int(word) for word in words(text)]
     except ValueError as error:
         raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.") from error
-
-
-def _print_plan(cells: tuple[Cell, ...], wanted: tuple[Cell, ...], inventory: Inventory, as_json: bool) -> None:
-    rows = []
-    for cell in cells:
-        device = inventory.device(cell.hardware)
-        state = "to measure" if cell in wanted else "measured already"
-        if device is None or not device.available:
-            state = f"unavailable: {device.reason if device else 'not known'}"
-        rows.append(
-            {
-                "model_id": cell.model.model_id,
-                "hardware": cell.hardware,
-                "batch_size": cell.batch_size,
-                "sequence_length": cell.sequence_length,
-                "precision": cell.precision,
-                "state": state,
-            }
-        )
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(rows)
-
-
-def _row(result: ResultRecorded) -> dict[str, Any]:
-    from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
-
-    known = len(result.samples_ns) >= MEDIAN_COUNT
-    median_ms = median_ns(result.samples_ns) / 1e6 if known else None
-    plain = (
-        "model_id hardware backend device_id precision batch_size sequence_length status reason failure_class"
-        " noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms"
-    )
-    return {
-        **{name: getattr(result, name) for name in plain.split()},
-        "samples": len(result.samples_ns) or None,
-        "latency_p50_ms": median_ms,
-        "throughput_items_per_s": result.batch_size * 1000 / median_ms if median_ms and result.batch_size else None,
-    }

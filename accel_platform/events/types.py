@@ -50,6 +50,8 @@ class DeviceObserved(Payload):
     """One hardware name on one host: the device behind it, or why there is none."""
 
     hardware: Hardware
+    choice: str | None = None
+    """Which of the runtime's devices or browsers, where it is not the usual one: `gpu.1`, `firefox`."""
     backend: str
     available: bool
     reason: str | None = None
@@ -61,6 +63,8 @@ class DeviceObserved(Payload):
     memory_mib: Quantity | None = None
     cores: Positive | None = None
     clock_max_mhz: Quantity | None = None
+    architecture: str | None = None
+    """The generation of a device as its vendor calls it: compute capability `9.0` (NVIDIA), `gfx942` (AMD)."""
     vector_bits: Positive | None = None
     """Width of a processor's widest fused multiply-add: with cores and clock it gives the peak rate."""
     governor: str | None = None
@@ -125,6 +129,8 @@ class ResultRecorded(Payload):
     model_id: str
     model_family: str
     hardware: str
+    choice: str | None = None
+    """Which of the runtime's devices or browsers, where it is not the usual one, as in DeviceObserved."""
     backend: str
     status: Status
     provenance: Provenance
@@ -139,6 +145,8 @@ class ResultRecorded(Payload):
     threads: Positive | None = None
     reason: str | None = None
     failure_class: str | None = None
+    remedy: str | None = None
+    """The alternative that made a cell work which failed as usual; `environment` says of which cell, and how."""
     samples_ns: tuple[Count, ...] = ()
     iterations: Count | None = None
     warmup_iterations: Count | None = None
@@ -155,9 +163,14 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM); of the browser's processes, where `environment` says how
-    they were summed; or what the imported file called peak memory."""
+    """Peak resident memory of the measuring process (VmHWM) and its children; of the browser's processes, where
+    `environment` says how they were summed; or what the imported file called peak memory."""
     memory_device_peak_mib: Quantity | None = None
+    energy_j_per_item: Quantity | None = None
+    """Joules counted over the steady phase, by its runs and their batch size. None where nothing counts them, and
+    `environment["energy"]` says why."""
+    energy_source: str | None = None
+    """What counted: `rapl: package-0, dram`, or `nvml: NVIDIA A10`."""
     noisy: bool | None = None
     noisy_reason: str | None = None
     environment: dict[str, Any] = {}
@@ -179,6 +192,7 @@ class VerificationRecorded(Payload):
 
     model_id: str
     hardware: str
+    choice: str | None = None
     backend: str
     device_id: str | None = None
     precision: str
@@ -192,6 +206,29 @@ class VerificationRecorded(Payload):
     tolerance: Quantity
     constant_output: bool
     reason: str | None = None
+
+
+class ArchitectureChecked(Payload):
+    """Whether one model type of transformers, shrunk and with random weights, runs on one hardware name here."""
+
+    model_type: str
+    family: str
+    category: str
+    hardware: Hardware
+    status: Literal["ok", "failed", "timeout"]
+    failure_class: str | None = None
+    reason: str | None = None
+    relative_error: Quantity | None = None
+    """Against the float32 PyTorch outputs; None on the hardware that is the reference itself."""
+    max_abs_error: Quantity | None = None
+    tolerance: Quantity | None = None
+    parameters: Count | None = None
+    scale: str | None = None
+    """How far its config was shrunk: narrow, shallow or default."""
+    inputs: tuple[str, ...] = ()
+    duration_s: Quantity | None = None
+    versions: dict[str, str] = {}
+    """Of the packages whose versions decide the outcome."""
 
 
 class DocumentImported(Payload):
@@ -242,6 +279,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RunFinished,
         ResultRecorded,
         VerificationRecorded,
+        ArchitectureChecked,
         DocumentImported,
         RecordQuarantined,
         PredictorTrained,

@@ -19,10 +19,10 @@ from accel_platform.settings import Settings
 
 PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine")
 """Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
-DERIVED = ("hosts", "devices", "models", "runs", "compat_matrix")
+DERIVED = ("hosts", "devices", "models", "runs", "coverage", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
-TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verifications", "compat_matrix", "quarantine",
-          "import_ledger", "events")  # fmt: skip
+TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verifications", "coverage", "compat_matrix",
+          "quarantine", "import_ledger", "events")  # fmt: skip
 """What users may rely on."""
 
 RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"

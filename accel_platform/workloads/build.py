@@ -45,8 +45,12 @@ def build_model(spec: ModelSpec, weights: str | None = None) -> nn.Module:
 
 
 def seed_of(spec: ModelSpec) -> int:
-    """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them."""
-    text = f"{spec.architecture} {sorted(spec.config.items(), key=lambda kv: kv[0])!r}"
+    """Seed of a model's random weights: its architecture and config, so that a renamed model keeps them.
+
+    How attention is computed is no part of what the weights are.
+    """
+    config = {key: value for key, value in spec.config.items() if key != "attn_implementation"}
+    text = f"{spec.architecture} {sorted(config.items(), key=lambda kv: kv[0])!r}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 

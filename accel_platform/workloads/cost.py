@@ -36,6 +36,11 @@ def cost_of(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = N
     return _cost(spec, batch_size, sequence_length_for(spec, sequence_length))
 
 
+def parameters_of(spec: ModelSpec) -> int:
+    """How many parameters it has; faster than the whole cost, as nothing is traced."""
+    return sum(p.numel() for p in _meta_model(spec).parameters())
+
+
 @lru_cache(maxsize=4096)
 def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost:
     import torch
@@ -44,7 +49,10 @@ def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost
 
     model = _meta_model(spec)
     inputs = {
-        item.name: torch.empty(item.shape, dtype=torch.float32 if item.kind == "signal" else torch.int64, device="meta")
+        # Sizes decide shapes, so they need their values.
+        item.name: torch.full(item.shape, item.value)
+        if item.kind == "size"
+        else torch.empty(item.shape, dtype=torch.float32 if item.kind == "signal" else torch.int64, device="meta")
         for item in describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length)
     }
     flops, written = _trace(model, inputs)

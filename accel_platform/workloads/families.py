@@ -61,6 +61,11 @@ def model_set(name: str) -> tuple[ModelSpec, ...]:
     return tuple(resolve_model(model) for model in sets[name])
 
 
+def sets_of(spec: ModelSpec) -> tuple[str, ...]:
+    """The names of the sets that hold this model."""
+    return tuple(name for name, models in _catalogue().sets.items() if spec.model_id in models)
+
+
 def sequence_length_for(spec: ModelSpec, asked: int | None) -> int | None:
     """The length to measure: what was asked, else the model's default; None where the inputs have one fixed size.
 

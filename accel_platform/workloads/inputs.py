@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Kind = Literal["tokens", "mask", "signal"]
+Kind = Literal["tokens", "mask", "size", "signal"]
 
 WAVEFORM_SAMPLES = 80_000
 """Five seconds at the 16 kHz that wav2vec2 and its kin expect."""
@@ -24,12 +24,17 @@ _FIRST_PLAIN_TOKEN = 10
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input array: `tokens` are int64 ids below `vocabulary`, `mask` is int64 ones, `signal` float32 noise."""
+    """One input array: `tokens` are int64 ids below `vocabulary`, `mask` is int64 ones, `signal` float32 noise; a
+    `size` is int64 `value`s that the model's own shapes depend on.
+    """
 
     name: str
     shape: tuple[int, ...]
     kind: Kind
     vocabulary: int = 0
+    value: int = 0
+    image_tokens: int = 0
+    """So many tokens after the first stand for the image; their id is `vocabulary`."""
 
 
 def describe_inputs(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None) -> tuple[InputSpec, ...]:
@@ -69,9 +74,11 @@ def make_inputs(
 
 def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDArray[Any]:
     if item.kind == "tokens":
-        return generator.integers(_FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64)
-    if item.kind == "mask":
-        return np.ones(item.shape, dtype=np.int64)  # type: ignore[no-any-return]
+        tokens = generator.integers(_FIRST_PLAIN_TOKEN, item.vocabulary, item.shape, dtype=np.int64)
+        tokens[:, 1 : 1 + item.image_tokens] = item.vocabulary
+        return tokens
+    if item.kind in ("mask", "size"):
+        return np.full(item.shape, 1 if item.kind == "mask" else item.value, dtype=np.int64)  # type: ignore[no-any-return]
     return generator.standard_normal(item.shape, dtype=np.float32)
 
 
@@ -99,6 +106,8 @@ def _audio(config: Any, batch: int) -> tuple[InputSpec, ...]:
 
 def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
     _check_length(config.text_config, spec, length)
+    if config.model_type in ("llava", "llava_next"):
+        return _llava(config, spec, batch, length)
     text = (
         InputSpec("input_ids", (batch, length), "tokens", config.text_config.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
@@ -110,6 +119,30 @@ def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[
     vision = config.vision_config
     clip = (vision.num_frames,) if config.model_type == "xclip" else ()
     return (*text, InputSpec("pixel_values", (batch, *clip, 3, *_image_size(vision)), "signal"))
+
+
+def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+    """Text with a place for each of the image's features. LLaVA-Next sees a large image whole and in four tiles."""
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    tiles: tuple[int, ...] = ()
+    features = side**2
+    if config.model_type == "llava_next":
+        tiles = (5,)
+        # Two by two tiles are put together, with a line's end after each row.
+        features += 2 * side * (2 * side + 1)
+    if length < features + 2:
+        raise InvalidInput(
+            f"{spec.model_id} reads {features} tokens of image beside the text's: ask a longer sequence."
+        )
+    height, width = _image_size(config.vision_config)
+    inputs: tuple[InputSpec, ...] = (
+        InputSpec("input_ids", (batch, length), "tokens", config.image_token_index, image_tokens=features),
+        InputSpec("attention_mask", (batch, length), "mask"),
+        InputSpec("pixel_values", (batch, *tiles, 3, height, width), "signal"),
+    )
+    if tiles:
+        inputs += (InputSpec("image_sizes", (batch, 2), "size", value=2 * height),)
+    return inputs
 
 
 def _image_size(config: Any) -> tuple[int, int]:

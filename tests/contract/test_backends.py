@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from accel_platform.backends.base import Backend, Remote, Unsupported
-from accel_platform.backends.registry import RUNTIMES, make_backend
+from accel_platform.backends.operators import Profiled
+from accel_platform.backends.registry import RUNTIMES, Runtime, make_backend, runtime_for
 from accel_platform.bench.artefacts import Artefacts, Shape
 from accel_platform.bench.process import Child
 from accel_platform.bench.verify import relative_rms, verify
@@ -35,7 +36,7 @@ SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
 
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
-    return detect()
+    return detect(["wasm:firefox"])
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +60,12 @@ def stored(artefacts: Artefacts, shape: Shape, part: str) -> Arrays:
         return {key.partition("/")[2]: arrays[key] for key in arrays.files if key.startswith(f"{part}/")}
 
 
+def skip_unless_here(inventory: Inventory, hardware: str) -> None:
+    device = inventory.device(hardware)
+    if device is None or not device.available:
+        pytest.skip(f"{hardware}: {device.reason if device else 'not known'}")
+
+
 class BackendContract:
     """Inherit, name the hardware, and every test below runs against it."""
 
@@ -66,16 +73,24 @@ class BackendContract:
     shapes: ClassVar[tuple[Shape, ...]] = SHAPES
     closeness: ClassVar[float] = 1e-5
 
+    @pytest.fixture(autouse=True)
+    def _here(self, inventory: Inventory) -> None:
+        skip_unless_here(inventory, self.hardware)
+
+    @property
+    def runtime(self) -> Runtime:
+        return runtime_for(self.hardware)
+
     @pytest.fixture
     def backend(self, prepared: Artefacts) -> Any:
         backend = make_backend(self.hardware, threads=1)
-        backend.load(prepared.artefact(RUNTIMES[self.hardware].reads, 16), precision=self.precision)
+        backend.load(prepared.artefact(self.runtime.reads, 16), precision=self.precision)
         yield backend
         backend.close()
 
     @property
     def precision(self) -> str:
-        return RUNTIMES[self.hardware].precision
+        return self.runtime.precision
 
     def answer(self, backend: Backend, prepared: Artefacts, shape: Shape, part: str = "input") -> Arrays:
         inputs = stored(prepared, shape, part)
@@ -124,9 +139,9 @@ class BackendContract:
             assert relative_rms(values, reference[name]) < self.closeness
 
     def test_it_says_which_versions_it_runs(self, backend: Backend) -> None:
-        own = RUNTIMES[self.hardware].packages[0]
+        own = self.runtime.packages[0]
         assert backend.versions()[own][0].isdigit()
-        assert backend.name == RUNTIMES[self.hardware].backend
+        assert backend.name == self.runtime.backend
 
     def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
         self.answer(backend, prepared, SHAPES[0])
@@ -135,9 +150,39 @@ class BackendContract:
             assert placement.accelerated > 50
             assert placement.accelerated_share == 1.0
 
+    def test_the_runtime_confirms_the_device(self, backend: Backend, prepared: Artefacts) -> None:
+        self.answer(backend, prepared, SHAPES[0])
+        confirmed = backend.confirm()
+        # A page is told which adapter WebGPU took, and nothing of the others.
+        assert (confirmed is None) == (self.runtime.hardware in ("wasm", "webnn"))
+        if confirmed is not None:
+            assert confirmed.agrees, confirmed
+
+    def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artefacts, tmp_path: Path) -> None:
+        first = self.answer(backend, prepared, SHAPES[0])
+        if not isinstance(backend, Profiled):
+            pytest.skip(f"{backend.name} keeps no operator times")
+        trace = tmp_path / "trace.json"
+        if self.hardware == "qnn":
+            with pytest.raises(Unsupported, match="operator times"):
+                backend.operators(runs=3, trace=trace)
+            return
+        found = {entry.operator: entry for entry in backend.operators(runs=3, trace=trace)}
+        assert len(found) > 5
+        assert all(entry.total_ms >= 0 for entry in found.values())
+        multiply = next(e for name, e in found.items() if name in ("aten::addmm", "FullyConnected", "MatMul"))
+        assert multiply.count % 3 == 0
+        assert multiply.total_ms > 0
+        traced = json.loads(trace.read_text())
+        events = traced["traceEvents"] if isinstance(traced, dict) else traced
+        assert sum("dur" in event for event in events) >= multiply.count
+        for name, values in backend.outputs().items():
+            assert relative_rms(values, first[name]) < 1e-6
+        assert self.answer(backend, prepared, SHAPES[1]), "another shape may follow"
+
     def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
         with closing(make_backend(self.hardware, threads=1)) as backend, pytest.raises(Unsupported, match="float12"):
-            backend.load(prepared.artefact(RUNTIMES[self.hardware].reads, 16), precision="float12")
+            backend.load(prepared.artefact(self.runtime.reads, 16), precision="float12")
 
     def test_a_model_that_is_not_one_is_refused(self, tmp_path: Path) -> None:
         broken = tmp_path / "model.onnx"
@@ -147,8 +192,63 @@ class BackendContract:
             backend.load(broken, precision=self.precision)
 
 
-class TestPyTorch(BackendContract):
+class TorchContract(BackendContract):
+    """One path for every device of torch: each that is here is held to all of it; detection says why others are not."""
+
+    def test_memory_of_the_device_is_each_cells_own(self, backend: Backend, prepared: Artefacts) -> None:
+        peaks = []
+        for shape in (SHAPES[1], SHAPES[0]):
+            self.answer(backend, prepared, shape)
+            peaks.append(backend.memory_device_peak_mib())
+        if self.hardware == "cpu":
+            assert peaks == [None, None]
+            return
+        large, small = peaks
+        assert large is not None
+        assert small is not None
+        # 4.4 million parameters of 4 bytes.
+        assert 16 < small <= large
+
+    def test_float32_is_not_rounded_on_the_way(self, backend: Backend) -> None:
+        import torch
+
+        device = {"cpu": "cpu", "mps": "mps"}.get(self.hardware, "cuda")
+        generator = torch.Generator().manual_seed(1)
+        image = torch.randn(2, 32, 40, 40, generator=generator)
+        kernel = torch.randn(64, 32, 3, 3, generator=generator)
+        exact = torch.nn.functional.conv2d(image.double(), kernel.double())
+        found = torch.nn.functional.conv2d(image.to(device), kernel.to(device)).cpu()
+        # TF32 would be off by 3e-4.
+        assert relative_rms(found.numpy(), exact.numpy()) < 1e-5
+        rows = exact.flatten(1)
+        product = (rows.float().to(device) @ rows.float().to(device).T).cpu()
+        assert relative_rms(product.numpy(), (rows @ rows.T).numpy()) < 1e-5
+
+    def test_a_run_ends_when_the_device_has_finished(self, backend: Backend, prepared: Artefacts) -> None:
+        self.answer(backend, prepared, SHAPES[1])
+        began = perf_counter_ns()
+        backend.run()
+        took = perf_counter_ns() - began
+        began = perf_counter_ns()
+        backend.outputs()
+        # Work still queued would be paid for here.
+        assert perf_counter_ns() - began < 10 * took + 5_000_000
+
+
+class TestTorchCpu(TorchContract):
     hardware = "cpu"
+
+
+class TestTorchCuda(TorchContract):
+    hardware = "cuda"
+
+
+class TestTorchRocm(TorchContract):
+    hardware = "rocm"
+
+
+class TestTorchMps(TorchContract):
+    hardware = "mps"
 
 
 class TestOpenVINO(BackendContract):
@@ -159,7 +259,6 @@ class TestOnnxRuntime(BackendContract):
     hardware = "onnxruntime"
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="the extra `jax` is not installed")
 class TestJax(BackendContract):
     hardware = "jax"
 
@@ -174,6 +273,29 @@ class TestJax(BackendContract):
         changed.write_text(json.dumps(graph))
         with pytest.raises(Unsupported, match=r"aten\.no_such_operator\.default"):
             make_backend("jax", threads=1).load(changed, precision="float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llava-tiny", "llava-next-tiny"])
+def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, tmp_path: Path) -> None:
+    spec = resolve_model(name)
+    shape = (1, spec.sequence_length)
+    artefacts = Artefacts.of(spec, Settings(home=tmp_path))
+    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
+    with Child("accel_platform.bench.prepare", job) as child:
+        assert list(child.messages(300)) == [{"kind": "prepared"}]
+    for hardware in ("onnxruntime", "openvino"):
+        with closing(make_backend(hardware, threads=2)) as backend:
+            backend.load(artefacts.graph("onnx", shape[1]), precision="float32")
+            answers = []
+            for part in ("input", "other"):
+                inputs = stored(artefacts, shape, part)
+                backend.compile(inputs)
+                backend.bind(inputs)
+                backend.run()
+                answers.append(backend.outputs())
+            verdict = verify(*answers, stored(artefacts, shape, "reference"), precision="float32")
+            assert verdict.passed, (hardware, verdict.reason)
 
 
 @pytest.mark.slow
@@ -198,7 +320,6 @@ def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> 
         assert relative_rms(outputs[output], reference) < 1e-5
 
 
-@pytest.mark.skipif(find_spec("onnxruntime_qnn") is None, reason="the extra `qnn` is not installed")
 class TestQnn(BackendContract):
     hardware = "qnn"
     # The emulator of onnxruntime-qnn 2.7 adds position embeddings to the first item of a batch only. A run of larger
@@ -232,12 +353,6 @@ class TestQnn(BackendContract):
 class BrowserContract(BackendContract):
     """What the backends add whose runtime works in a browser's processes."""
 
-    @pytest.fixture(autouse=True)
-    def _here(self, inventory: Inventory) -> None:
-        device = inventory.device(self.hardware)
-        if device is None or not device.available:
-            pytest.skip(f"{self.hardware}: {device.reason if device else 'not known'}")
-
     def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artefacts) -> None:
         assert isinstance(backend, Remote)
         self.answer(backend, prepared, SHAPES[0])
@@ -268,6 +383,7 @@ class BrowserContract(BackendContract):
         assert peak is not None
         assert 100 < notes["memory_before_load_mib"] < peak
         assert ("adapter" in notes) == (self.hardware == "webgpu")
+        assert notes["browser"].startswith(self.runtime.choice or "chrom")
 
     def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
         assert isinstance(backend, Remote)
@@ -302,6 +418,21 @@ class TestWasm(BrowserContract):
 
 
 @pytest.mark.slow
+class TestWasmInFirefox(BrowserContract):
+    hardware = "wasm:firefox"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, inventory: Inventory, prepared: Artefacts) -> Any:
+        """One browser for the tests of a class, as starting it takes longer than they do."""
+        skip_unless_here(inventory, cls.hardware)
+        backend = make_backend(cls.hardware, threads=1)
+        backend.load(prepared.artefact(runtime_for(cls.hardware).reads, 16), precision="float32")
+        yield backend
+        backend.close()
+
+
+@pytest.mark.slow
 class TestWebGpu(BrowserContract):
     hardware = "webgpu"
 
@@ -309,17 +440,6 @@ class TestWebGpu(BrowserContract):
 @pytest.mark.slow
 class TestWebNn(BrowserContract):
     hardware = "webnn"
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available() and torch.version.hip is None
-
-
-@pytest.mark.skipif(not _has_cuda(), reason="no CUDA device here")
-class TestCuda(BackendContract):
-    hardware = "cuda"
 
 
 @pytest.mark.parametrize("hardware", [name for name, runtime in RUNTIMES.items() if runtime.module is None])

@@ -2,105 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from bench_world import HARDWARE, QUICK, SPEC, World, strike_first_worker, workers
 
 from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.profiles import PROFILES
-from accel_platform.bench.runner import RunSummary, run_benchmark
+from accel_platform.bench.plan import done_cells, fingerprints, missing, plan
+from accel_platform.bench.work import How
 from accel_platform.events import Event, EventLog
-from accel_platform.hardware import Inventory, detect
+from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
 
 pytestmark = pytest.mark.slow
-
-SPEC = resolve_model("bert-tiny")
-HARDWARE = ("cpu", "openvino", "onnxruntime")
-QUICK = PROFILES["quick"]
-
-
-class World:
-    """One home directory with what a run needs."""
-
-    def __init__(self, home: Path, inventory: Inventory) -> None:
-        self.settings = Settings(home=home)
-        self.log = EventLog.open(self.settings)
-        self.inventory = inventory
-        self.lines: list[str] = []
-
-    def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
-        options = {"profile": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
-        return run_benchmark(cells, self.settings, self.log, **options)
-
-    def events(self, type_: str) -> list[Any]:
-        return [event.payload for event in self.log.read(types={type_})]
-
-
-@pytest.fixture(scope="session")
-def inventory() -> Inventory:
-    return detect()
-
-
-@pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory, inventory: Inventory) -> World:
-    world = World(tmp_path_factory.mktemp("measured"), inventory)
-    summary = world.run(plan([SPEC], HARDWARE, [1, 2], [16]))
-    assert (summary.ok, summary.failed, summary.skipped) == (6, 0, 0), world.lines
-    return world
-
-
-@pytest.fixture
-def world(tmp_path: Path, measured: World, inventory: Inventory) -> World:
-    """A fresh log beside the prepared models of `measured`, which are not to be made again for each fault."""
-    fresh = World(tmp_path, inventory)
-    source = measured.settings.cache_dir / "prepared"
-    subprocess.run(["cp", "-r", str(source), str(tmp_path)], check=True)
-    fresh.settings.cache_dir.mkdir()
-    (tmp_path / "prepared").rename(fresh.settings.cache_dir / "prepared")
-    return fresh
-
-
-def workers(of: int) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(of).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if "accel_platform.bench.worker" in child.cmdline():
-                found.append(child)
-    return found
-
-
-@contextlib.contextmanager
-def strike_first_worker(signal_: int) -> Iterator[list[int]]:
-    """Send the first measuring child that shows up a signal."""
-    struck: list[int] = []
-
-    def hunt() -> None:
-        while not struck:
-            for worker in workers(os.getpid()):
-                worker.send_signal(signal_)
-                struck.append(worker.pid)
-                return
-            time.sleep(0.01)
-
-    hunter = threading.Thread(target=hunt, daemon=True)
-    hunter.start()
-    yield struck
-    hunter.join(10)
 
 
 def test_a_run_records_everything_it_saw(measured: World) -> None:
@@ -174,7 +96,7 @@ def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
 
 def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
     Artefacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
-    summary = world.run(plan([SPEC], HARDWARE, [1], [16]))
+    summary = world.run(plan([SPEC], HARDWARE, [1], [16]), how=How(fix=False))
     assert (summary.ok, summary.failed) == (1, 2)
     for result in world.events("ResultRecorded"):
         if result.hardware != "cpu":
@@ -192,7 +114,7 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
     artefacts = Artefacts.of(SPEC, world.settings)
     other: Any = build_model(impostor)
     other.save_pretrained(str(artefacts.weights))
-    summary = world.run(plan([SPEC], ["cpu"], [1], [16]))
+    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), how=How(fix=False))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,), (verification,) = world.events("ResultRecorded"), world.events("VerificationRecorded")
     assert result.status == "failed"
@@ -265,8 +187,14 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     output, progress = again.communicate(timeout=120)
     assert again.returncode == 0
     assert "All 2 cells are measured already." in progress
-    dry = accel(world.settings.home, *options, "--missing", "--dry-run", "--json")
-    assert [row["state"] for row in json.loads(dry.communicate(timeout=60)[0])] == ["measured already"] * 2
+    dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
+    rows = json.loads(dry.communicate(timeout=60)[0])
+    assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
+    assert [row["estimate_from"] for row in rows] == [None, None, "profile limits"]
+    dry = accel(world.settings.home, *options, "--dry-run")
+    output, progress = dry.communicate(timeout=60)
+    assert output.count("earlier result") == 2
+    assert "for 2 cells: 2 by earlier results" in progress
 
 
 @pytest.mark.parametrize(
@@ -276,6 +204,8 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
         (("--hardware", "cpuu"), 2, "Did you mean cpu"),
         (("--batch-sizes", "1,two"), 2, "whole numbers"),
         (("--profile", "standart"), 2, "Try standard"),
+        (("--verify-only", "--benchmark-only"), 2, "nothing to do"),
+        (("--older-than", "30d"), 2, "give both"),
         (("--models", "bert-tiny", "--hardware", "webnn"), 1, "Nothing could be measured"),
     ],
 )
@@ -316,11 +246,15 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
         assert [run.status for run in finished] == ["cancelled"]
     else:
         assert finished == []
-    # The same command goes on from there.
-    rest = accel(world.settings.home, *options, "--missing", "--json")
+    # The last run goes on from there, and then there is none to go on with.
+    rest = accel(world.settings.home, "--resume", "--json")
     output, progress = rest.communicate(timeout=120)
     assert rest.returncode == 0, progress
+    assert f"{4 - len(kept)} cells are left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
+    assert world.events("RunStarted")[-1].plan["profile"]["name"] == "quick"
+    again = accel(world.settings.home, "--resume")
+    assert "nothing to resume" in again.communicate(timeout=60)[1]
 
 
 def result_of(event: Event) -> Any:

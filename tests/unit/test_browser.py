@@ -14,6 +14,8 @@ from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.placement import placement_of
 from accel_platform.backends.browser.server import Loopback
+from accel_platform.backends.browser.tab import Browser, find_browser
+from accel_platform.backends.registry import BROWSERS
 from accel_platform.errors import AccelError
 
 
@@ -66,6 +68,35 @@ def test_arrays_go_both_ways(loopback: Loopback) -> None:
     assert answer(f"{loopback.url}/given/input_ids")[2] == bytes(range(8))
     assert answer(f"{loopback.url}/taken/logits", b"\1\2")[0] == 200
     assert loopback.taken == {"logits": b"\1\2"}
+
+
+def test_a_page_that_asks_is_told_what_to_call_and_only_to_the_page_itself(loopback: Loopback) -> None:
+    loopback.calls.put(b'["look", {}]')
+    assert answer(f"{loopback.url.rpartition('/')[0]}/guess/ask/next")[0] == 404
+    assert answer(f"{loopback.url}/ask/next")[2] == b'["look", {}]'
+    assert answer(f"{loopback.url}/answer/next", b'{"value": 1}')[0] == 200
+    assert loopback.answers.get_nowait() == b'{"value": 1}'
+
+
+def test_a_page_that_asks_for_nothing_yet_is_told_to_ask_again(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accel_platform.backends.browser.server._PATIENCE_S", 0.01)
+    assert answer(f"{loopback.url}/ask/next")[0] == 204
+
+
+def test_browsers_are_found_by_name_and_by_preference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("accel_platform.backends.browser.tab._PLACES", dict.fromkeys(BROWSERS, ()))
+    assert find_browser() is None
+    for command in ("firefox", "microsoft-edge-stable", "google-chrome"):
+        (tmp_path / command).write_text("#!/bin/sh\n")
+        (tmp_path / command).chmod(0o755)
+    # Firefox is taken only where it is asked for.
+    assert find_browser() == Browser("chrome", tmp_path / "google-chrome")
+    assert find_browser("edge") == Browser("edge", tmp_path / "microsoft-edge-stable")
+    assert find_browser("firefox") == Browser("firefox", tmp_path / "firefox")
+    assert find_browser("chromium") is None
 
 
 def test_other_bytes_than_were_published_are_refused(tmp_path: Path) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import get_args
+from typing import Any, ClassVar, get_args
 
 import psutil
 import pytest
 
-from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.errors import InvalidInput
-from accel_platform.events.types import Hardware
+from accel_platform.events import EventLog
+from accel_platform.events.types import DeviceObserved, Hardware
 from accel_platform.hardware import Inventory, detect, fingerprint_of
 from accel_platform.hardware.cpu import _from_proc_cpuinfo, state_now, usable_cores
+from accel_platform.hardware.probes import openvino_facts
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +31,8 @@ def inventory() -> Inventory:
 
 
 def test_every_hardware_name_is_there_with_a_device_or_a_reason(inventory: Inventory) -> None:
-    assert [d.hardware for d in inventory.devices] == list(get_args(Hardware)) == list(RUNTIMES)
+    assert list(inventory.names[: len(RUNTIMES)]) == list(get_args(Hardware)) == list(RUNTIMES)
+    assert all(device.choice for device in inventory.devices[len(RUNTIMES) :])
     for device in inventory.devices:
         if device.available:
             assert device.device_id
@@ -99,7 +107,7 @@ def test_the_fingerprint_follows_versions_and_threads_but_not_the_clock(inventor
 
 def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
     script = (
-        "from accel_platform.hardware.host import host_id; from accel_platform.hardware.detect import _host_processor;"
+        "from accel_platform.hardware.host import host_id; from accel_platform.hardware.probes import _host_processor;"
         "print(host_id(), _host_processor()['device_id'])"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -117,7 +125,7 @@ def test_the_host_is_described_as_the_system_sees_it(inventory: Inventory) -> No
 
 def test_the_observation_becomes_events(inventory: Inventory) -> None:
     events = inventory.events(run_id="run-1")
-    assert [e.type for e in events] == ["HostObserved"] + ["DeviceObserved"] * len(RUNTIMES)
+    assert [e.type for e in events] == ["HostObserved"] + ["DeviceObserved"] * len(inventory.devices)
     assert {e.host_id for e in events} == {inventory.host_id}
     assert {e.run_id for e in events} == {"run-1"}
 
@@ -155,3 +163,77 @@ def test_an_unknown_hardware_name_is_refused_with_the_closest() -> None:
     with pytest.raises(InvalidInput, match="Did you mean openvino"):
         runtime_for("openvion")
     assert runtime_for("CUDA").hardware == "cuda"
+
+
+def test_a_name_may_choose_among_a_runtimes_devices_and_browsers() -> None:
+    assert runtime_for("OpenVINO:GPU.1").name == "openvino:gpu.1"
+    assert runtime_for("openvino:cpu") == runtime_for("openvino")
+    assert runtime_for("wasm:firefox").hardware == "wasm"
+    assert in_browser("webgpu", "edge") == "webgpu:edge"
+    assert in_browser("wasm:firefox", "edge") == "wasm:firefox"
+    assert in_browser("cpu", "edge") == "cpu"
+    for name, words in (
+        ("wasm:opera", "chromium|chrome|edge|firefox"),
+        ("cpu:1", "cpu alone"),
+        ("openvino:tpu", "npu"),
+    ):
+        with pytest.raises(InvalidInput, match=re.escape(words)):
+            runtime_for(name)
+
+
+def test_a_device_or_browser_that_was_asked_for_is_there_or_refused_with_the_reason() -> None:
+    asked = ("openvino:gpu.7", "wasm:edge", "wasm:firefox")
+    inventory = detect(asked)
+    assert inventory.names[-3:] == asked
+    gpu, *browsers = (inventory.device(name) for name in asked)
+    assert gpu is not None
+    assert not gpu.available
+    assert "OpenVINO finds no GPU.7 here, only CPU" in str(gpu.reason)
+    for device in browsers:
+        assert device is not None
+        if device.available:
+            assert set(device.runtime_versions) >= {device.choice, "onnxruntime-web"}
+            assert fingerprint_of(device, threads=1) != fingerprint_of(gpu, threads=1)
+        else:
+            assert device.reason
+
+
+def test_the_newest_look_is_what_the_table_holds(inventory: Inventory, settings: Settings, log: EventLog) -> None:
+    def tabled() -> list[tuple[str, str | None, bool]]:
+        refresh(settings)
+        rows = Reader(settings).rows("SELECT hardware, choice, available FROM devices WHERE hardware = 'openvino'")
+        return sorted(((row["hardware"], row["choice"], row["available"]) for row in rows), key=str)
+
+    (plain,) = (device for device in inventory.devices if device.hardware == "openvino" and device.choice is None)
+    gpu = plain.model_copy(update={"choice": "gpu", "device_id": "gpu-arc-1"})
+    log.append(replace(inventory, devices=(plain, gpu)).events())
+    assert tabled() == [("openvino", "gpu", True), ("openvino", None, True)]
+    log.append(replace(inventory, devices=(plain,)).events())
+    assert tabled() == [("openvino", None, True)]
+
+
+class StandIn:
+    """What OpenVINO's `Core` answers of a GPU and an NPU: names and units as its documentation gives them."""
+
+    told: ClassVar[dict[str, dict[str, Any]]] = {
+        "GPU.1": {
+            "FULL_DEVICE_NAME": "Intel(R) Arc(TM) A770 Graphics (dGPU)",
+            "DEVICE_ARCHITECTURE": "GPU: vendor=0x8086 arch=v12.55.8",
+            "GPU_DEVICE_TOTAL_MEM_SIZE": 16 * 2**30,
+            "GPU_EXECUTION_UNITS_COUNT": 512,
+        },
+        "NPU": {"FULL_DEVICE_NAME": "Intel(R) AI Boost", "NPU_DRIVER_VERSION": 1688991616},
+    }
+
+    def get_property(self, device: str, name: str) -> Any:
+        return list(self.told[device]) if name == "SUPPORTED_PROPERTIES" else self.told[device][name]
+
+
+def test_what_openvino_tells_of_a_device_is_kept_and_what_it_does_not_is_unknown() -> None:
+    arc, npu = (openvino_facts(StandIn(), device) for device in ("GPU.1", "NPU"))
+    assert arc["device_id"].startswith("gpu-intel-r-arc-tm-a770-graphics-dgpu-")
+    assert (arc["memory_mib"], arc["cores"], arc["vendor"], arc["driver"]) == (16384, 512, "Intel", None)
+    assert npu["device_id"].startswith("npu-intel-r-ai-boost-")
+    assert (npu["memory_mib"], npu["cores"], npu["driver"]) == (None, None, "1688991616")
+    for facts in (arc, npu):
+        DeviceObserved(hardware="openvino", choice="gpu.1", backend="openvino", available=True, **facts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
-from accel_platform.workloads.cost import cost_of
+from accel_platform.workloads.cost import cost_of, parameters_of
 from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
 from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
@@ -57,6 +57,36 @@ def test_the_catalogue_is_wide_enough() -> None:
     assert len({spec.family for spec in models}) >= 8
     assert {spec.modality for spec in models} == {"text", "vision", "audio", "multimodal"}
     assert [spec.model_id for spec in model_set("small")] == ["bert-base", "vit-base", "t5-small", "whisper-base"]
+
+
+def test_the_key_set_has_every_key_class() -> None:
+    architectures = {spec.architecture for spec in model_set("key")}
+    assert architectures == {
+        "bert", "clap", "clip", "detr", "llama", "llava", "llava_next", "qwen2", "t5", "vit", "wav2vec2", "whisper",
+        "xclip", "resnet",
+    }  # fmt: skip
+    for spec in model_set("key"):
+        assert 4 * parameters_of(spec) < 2 * 2**30, "each must run on a laptop"
+
+
+@pytest.mark.parametrize("name", ["llava-tiny", "llava-next-tiny"])
+def test_every_feature_of_an_image_has_its_token(name: str) -> None:
+    import torch
+
+    from accel_platform.workloads.build import build_model
+
+    spec = resolve_model(name)
+    model = build_model(spec)
+    arrays = make_inputs(spec, batch_size=2)
+    image_token = model.config.image_token_index
+    features = (arrays["input_ids"] == image_token).sum(axis=1)
+    # transformers itself refuses an image whose features are not as many as its tokens.
+    with torch.inference_mode():
+        output = model(**{key: torch.from_numpy(array) for key, array in arrays.items()})
+    assert output.image_hidden_states.shape[0] == features.sum()
+    assert features[0] == features[1] > 0
+    with pytest.raises(InvalidInput, match=f"{features[0]} tokens of image"):
+        make_inputs(spec, batch_size=1, sequence_length=32)
 
 
 @pytest.mark.parametrize("spec", known_models(), ids=lambda spec: spec.model_id)

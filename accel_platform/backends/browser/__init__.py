@@ -1,1 +1,1 @@
-"""onnxruntime-web in a headless Chromium that loads only what we serve on loopback: webgpu, webnn and wasm."""
+"""onnxruntime-web in a headless browser that loads only what we serve on loopback: webgpu, webnn and wasm."""

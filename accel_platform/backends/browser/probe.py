@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from accel_platform.backends.browser import package
+from accel_platform.backends.browser.tab import find_browser, open_tab
 
 _LIMIT_S = 90.0
 
@@ -18,22 +19,24 @@ class NoBrowser(Exception):
     """Why no page can be run here, and what to do."""
 
 
-def look() -> dict[str, Any]:
-    """The facts of `Tab.facts`; starts the browser once per process, 1 to 2 s. Raises NoBrowser."""
-    if importlib.util.find_spec("playwright") is None:
-        raise NoBrowser("playwright, which drives the browser, is not installed: pip install 'accel-platform[web]'")
-    from accel_platform.backends.browser.chromium import find_browser
+def look(name: str | None = None) -> dict[str, Any]:
+    """The facts of `Tab.facts` in the browser of that name, or the usual one; starts each once per process, 1 to 4 s.
 
-    if find_browser() is None:
-        raise NoBrowser("no browser of the Chromium family is on this machine: install chromium")
+    Raises NoBrowser.
+    """
+    if name != "firefox" and importlib.util.find_spec("playwright") is None:
+        raise NoBrowser("playwright, which drives the browser, is not installed: pip install 'accel-platform[web]'")
+    if find_browser(name) is None:
+        wanted = "no browser of the Chromium family" if name is None else f"no {name}"
+        raise NoBrowser(f"{wanted} is on this machine: install {name or 'chromium'}")
     if not package.is_installed():
         raise NoBrowser(f"{package.NAME} {package.VERSION} is not installed: run `accel bench setup-web`")
-    return _look()
+    return _look(name)
 
 
 @functools.cache
-def _look() -> dict[str, Any]:
-    command = [sys.executable, "-m", __name__]
+def _look(name: str | None) -> dict[str, Any]:
+    command = [sys.executable, "-m", __name__, *([name] if name else [])]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
     except subprocess.TimeoutExpired as error:
@@ -46,9 +49,9 @@ def _look() -> dict[str, Any]:
 
 
 def main() -> None:
-    from accel_platform.backends.browser.chromium import Tab
-
-    tab = Tab()
+    browser = find_browser(*sys.argv[1:])
+    assert browser is not None, "`look` asks only for one that is there"
+    tab = open_tab(browser)
     try:
         facts = tab.facts
     finally:

@@ -5,6 +5,7 @@ Its answers make the page cross-origin isolated, without which a browser gives n
 
 from __future__ import annotations
 
+import queue
 import secrets
 import shutil
 import threading
@@ -15,10 +16,14 @@ from urllib.parse import unquote
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 _BYTES = "application/octet-stream"
+_PATIENCE_S = 5.0
+"""How long a page that asks for its next call is kept waiting before it has to ask again."""
 
 
 class Loopback:
     """`folders` are served under their names; `given` holds what the page may fetch, `taken` what it has sent.
+
+    A page that nobody drives asks for the next of `calls` and posts to `answers`.
 
     Everything lies below a path that only the page is told, so that no other user of this machine can read or write.
     """
@@ -27,6 +32,8 @@ class Loopback:
         self.folders = folders
         self.given: dict[str, bytes] = {}
         self.taken: dict[str, bytes] = {}
+        self.calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         secret = secrets.token_urlsafe(16)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, secret))
         self.url = f"http://127.0.0.1:{self._server.server_port}/{secret}"
@@ -45,6 +52,9 @@ def _handler(loopback: Loopback, secret: str) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             kind, name = self._target()
+            if kind == "ask":
+                self._next_call()
+                return
             if kind == "given" and name in loopback.given:
                 data = loopback.given[name]
                 self._head(HTTPStatus.OK, _BYTES, len(data))
@@ -63,7 +73,18 @@ def _handler(loopback: Loopback, secret: str) -> type[BaseHTTPRequestHandler]:
             data = self.rfile.read(int(self.headers["Content-Length"]))
             if kind == "taken":
                 loopback.taken[name] = data
-            self._head(HTTPStatus.OK if kind == "taken" else HTTPStatus.NOT_FOUND, _BYTES, 0)
+            elif kind == "answer":
+                loopback.answers.put(data)
+            self._head(HTTPStatus.OK if kind in ("taken", "answer") else HTTPStatus.NOT_FOUND, _BYTES, 0)
+
+        def _next_call(self) -> None:
+            try:
+                call = loopback.calls.get(timeout=_PATIENCE_S)
+            except queue.Empty:
+                self._head(HTTPStatus.NO_CONTENT, _BYTES, 0)
+                return
+            self._head(HTTPStatus.OK, _BYTES, len(call))
+            self.wfile.write(call)
 
         def _target(self) -> tuple[str, str]:
             """Kind and name below the secret path; empty for any other path."""

@@ -1,7 +1,8 @@
 -- Each hardware name on each host as it was last seen: the device behind it, or why there is none.
 WITH observed AS (
     SELECT host_id, recorded_at, event_id, payload,
-        payload->>'$.hardware' AS hardware, payload->>'$.device_id' AS device_id
+        payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice,
+        payload->>'$.device_id' AS device_id
     FROM events
     WHERE type = 'DeviceObserved'
 ),
@@ -10,10 +11,10 @@ latest AS (
     SELECT *, rank() OVER (PARTITION BY host_id, hardware ORDER BY recorded_at DESC) AS age FROM observed
 )
 SELECT host_id, max(recorded_at) AS observed_at, unnest(json_transform(arg_max(payload, event_id), '{
-    "hardware": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
+    "hardware": "VARCHAR", "choice": "VARCHAR", "backend": "VARCHAR", "available": "BOOLEAN", "reason": "VARCHAR",
     "device_id": "VARCHAR", "name": "VARCHAR", "vendor": "VARCHAR", "driver": "VARCHAR",
     "runtime_versions": "JSON", "memory_mib": "DOUBLE", "cores": "INTEGER", "clock_max_mhz": "DOUBLE",
-    "vector_bits": "INTEGER", "governor": "VARCHAR", "emulated": "BOOLEAN"}'))
+    "architecture": "VARCHAR", "vector_bits": "INTEGER", "governor": "VARCHAR", "emulated": "BOOLEAN"}'))
 FROM latest
 WHERE age = 1
-GROUP BY host_id, hardware, device_id
+GROUP BY host_id, hardware, choice, device_id

@@ -11,9 +11,10 @@ WITH parsed AS (
             "latency_p95_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_min_ms": "DOUBLE",
             "latency_max_ms": "DOUBLE", "latency_std_ms": "DOUBLE", "throughput_items_per_s": "DOUBLE",
             "first_ms": "DOUBLE", "load_ms": "DOUBLE", "compile_ms": "DOUBLE", "memory_peak_mib": "DOUBLE",
-            "memory_device_peak_mib": "DOUBLE", "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
-            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "occurred_local": "TIMESTAMP",
-            "source_path": "VARCHAR"}') AS p
+            "memory_device_peak_mib": "DOUBLE", "energy_j_per_item": "DOUBLE", "energy_source": "VARCHAR",
+            "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
+            "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
+            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR"}') AS p
     FROM new_events
     WHERE type = 'ResultRecorded'
 ),
@@ -37,8 +38,8 @@ rows AS (
         p.first_ms, p.load_ms, p.compile_ms,
         CASE WHEN n IS NULL THEN p.throughput_items_per_s ELSE p.batch_size * 1e3 / nullif(mean_ms, 0) END
             AS throughput_items_per_s,
-        p.memory_peak_mib, p.memory_device_peak_mib,
-        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class,
+        p.memory_peak_mib, p.memory_device_peak_mib, p.energy_j_per_item, p.energy_source,
+        coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
     FROM figures
 )

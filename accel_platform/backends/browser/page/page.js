@@ -55,7 +55,8 @@ function resolution_ms() {
 
 window.bench = {
   async look() {
-    return { isolated: crossOriginIsolated, resolution_ms: resolution_ms(), webgpu: await webgpu(), webnn: await webnn() };
+    const { userAgent: agent } = navigator;
+    return { agent, isolated: crossOriginIsolated, resolution_ms: resolution_ms(), webgpu: await webgpu(), webnn: await webnn() };
   },
 
   async start({ script, threads, executionProvider }) {

@@ -1,0 +1,32 @@
+"""What the options of a run mean together. Nothing is read or measured here."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from accel_platform.bench.work import Work
+from accel_platform.errors import InvalidInput
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def work_of(verify_only: bool, benchmark_only: bool) -> Work:
+    """Raises InvalidInput where both are wanted."""
+    if verify_only and benchmark_only:
+        raise InvalidInput("--verify-only and --benchmark-only leave nothing to do: give one of them.")
+    return "verify" if verify_only else "measure" if benchmark_only else "all"
+
+
+def stale_before(age: str | None, *, missing: bool, now: datetime | None = None) -> datetime | None:
+    """The time before which a result is stale, of an age such as 30d, 12h or 2w; None without one.
+
+    Raises InvalidInput for another form, and for an age where everything is measured anyway.
+    """
+    if age is None:
+        return None
+    if not missing:
+        raise InvalidInput("--older-than says what --missing takes for lacking: give both.")
+    if (match := re.fullmatch(r"(\d{1,5})\s*([hdw])", age.strip().casefold())) is None:
+        raise InvalidInput(f"An age is a number of hours, days or weeks such as 12h, 30d or 4w, not {age!r}.")
+    return (now or datetime.now(UTC)) - timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -1,0 +1,77 @@
+"""What the checks of architectures add up to: a table by category, and the page of it. Nothing is checked here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from accel_platform.events.types import ArchitectureChecked
+from accel_platform.workloads.architectures import CATEGORIES
+
+
+def by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[str, Any]]:
+    """One row for each hardware name and category, and their sum, with the classes of failure, commonest first."""
+    checks = list(checks)
+    rows = []
+    for hardware in dict.fromkeys(check.hardware for check in checks):
+        mine = [check for check in checks if check.hardware == hardware]
+        parts = [(category, [c for c in mine if c.category == category]) for category in CATEGORIES]
+        for name, part in (*parts, ("all", mine)):
+            if part:
+                classes = Counter(c.failure_class for c in part if c.status != "ok")
+                ok = sum(c.status == "ok" for c in part)
+                rows.append(
+                    {
+                        "hardware": hardware,
+                        "category": name,
+                        "ok": ok,
+                        "failed": len(part) - ok,
+                        "failures": ", ".join(f"{kind} {count}" for kind, count in classes.most_common()),
+                    }
+                )
+    return rows
+
+
+def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
+    """The page: what was run, the table by category, and every failure with its reason."""
+    versions = {name: version for check in checks for name, version in check.versions.items()}
+    ok = {
+        name: sum(check.status == "ok" for check in checks if check.hardware == name)
+        for name in dict.fromkeys(check.hardware for check in checks)
+    }
+    lines = [
+        "# Which architectures run",
+        "",
+        f"Written on {datetime.now(UTC):%Y-%m-%d} by `accel bench coverage --report --write`, from checks made with",
+        f"{', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}.",
+        "How a check is made is in [howto/coverage.md](howto/coverage.md).",
+        "",
+        *(f"- `{name}`: {count} of {total} model types" for name, count in ok.items()),
+        "",
+        *_table(by_category(checks)),
+    ]
+    for hardware in ok:
+        failed = sorted(
+            (c for c in checks if c.hardware == hardware and c.status != "ok"),
+            key=lambda c: (c.failure_class or "", c.model_type),
+        )
+        lines += ["", f"## Failures on `{hardware}`", ""]
+        rows = [
+            {"class": c.failure_class, "model type": c.model_type, "category": c.category, "reason": _short(c.reason)}
+            for c in failed
+        ]
+        lines += _table(rows) if rows else ["None."]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    head = list(rows[0]) if rows else []
+    body = ["| " + " | ".join(str(row[column]) for column in head) + " |" for row in rows]
+    return ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |", *body]
+
+
+def _short(reason: str | None) -> str:
+    text = " ".join((reason or "").split()).replace("|", "\\|").replace("<", "&lt;")
+    return text if len(text) <= 160 else text[:157] + "..."

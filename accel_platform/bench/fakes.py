@@ -1,0 +1,72 @@
+"""Figures that no clock gives: samples without spread, rounded, or copied from another hardware's. Pure comparisons.
+
+Outputs that no model gives (constant, or blind to the input) are judged in `verify.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+FEWEST = 11
+"""Fewer samples may agree by chance."""
+_STEP_NS = 1000
+"""Clocks of processes tick in 1 to 100 ns. Samples that are all whole microseconds were rounded, or made up."""
+_SHARED = 0.5
+"""Share of samples equal to the other's at the same place; two clocks in nanoseconds agree on one in thousands."""
+
+
+def made_up(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str | None:
+    """Why these samples of one result are no measurement; None where nothing speaks against them.
+
+    `clock_step_ns` is what a clock known to be coarse (a browser's) can tell apart.
+    """
+    if len(samples_ns) < FEWEST:
+        return None
+    # Short work under a coarse clock does take the same number of its ticks each time.
+    if len(set(samples_ns)) == 1 and samples_ns[0] > 10_000 * clock_step_ns:
+        return f"all {len(samples_ns)} samples are the very same {samples_ns[0] / 1e6:g} ms"
+    step = math.gcd(*samples_ns)
+    if step >= _STEP_NS and step > 2 * clock_step_ns and len(set(samples_ns)) > 1:
+        return f"all {len(samples_ns)} samples are whole multiples of {step:,} ns, which no clock here counts in"
+    return None
+
+
+def copied(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str | None:
+    """Why two results of unlike hardware cannot both be measured: the same samples, or one scaled from the other."""
+    count = min(len(samples_ns), len(other_ns))
+    # Where the clock is coarse, agreeing says nothing: there must be many values to agree on.
+    if count < FEWEST or min(len(set(samples_ns)), len(set(other_ns))) <= count / 2:
+        return None
+    mine, others = samples_ns[:count], other_ns[:count]
+    same = sum(a == b for a, b in zip(mine, others, strict=True))
+    if same > _SHARED * count:
+        return f"{same} of {count} samples have the very same nanoseconds at the same place"
+    if sorted(mine) == sorted(others):
+        return f"the {count} samples are the very same, in another order"
+    factor = sum(mine) / sum(others)
+    # Rounding to whole nanoseconds is all that a scaled copy differs by.
+    if all(abs(a - factor * b) <= 1 + factor for a, b in zip(mine, others, strict=True)) and _varies(mine):
+        return f"every one of {count} samples is {factor:.6g} times the other's"
+    return None
+
+
+def elsewhere(confirmed: Mapping[str, Any] | None, placement: Mapping[str, Any] | None) -> str | None:
+    """Why a result did not come from the device it names, by the runtime's own word; None where it did or is silent.
+
+    Takes the fields of `Confirmation` and of `Placement`, as the measuring process sends them.
+    """
+    if confirmed is not None and set(confirmed["seen"]) != {confirmed["asked"]}:
+        seen = ", ".join(confirmed["seen"]) or "no device at all"
+        return f"{confirmed['asked']} was asked for, and the runtime says that it ran on {seen}"
+    if placement is not None and placement["accelerated"] == 0 and placement["elsewhere"]:
+        kinds = ", ".join(sorted(placement["elsewhere"])[:5])
+        return f"the runtime left every operator to another device: {kinds}"
+    return None
+
+
+def _varies(samples_ns: Sequence[int]) -> bool:
+    """By more than rounding would hide."""
+    return max(abs(a - b) for a, b in pairwise(samples_ns)) > 100

@@ -1,0 +1,103 @@
+"""A run's plan as its first event keeps it, and finding the run that was interrupted. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell
+from accel_platform.bench.profiles import Profile
+from accel_platform.bench.sampling import Sampling
+from accel_platform.bench.work import How
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded
+from accel_platform.workloads.families import ModelSpec
+
+_CELL = tuple(field.name for field in fields(Cell) if field.name != "model")
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run without an end, and what it had still to do."""
+
+    run_id: str
+    started_at: datetime
+    cells: tuple[Cell, ...]
+    profile: Profile
+    how: How
+
+
+def described(
+    cells: Sequence[Cell], profile: Profile, how: How, *, threads: int, resumes: str | None = None
+) -> dict[str, Any]:
+    """The plan for `RunStarted`: labels for people, and `work`, from which the run can go on."""
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
+    return {
+        "cells": [cell.label for cell in cells],
+        "profile": asdict(profile),
+        "how": asdict(how),
+        "threads": threads,
+        "models": [asdict(model) for model in models],
+        "work": work,
+        **({"resumes": resumes} if resumes is not None else {}),
+    }
+
+
+def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
+    """This host's newest benchmark run that was stopped or killed and that no later run resumed.
+
+    Raises NotFound where there is none. A run that is still under way has no end yet either.
+    """
+    names = sorted(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX))
+    started: dict[str, tuple[RunStarted, datetime]] = {}
+    ended, resumed = set(), set()
+    for event in log.read(Snapshot(frozenset(names)), types={"RunStarted", "RunFinished"}):
+        run_id, payload = event.run_id, event.payload
+        if run_id is None or event.host_id != host_id:
+            continue
+        if isinstance(payload, RunStarted) and "work" in payload.plan:
+            started[run_id] = payload, event.recorded_at
+            resumed.add(payload.plan.get("resumes"))
+        elif isinstance(payload, RunFinished) and payload.status != "cancelled":
+            ended.add(run_id)
+    # A UUIDv7 begins with its time.
+    for run_id in sorted(started.keys() - ended - resumed, reverse=True):
+        begun, at = started[run_id]
+        own = Snapshot(frozenset(name for name in names if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")))
+        done = _done(log, own)
+        if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
+            profile = dict(begun.plan["profile"])
+            sampling = Sampling(**profile.pop("sampling"))
+            return Interrupted(run_id, at, cells, Profile(sampling=sampling, **profile), How(**begun.plan["how"]))
+    raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
+
+
+def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
+    done = set()
+    for event in log.read(segments, types={"ResultRecorded", "VerificationRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded | VerificationRecorded)
+        done.add(_key(result.model_id, result))
+    return done
+
+
+def _cells(plan: dict[str, Any]) -> list[Cell]:
+    models = [ModelSpec(**{**model, "aliases": tuple(model["aliases"])}) for model in plan["models"]]
+    return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
+
+
+def _key(model_id: str, of: Any) -> tuple[Any, ...]:
+    """What a cell and its result or verification have in common; an event leaves out what is usual."""
+    return (
+        model_id,
+        of.hardware if isinstance(of, Cell) or of.choice is None else f"{of.hardware}:{of.choice}",
+        of.batch_size,
+        of.sequence_length,
+        of.precision,
+        getattr(of, "mode", None) or "inference",
+        getattr(of, "processes", None) or 1,
+    )

@@ -1,0 +1,139 @@
+"""What `accel bench run` prints: its plan with the time, what came of it, operators. Nothing is measured here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from accel_platform.cli.output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from accel_platform.bench.plan import Cell
+    from accel_platform.bench.profiles import Profile
+    from accel_platform.bench.recording import RunSummary
+    from accel_platform.bench.work import How
+    from accel_platform.events import EventLog
+    from accel_platform.events.types import ResultRecorded, VerificationRecorded
+    from accel_platform.hardware import Inventory
+
+TOP = 10
+"""Operators shown of each cell; the trace has them all."""
+
+
+def print_plan(
+    cells: Sequence[Cell],
+    wanted: Sequence[Cell],
+    inventory: Inventory,
+    log: EventLog,
+    profile: Profile,
+    how: How,
+    as_json: bool,
+) -> None:
+    """Each cell with what would become of it and how long that takes, and the time of all."""
+    from accel_platform.bench.estimate import estimate
+    from accel_platform.bench.lanes import silicon
+    from accel_platform.bench.plan import fingerprints, good_results
+
+    here = [cell for cell in wanted if (device := inventory.device(cell.hardware)) is not None and device.available]
+    # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
+    timed = how.work != "verify"
+    times = estimate(here, good_results(log), fingerprints(inventory), profile.sampling) if timed else {}
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        device = inventory.device(cell.hardware)
+        state = "to measure" if cell in wanted else "measured already"
+        if device is None or not device.available:
+            state = f"unavailable: {device.reason if device else 'not known'}"
+        time = times.get(cell)
+        rows.append(
+            {
+                "model_id": cell.model.model_id,
+                "hardware": cell.hardware,
+                "batch_size": cell.batch_size,
+                "sequence_length": cell.sequence_length,
+                "precision": cell.precision,
+                "state": state,
+                "estimate_s": round(time.seconds, 1) if time else None,
+                "estimate_from": time.basis if time else None,
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    print_table(rows)
+    if not times:
+        return
+    lanes: dict[str | None, float] = {}
+    for cell, time in times.items():
+        lane = silicon(cell.hardware, inventory) if how.parallel else None
+        lanes[lane] = lanes.get(lane, 0.0) + time.seconds
+    known = sum(time.basis == "earlier result" for time in times.values())
+    note(
+        f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
+        f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
+    )
+
+
+def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
+    """Results, or verifications where nothing else was wanted, and operators where they were."""
+    for name, reason in summary.unavailable.items():
+        note(f"{name}: unavailable, {reason}")
+    rows = [row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
+    if as_json:
+        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
+        answer |= {"operators": summary.operators} if how.operators else {}
+        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
+        return
+    shown = ["model_id", "hardware", "batch_size"]
+    if how.work == "verify":
+        shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
+    else:
+        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", "samples", "noisy", "status"]
+        # Shown only where there was one: most runs need none.
+        shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
+    print_table([{column: entry[column] for column in shown} for entry in rows])
+    print_operators(summary.operators)
+
+
+def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
+    """The longest operators of each profiled cell, and where its trace is."""
+    for label, told in operators.items():
+        typer.echo()
+        if "reason" in told:
+            typer.echo(f"{label}: unavailable, {told['reason']}")
+            continue
+        typer.echo(f"{label}, {told['runs']} runs; open in chrome://tracing or ui.perfetto.dev: {told['trace']}")
+        total = sum(entry["total_ms"] for entry in told["operators"])
+        rows = [{**entry, "share": entry["total_ms"] / total if total else None} for entry in told["operators"][:TOP]]
+        print_table(rows)
+
+
+def row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
+    """A result or a verification as a flat row, with the figures that follow from its samples."""
+    from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
+    from accel_platform.events.types import VerificationRecorded
+
+    if isinstance(entry, VerificationRecorded):
+        return entry.model_dump(mode="json")
+    known = len(entry.samples_ns) >= MEDIAN_COUNT
+    median_ms = median_ns(entry.samples_ns) / 1e6 if known else None
+    plain = (
+        "model_id hardware backend device_id precision batch_size sequence_length status reason failure_class remedy"
+        " noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms"
+    )
+    return {
+        **{name: getattr(entry, name) for name in plain.split()},
+        "samples": len(entry.samples_ns) or None,
+        "latency_p50_ms": median_ms,
+        "throughput_items_per_s": entry.batch_size * 1000 / median_ms if median_ms and entry.batch_size else None,
+    }
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,143 @@
+"""What the options of a run mean: what is stale, what an interrupted run has left, how long a plan takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.bench.choice import stale_before, work_of
+from accel_platform.bench.estimate import estimate, sampling_s
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, good_results, plan
+from accel_platform.bench.profiles import PROFILES
+from accel_platform.bench.resume import described, last_interrupted
+from accel_platform.bench.work import How
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.workloads.families import resolve_model
+from factories import event, result
+
+BERT, VIT = resolve_model("bert-tiny"), resolve_model("vit-tiny")
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def of(cell: Cell, **changes: Any) -> Any:
+    figures = {
+        "model_id": cell.model.model_id,
+        "hardware": cell.hardware,
+        "batch_size": cell.batch_size,
+        "sequence_length": cell.sequence_length,
+        "precision": cell.precision,
+    }
+    return result(**{**figures, **changes})
+
+
+def test_an_age_is_hours_days_or_weeks() -> None:
+    assert stale_before("30d", missing=True, now=NOW) == NOW - timedelta(days=30)
+    assert stale_before(" 12H", missing=True, now=NOW) == NOW - timedelta(hours=12)
+    assert stale_before("2w", missing=True, now=NOW) == NOW - timedelta(days=14)
+    assert stale_before(None, missing=False) is None
+    with pytest.raises(InvalidInput, match="give both"):
+        stale_before("30d", missing=False)
+    for wrong in ("30", "d", "-3d", "1y", "30 days"):
+        with pytest.raises(InvalidInput, match="30d"):
+            stale_before(wrong, missing=True)
+
+
+def test_only_one_half_of_the_work_can_be_left_out() -> None:
+    assert (work_of(False, False), work_of(True, False), work_of(False, True)) == ("all", "verify", "measure")
+    with pytest.raises(InvalidInput, match="nothing to do"):
+        work_of(True, True)
+
+
+def test_what_is_stale_or_unverified_is_not_done(log: EventLog) -> None:
+    fresh, stale, unverified = (Cell(BERT, "cpu", size, 128) for size in (1, 2, 4))
+    log.append(
+        [
+            event(of(fresh), occurred_at=NOW - timedelta(days=3)),
+            event(of(stale), occurred_at=NOW - timedelta(days=90)),
+            event(of(unverified, environment={"verified": False}), occurred_at=NOW),
+        ],
+        key=f"{SEGMENT_PREFIX}one",
+    )
+    assert done_cells(log) == {cell_key(cell, "test") for cell in (fresh, stale)}
+    assert done_cells(log, since=NOW - timedelta(days=30)) == {cell_key(fresh, "test")}
+
+
+def test_of_two_results_of_a_cell_the_newer_counts(log: EventLog) -> None:
+    cell = Cell(BERT, "cpu", 1, 128)
+    newer, older = of(cell, load_ms=2.0), of(cell, load_ms=1.0)
+    log.append([event(newer, occurred_at=NOW)], key=f"{SEGMENT_PREFIX}a")
+    log.append([event(older, occurred_at=NOW - timedelta(days=1))], key=f"{SEGMENT_PREFIX}b")
+    assert [found.load_ms for found in good_results(log).values()] == [2.0]
+
+
+def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
+    started = RunStarted(
+        kind="benchmark", plan=described(cells, PROFILES["quick"], How(fix=False, parallel=True), threads=2, **plan_)
+    )
+    events = [event(started, run_id=run_id), *(event(of(cell), run_id=run_id) for cell in done)]
+    log.append(events, key=f"{SEGMENT_PREFIX}{run_id}-0000")
+
+
+def end(log: EventLog, run_id: str, status: str) -> None:
+    payload = RunFinished.model_validate({"status": status, "duration_s": 1.0})
+    log.append([event(payload, run_id=run_id)], key=f"{SEGMENT_PREFIX}{run_id}-0009")
+
+
+def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog) -> None:
+    cells = plan([BERT, VIT], ["cpu", "openvino"], [1, 2])
+    interrupted(log, "a", cells, cells[:3])
+    left = last_interrupted(log, "host-test")
+    assert (left.run_id, left.cells) == ("a", cells[3:])
+    assert left.profile == PROFILES["quick"]
+    assert left.how == How(fix=False, parallel=True)
+    end(log, "a", "cancelled")
+    assert last_interrupted(log, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
+
+
+def test_what_ended_was_resumed_or_is_of_another_host_is_not_gone_on_with(log: EventLog) -> None:
+    cells = plan([BERT], ["cpu"], [1, 2, 4])
+    with pytest.raises(NotFound, match="nothing to resume"):
+        last_interrupted(log, "host-test")
+    interrupted(log, "a", cells, cells[:1])
+    interrupted(log, "b", cells[1:], cells[1:2], resumes="a")
+    assert last_interrupted(log, "host-test").cells == cells[2:]
+    end(log, "b", "succeeded")
+    for host in ("host-test", "another"):
+        with pytest.raises(NotFound):
+            last_interrupted(log, host)
+
+
+def test_a_run_whose_cells_are_all_there_leaves_nothing(log: EventLog) -> None:
+    cells = plan([BERT], ["cpu"], [1])
+    interrupted(log, "a", cells, cells)
+    with pytest.raises(NotFound):
+        last_interrupted(log, "host-test")
+
+
+@given(st.lists(st.integers(10_000, 10**10), min_size=11, max_size=60))
+def test_sampling_takes_at_least_its_minimum_and_at_most_its_limits(samples: list[int]) -> None:
+    sampling = PROFILES["standard"].sampling
+    seconds = sampling_s(result(samples_ns=tuple(samples)), sampling)
+    longest = max(samples) / 1e9
+    assert sampling.min_time_s <= seconds <= sampling.limit_s + sampling.warmup_max_s + longest
+
+
+def test_an_estimate_says_what_it_rests_on() -> None:
+    sampling = PROFILES["quick"].sampling
+    known, new = Cell(BERT, "cpu", 1, 128), Cell(BERT, "cpu", 2, 128)
+    environment = {"import_ms": 2000.0}
+    earlier = of(known, samples_ns=(10_000_000,) * 30, load_ms=500.0, first_ms=40.0, environment=environment)
+    found = estimate([known, new], {cell_key(known, "f"): earlier}, {"cpu": "f"}, sampling)
+    assert found[known].basis == "earlier result"
+    assert found[known].seconds == pytest.approx(2.54 + 0.04 + sampling.min_time_s, abs=0.01)
+    assert found[new].basis == "profile limits"
+    assert found[new].seconds == sampling.warmup_max_s + sampling.max_time_s, "the process is running by then"
+    alone = replace(new, hardware="openvino")
+    assert estimate([alone], {}, {}, sampling)[alone].basis == "profile limits"

@@ -1,0 +1,95 @@
+"""What runs side by side never shares silicon, and one fault ends all."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.bench.lanes import Group, lanes, silicon, work_off
+from accel_platform.bench.plan import Cell, groups
+from accel_platform.events.types import DeviceObserved, HostObserved
+from accel_platform.hardware import Inventory
+from accel_platform.workloads.families import resolve_model
+
+DEVICES = {
+    "cpu": ("cpu-1", False),
+    "openvino": ("cpu-1", False),
+    "onnxruntime": ("cpu-1", False),
+    "jax": ("cpu-1", False),
+    "cuda": ("gpu-1", False),
+    "webgpu": ("webgpu-swiftshader", True),
+}
+INVENTORY = Inventory(
+    "host",
+    HostObserved(hostname="h", os="o", cpu_model="c", cpu_cores_logical=2, memory_mib=1),
+    tuple(
+        DeviceObserved.model_validate(
+            {"hardware": name, "backend": "b", "available": True, "device_id": device_id, "emulated": emulated}
+        )
+        for name, (device_id, emulated) in DEVICES.items()
+    ),
+)
+MODELS = [resolve_model(name) for name in ("bert-tiny", "vit-tiny")]
+cells = st.lists(
+    st.builds(Cell, st.sampled_from(MODELS), st.sampled_from(sorted(DEVICES)), st.integers(1, 4)), unique=True
+)
+
+
+def test_runtimes_of_one_processor_share_a_lane_and_so_does_what_it_plays() -> None:
+    assert {name: silicon(name, INVENTORY) for name in DEVICES} == {
+        **dict.fromkeys(("cpu", "openvino", "onnxruntime", "jax", "webgpu"), "cpu-1"),
+        "cuda": "gpu-1",
+    }
+
+
+@given(cells)
+def test_lanes_keep_every_group_once_and_in_order(found: list[Cell]) -> None:
+    given_ = groups(found)
+    kept = lanes(given_, INVENTORY)
+    assert sorted(group for lane in kept for group in map(given_.index, lane)) == list(range(len(given_)))
+    for lane in kept:
+        assert [given_.index(group) for group in lane] == sorted(given_.index(group) for group in lane)
+        assert len({silicon(group[0].hardware, INVENTORY) for group in lane}) == 1
+    assert len({silicon(lane[0][0].hardware, INVENTORY) for lane in kept}) == len(kept)
+
+
+def test_two_devices_overlap_and_one_never_does() -> None:
+    model = MODELS[0]
+    found = groups([Cell(model, name, 1, 16) for name in DEVICES])
+    busy: dict[str | None, int] = {}
+    most: dict[str | None, int] = {}
+    lock, together = threading.Lock(), threading.Barrier(2, timeout=20)
+    met = []
+
+    def measure(group: Group) -> None:
+        lane = silicon(group[0].hardware, INVENTORY)
+        with lock:
+            busy[lane] = busy.get(lane, 0) + 1
+            most[lane] = max(most.get(lane, 0), busy[lane])
+        if group[0].hardware in ("cpu", "cuda"):
+            met.append(together.wait())
+        with lock:
+            busy[lane] -= 1
+
+    work_off(lanes(found, INVENTORY), measure, lambda: None)
+    assert most == {"cpu-1": 1, "gpu-1": 1}
+    assert len(met) == 2, "the processor and the GPU were at work at the same time"
+
+
+def test_a_fault_stops_the_other_lanes_and_comes_up() -> None:
+    found = groups([Cell(MODELS[0], name, 1, 16) for name in ("cpu", "cuda")])
+    stopped = threading.Event()
+
+    def measure(group: Group) -> None:
+        if group[0].hardware == "cuda":
+            raise OSError("the disk is full")
+        assert stopped.wait(20)
+
+    start = time.monotonic()
+    with pytest.raises(OSError, match="disk is full"):
+        work_off(lanes(found, INVENTORY), measure, stopped.set)
+    assert time.monotonic() - start < 15
