@@ -25,6 +25,8 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
 from migrations import importer
+from migrations.figures import has_other_figure
+from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -62,8 +64,31 @@ def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
     files = len(list(FIXTURES.iterdir()))
     report = migrate([FIXTURES], log)
     check_accounts(report, log, files)
-    assert report.outcomes == {"imported": files - 1, "not_results": 1}
+    without_results = sum(format_.not_results is not None for format_ in all_formats())
+    assert report.outcomes == {"imported": files - without_results, "not_results": without_results}
     assert report.events == len(list(log.read()))
+
+
+def test_what_stands_beside_the_json_is_kept_with_it(log: EventLog, tmp_path: Path) -> None:
+    rows = (FIXTURES / "llama_bench.jsonl").read_text()
+    (tmp_path / "runs.json").write_text(f'{rows}{{"half": [1, ')
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"imported": 1}
+    (entry,) = payloads(log, DocumentImported)
+    assert "lines that are no JSON" in (entry.reason or "")
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.rule == "other_lines"
+    assert record.content.splitlines()[0] == "ggml_cuda_init: found 1 ROCm devices:"
+    assert record.content.endswith('{"half": [1,')
+
+
+def test_text_with_figures_that_no_reader_knows_is_kept_whole(log: EventLog, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("my own benchmark\nlatency: 12.5 ms\n")
+    (tmp_path / "notes.txt").write_text("nothing to see here\n")
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"quarantined": 1, "not_results": 1}
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.content == "my own benchmark\nlatency: 12.5 ms\n"
 
 
 def test_a_second_run_writes_nothing(log: EventLog) -> None:
@@ -343,7 +368,10 @@ class TestArchive:
     def test_no_believed_row_is_empty(self, imported: tuple[ImportReport, EventLog]) -> None:
         believed = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
         assert believed
-        assert all(r.samples_ns or r.latency_mean_ms or r.throughput_items_per_s for r in believed)
+        assert all(
+            r.samples_ns or r.latency_mean_ms or r.latency_p50_ms or r.throughput_items_per_s or has_other_figure(r)
+            for r in believed
+        )
 
     def test_the_known_lies_are_found(self, imported: tuple[ImportReport, EventLog]) -> None:
         results = [r for r in payloads(imported[1], ResultRecorded) if r.status == "ok"]
@@ -372,9 +400,11 @@ class TestCommand:
     def test_the_table_says_what_became_of_each_file(self, app: typer.Typer, tmp_path: Path) -> None:
         first = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
         assert "suite_config.json" in first.stdout
-        assert "6 imported, 1 not results" in first.stdout
+        without_results = sum(format_.not_results is not None for format_ in all_formats())
+        counted = f"{len(all_formats()) - without_results} imported, {without_results} not results"
+        assert counted in first.stdout
         again = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
-        assert "7 already imported" in again.stdout
+        assert f"{len(all_formats())} already imported" in again.stdout
 
     def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
         answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])
