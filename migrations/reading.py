@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from accel_platform.events import Event
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
 from migrations.claims import NOTHING_CLAIMED, Claims, claims_of
-from migrations.documents import Content, Document
+from migrations.documents import Content, Document, holds_figures
+from migrations.json_text import Note
 from migrations.recognise import describe, recognise
 from migrations.records import Embedded, NoResult, Record, Refused
 from migrations.suspicion import judge
@@ -39,11 +41,9 @@ def read(document: Document, around: Claims) -> Reading:
     content = document.content
     if document.kind == "unreadable":
         return _quarantine(content, "unreadable", document.problem or "unreadable")
-    if document.kind == "text":
-        return _not_results(content, "text", "plain text without figures")
     found = recognise(document)
     if found is None:
-        return _quarantine(content, "unknown_shape", f"no reader knows this shape: {describe(document)}")
+        return _unknown(document)
     if found.not_results is not None:
         return _not_results(content, found.name, found.not_results)
     try:
@@ -56,18 +56,29 @@ def read(document: Document, around: Claims) -> Reading:
     refused = [part for part in parts if isinstance(part, Refused)]
     embedded = tuple(part for part in parts if isinstance(part, Embedded))
     without = [part for part in parts if isinstance(part, NoResult)]
-    entry, events = _account(content, found.name, records, refused, embedded, without)
+    entry, events = _account(document, found.name, records, refused, embedded, without)
     return Reading(entry, events, embedded, claims)
 
 
+def _unknown(document: Document) -> Reading:
+    """What no reader knows: kept whole, unless it is prose without figures."""
+    if document.kind != "text":
+        reason = f"no reader knows this shape: {describe(document)}"
+        return _quarantine(document.content, "unknown_shape", reason)
+    if holds_figures(document):
+        return _quarantine(document.content, "unreadable", "plain text that holds figures")
+    return _not_results(document.content, "text", "plain text without figures")
+
+
 def _account(
-    content: Content,
+    document: Document,
     format_: str,
     records: list[Record],
     refused: list[Refused],
     embedded: tuple[Embedded, ...],
     without: list[NoResult],
 ) -> tuple[DocumentImported, list[Event]]:
+    content = document.content
     entry = ledger_entry(
         content,
         format_,
@@ -75,7 +86,7 @@ def _account(
         records=len(records),
         failures=sum(r.result.status != "ok" for r in records),
         suspects=sum(r.result.provenance != "imported" for r in records),
-        reason=_reason(records, refused, embedded, without),
+        reason=_reason(records, refused, embedded, without, document.notes),
     )
     ledger = event_of(entry)
     results = [
@@ -92,6 +103,15 @@ def _account(
             content=cell.content,
         )
         for cell in refused
+    ] + [
+        RecordQuarantined(
+            source_path=content.source_path,
+            content_sha256=content.sha256,
+            rule=note.rule,
+            reason=note.reason,
+            content=note.content,
+        )
+        for note in document.notes
     ]
     return entry, [ledger, *results, *(event_of(record, cause=ledger) for record in kept)]
 
@@ -103,14 +123,26 @@ def _outcome(records: bool, refused: bool, embedded: bool, without: bool) -> Out
 
 
 def _reason(
-    records: list[Record], refused: list[Refused], embedded: tuple[Embedded, ...], without: list[NoResult]
+    records: list[Record],
+    refused: list[Refused],
+    embedded: tuple[Embedded, ...],
+    without: list[NoResult],
+    notes: Iterable[Note],
 ) -> str | None:
     parts = [_refusals(refused)] if refused else []
     if without:
         parts.append(_several([part.reason for part in without], "part without a result", "parts without a result"))
     if embedded:
         parts.append(f"{len(embedded)} documents inside" if len(embedded) > 1 else "1 document inside")
-    return "; ".join(parts) or (None if records else "it holds no cell")
+    if not parts and not records:
+        parts.append("it holds no cell")
+    return "; ".join([*parts, *_noted(notes)]) or None
+
+
+def _noted(notes: Iterable[Note]) -> list[str]:
+    """What stands beside the records, in words, each kind once."""
+    found = Counter(note.reason if note.rule == "other_lines" else note.rule.replace("_", " ") for note in notes)
+    return [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in found.items()]
 
 
 def _refusals(refused: list[Refused]) -> str:

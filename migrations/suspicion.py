@@ -15,9 +15,20 @@ from typing import Literal
 
 from accel_platform.events.types import ResultRecorded, Suspicion
 from migrations.claims import Claims
-from migrations.figures import apart, as_text, equal_figures, latency_ms, median_ms, ratio, spread, stated, with_figures
+from migrations.figures import (
+    apart,
+    as_text,
+    equal_figures,
+    has_other_figure,
+    latency_ms,
+    median_ms,
+    ratio,
+    spread,
+    stated,
+    with_figures,
+)
 from migrations.records import Record
-from migrations.values import quantity
+from migrations.values import count, quantity
 
 CONTRADICTION = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
@@ -140,16 +151,21 @@ def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
 
 def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Throughput is neither batch / latency nor near it."""
+    """Throughput is neither batch / latency nor near it, times the batches in flight where the file says how many.
+
+    Where requests come at a rate of their own, nothing follows from the latency.
+    """
     for index in with_figures(records):
         r = records[index].result
         latency, throughput = latency_ms(r), r.throughput_items_per_s
-        if not latency or not throughput or r.batch_size is None:
+        in_flight = count(r.original.get("concurrency", 1), at_least=1)
+        if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
             continue
-        expected = r.batch_size * 1000 / latency
+        expected = r.batch_size * in_flight * 1000 / latency
         if apart(throughput / expected) > CONTRADICTION:
             claimed = f"the file says {throughput:.4g}"
-            evidence = f"batch {r.batch_size} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
+            batches = f"batch {r.batch_size}" if in_flight == 1 else f"{in_flight} x batch {r.batch_size}"
+            evidence = f"{batches} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
             yield from _mark([index], "throughput_contradiction", "suspect", evidence, 0.9)
 
 
@@ -200,10 +216,10 @@ def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
 
 
 def success_without_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Said to have succeeded, with no latency and no throughput."""
+    """Said to have succeeded, with no latency, no rate, and no memory of the device."""
     for index, record in enumerate(records):
         r = record.result
-        if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r):
+        if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r) and not has_other_figure(r):
             yield from _mark([index], "success_without_figures", "suspect", "success, and no figure of it", 1.0)
 
 
@@ -225,7 +241,8 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
     for index in with_figures(records):
         r = records[index].result
         if median_ms(r):
-            cells[r.hardware][r.model_id, r.batch_size, r.sequence_length, r.precision] = r
+            host = records[index].host_id
+            cells[r.hardware][host, r.model_id, r.mode, r.batch_size, r.sequence_length, r.precision] = r
     cpu = cells.pop("cpu", {})
     for hardware, own in cells.items():
         pairs = [(result, cpu[key]) for key, result in own.items() if key in cpu]

@@ -71,9 +71,11 @@ LEFT JOIN (
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
+# Micro-benchmarks are of no model, and figures whose file names no hardware recommend none.
 USABLE = """
 SELECT * FROM judged_results
 WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
+    AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
 """
 
 

@@ -26,6 +26,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
 from migrations import reading
+from migrations.figures import has_other_figure
 from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
 
@@ -76,6 +77,28 @@ def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
     assert report.outcomes == {"imported": files - without, "not_results": without}
     assert set(report.embedded) == {"imported"}
     assert report.events == len(list(log.read()))
+
+
+def test_what_stands_beside_the_json_is_kept_with_it(log: EventLog, tmp_path: Path) -> None:
+    rows = (FIXTURES / "llama_bench.jsonl").read_text()
+    (tmp_path / "runs.json").write_text(f'{rows}{{"half": [1, ')
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"imported": 1}
+    (entry,) = payloads(log, DocumentImported)
+    assert "lines that are no JSON" in (entry.reason or "")
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.rule == "other_lines"
+    assert record.content.splitlines()[0] == "ggml_cuda_init: found 1 ROCm devices:"
+    assert record.content.endswith('{"half": [1,')
+
+
+def test_text_with_figures_that_no_reader_knows_is_kept_whole(log: EventLog, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("my own benchmark\nlatency: 12.5 ms\n")
+    (tmp_path / "notes.txt").write_text("nothing to see here\n")
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"quarantined": 1, "not_results": 1}
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.content == "my own benchmark\nlatency: 12.5 ms\n"
 
 
 def test_a_second_run_writes_nothing(log: EventLog) -> None:
@@ -393,7 +416,10 @@ class TestArchive:
     def test_no_believed_row_is_empty(self, imported: tuple[ImportReport, EventLog]) -> None:
         believed = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
         assert believed
-        assert all(r.samples_ns or r.latency_mean_ms or r.throughput_items_per_s for r in believed)
+        assert all(
+            r.samples_ns or r.latency_mean_ms or r.latency_p50_ms or r.throughput_items_per_s or has_other_figure(r)
+            for r in believed
+        )
 
     def test_the_known_lies_are_found(self, imported: tuple[ImportReport, EventLog]) -> None:
         results = [r for r in payloads(imported[1], ResultRecorded) if r.status == "ok"]

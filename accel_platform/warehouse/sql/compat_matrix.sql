@@ -13,7 +13,7 @@ WITH judged AS (
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM judged_results
-    WHERE provenance IN ('measured', 'imported')
+    WHERE provenance IN ('measured', 'imported') AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
     GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes, works, failing
 ),
 shapes AS (
