@@ -30,7 +30,7 @@ told AS (
     SELECT causation_id AS document, event_id, {", ".join(f"payload->>'$.{name}' AS {name}" for name in _TEXTS)},
         {", ".join(f"CAST(payload->>'$.{name}' AS DOUBLE) AS {name}" for name in _NUMBERS)}
     FROM imported
-    WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived' IS NULL
+    WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived_claim' IS NULL
 )
 SELECT told.*, CASE WHEN d.format LIKE 'skill%' THEN 'skill' ELSE d.format END AS format,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT

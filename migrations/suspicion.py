@@ -185,19 +185,15 @@ def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
 
 
 def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """A lone time in seconds of one or two digits, where a clock gives many: 0.05 was typed, not measured."""
+    """A lone time in seconds of one or two digits under a key such as `elapsed_time`, where the old scripts wrote what
+    the clock gave: 0.05 was typed, not measured. Other tools round, so their keys are not looked at."""
     for index in with_figures(records):
         r = records[index].result
-        units = r.original.get("units")
-        lone = not r.samples_ns and r.throughput_items_per_s is None and r.latency_mean_ms
-        if (
-            lone
-            and isinstance(units, dict)
-            and "s" in units.values()
-            and _significant_digits(r.latency_mean_ms or 0) <= 2
-        ):
-            evidence = f"exactly {(r.latency_mean_ms or 0) / 1000:g} s"
-            yield from _mark([index], "round_time", "suspect", evidence, 0.7)
+        units, latency = r.original.get("units"), r.latency_mean_ms
+        clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
+        lone = not r.samples_ns and r.throughput_items_per_s is None
+        if clocked and lone and latency and _significant_digits(latency) <= 2:
+            yield from _mark([index], "round_time", "suspect", f"exactly {latency / 1000:g} s", 0.7)
 
 
 def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
@@ -211,7 +207,7 @@ def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
 def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
     """Computed by the file's writer from other results: a claim about them, and no measurement of its own."""
     for index, record in enumerate(records):
-        if derived := record.result.original.get("derived"):
+        if derived := record.result.original.get("derived_claim"):
             yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
 
 

@@ -1,6 +1,6 @@
 """Compatibility matrices: `model_families.{f}.hardware_compatibility.{hw}{compatible, performance_rating, …}`, seconds.
 
-Its figures are means over unlike shapes of results stored elsewhere, so they are claims (`original.derived`), never
+Its figures are means over unlike shapes of results stored elsewhere, so they are claims (`original.derived_claim`), never
 measurements. `compatible: false` without a result may mean failed or never tried: it says nothing of any model.
 """
 
@@ -57,7 +57,11 @@ def _hardware(document: Document, where: str, family: str, hardware: str, claim:
             at,
             Named((entry.get("model_name"), entry.get("model")), hardware, family=family),
             times=(entry.get("timestamp"), document.value.get("timestamp")),
-            original={"family": family, "derived": DERIVED, "performance_rating": claim.get("performance_rating")},
+            original={
+                "family": family,
+                "derived_claim": DERIVED,
+                "performance_rating": claim.get("performance_rating"),
+            },
         )
         figures = {
             "latency_mean_ms": scaled(entry.get("mean_latency"), MS_PER_S),

@@ -1,7 +1,7 @@
 """Summaries of hardware benchmarks: `model_families.{f}.hardware_results.{hw}`, lists in the order of `models_tested`.
 
 Each figure is a mean over unlike shapes, computed from results that are stored elsewhere: it is kept as the claim it
-is (`original.derived`), and `suspicion.py` keeps it from counting as a measurement. Latency in ms.
+is (`original.derived_claim`), and `suspicion.py` keeps it from counting as a measurement. Latency in ms.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _hardware(document: Document, where: str, family: str, models: Any, hardware
             child(child(where, next(iter(known))), index),
             Named((model,), hardware, family=family),
             times=(document.value.get("timestamp"),),
-            original={"family": family, "derived": DERIVED},
+            original={"family": family, "derived_claim": DERIVED},
         )
         figures = {"latency_mean_ms": quantity(latency), "throughput_items_per_s": quantity(throughput)}
         yield cell.result("ok", figures, units=_UNITS)

@@ -310,6 +310,11 @@ class TestTypedFigures:
         (result,) = judged({"cuda_init": "Success", "cuda_generation_time": seconds, "metadata": {"model": "gpt2"}})
         assert result.suspicions == ()
 
+    def test_a_mean_with_its_rate_is_no_lone_time(self) -> None:
+        call = {"average_inference_time": 0.05, "throughput": 20.0, "batch_size": 1}
+        (result,) = judged({"cuda_init": "Success", "cuda_benchmark": call, "metadata": {"model": "gpt2"}})
+        assert result.suspicions == ()
+
     def test_rounded_milliseconds_of_a_table_are_no_sign(self) -> None:
         row = {"model_name": "gpt2", "hardware_type": "cuda", "average_latency_ms": 5.5}
         (result,) = judged(row)
