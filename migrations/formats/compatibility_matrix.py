@@ -1,7 +1,7 @@
 """Compatibility matrices: `model_families.{f}.hardware_compatibility.{hw}{compatible, performance_rating, …}`, seconds.
 
-Its figures are means over unlike shapes of results stored elsewhere, so they are claims (`original.derived_claim`), never
-measurements. `compatible: false` without a result may mean failed or never tried: it says nothing of any model.
+Its figures are means over unlike shapes of results stored elsewhere, so they are claims (`original.derived_claim`),
+never measurements. `compatible: false` without a result may mean failed or never tried: it says nothing of any model.
 """
 
 from __future__ import annotations
