@@ -13,6 +13,7 @@ import duckdb
 from accel_platform.events import EventLog
 from accel_platform.events.log import Source
 from accel_platform.events.types import ResultSuspected
+from migrations.identity import MICROBENCHMARK
 from migrations.suspicion import CHANCE
 
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
@@ -31,6 +32,7 @@ told AS (
         {", ".join(f"CAST(payload->>'$.{name}' AS DOUBLE) AS {name}" for name in _NUMBERS)}
     FROM imported
     WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived_claim' IS NULL
+        AND payload->>'$.model_family' <> '{MICROBENCHMARK}' -- the empty ones all take no time
 )
 SELECT told.*, CASE WHEN d.format LIKE 'skill%' THEN 'skill' ELSE d.format END AS format,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT
