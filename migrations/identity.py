@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.errors import NotFound
 from accel_platform.events.types import Hardware
+from accel_platform.precisions import canonical
 from accel_platform.workloads.families import resolve_model
 
 UNKNOWN_FAMILY = "unknown"
@@ -86,15 +87,6 @@ _BACKENDS: dict[str, str] = {
     "wasm": "wasm",
     "jax": "jax",
 }
-_PRECISIONS = {
-    "float64": ("float64", "fp64", "f64", "double"),
-    "float32": ("float32", "fp32", "f32", "float"),
-    "float16": ("float16", "fp16", "f16", "half"),
-    "bfloat16": ("bfloat16", "bf16"),
-    "int8": ("int8", "i8", "qint8"),
-    "int4": ("int4", "i4"),
-}
-_PRECISION_OF = {word: precision for precision, words in _PRECISIONS.items() for word in words}
 _KEY_WORDS: dict[str, str] = {
     **{name: name for name in get_args(Hardware)},
     "apple": "mps",
@@ -171,8 +163,7 @@ def precision_named(text: Any) -> str | None:
     """`float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its own lower-case text."""
     if not isinstance(text, str) or not text.strip():
         return None
-    word = text.strip().lower().removeprefix("torch.")
-    return _PRECISION_OF.get(word, word)
+    return canonical(text)
 
 
 def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:

@@ -28,6 +28,12 @@ class UnsupportedMode(Unsupported):
     failure_class: ClassVar[str] = "unsupported_mode"
 
 
+class UnsupportedPrecision(Unsupported):
+    """The runtime or this device does not compute in the precision asked, whatever it accepts to be told."""
+
+    failure_class: ClassVar[str] = "unsupported_precision"
+
+
 @dataclass(frozen=True)
 class Placement:
     """How a runtime that may divide a graph did so: operators on the device asked for, and those it left elsewhere."""
@@ -41,6 +47,12 @@ class Placement:
         """Of all operators; None for a graph without any."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
+
+
+def share(counts: Mapping[bool, int]) -> float | None:
+    """Of the products counted, those that are in the precision (True); None of none."""
+    total = sum(counts.values())
+    return counts.get(True, 0) / total if total else None
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,14 @@ class Backend(Protocol):
 
     def placement(self) -> Placement | None:
         """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
+        ...
+
+    def precision_share(self) -> float | None:
+        """Of the matrix products and convolutions of the last run, those computed in the precision that was loaded.
+
+        Read from what ran (executed graph, compiled program, dispatched operators), never from what was asked. None
+        where there are none, or the runtime does not tell.
+        """
         ...
 
     def confirm(self) -> Confirmation | None:

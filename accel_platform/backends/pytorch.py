@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
 
-from accel_platform.backends.base import Arrays, Confirmation, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision
 from accel_platform.backends.operators import OperatorTime
 
 if TYPE_CHECKING:
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 
 
 class RuntimeBackend:
-    """Loads a folder written by `save_pretrained`."""
+    """Loads a folder written by `save_pretrained`; casting its weights, or quantising its linear layers, is loading."""
 
     name = "pytorch"
     compiles = False
+    _DTYPES: ClassVar = {
+        "float32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        # What is not quantised, activations above all, stays in float32.
+        "int8": torch.float32,
+    }
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -32,6 +40,7 @@ class RuntimeBackend:
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
         self.model: Any = None
+        self._precision = "float32"
         self._inputs: dict[str, torch.Tensor] = {}
         self._last: Any = None
 
@@ -39,10 +48,10 @@ class RuntimeBackend:
         return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
     def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        model = getattr(transformers, head).from_pretrained(artefact, dtype=torch.float32)
-        self.model = model.eval().to(self.device)
+        self._refuse(precision)
+        model = getattr(transformers, head).from_pretrained(artefact, dtype=self._DTYPES[precision]).eval()
+        self._precision = precision
+        self.model = (_quantised(model) if precision == "int8" else model).to(self.device)
         self.synchronise()
 
     def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
@@ -54,7 +63,9 @@ class RuntimeBackend:
             self._accelerator.reset_peak_memory_stats(self.device)
 
     def bind(self, inputs: Arrays) -> None:
-        self._inputs = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+        dtype = self._DTYPES[self._precision]
+        placed = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+        self._inputs = {name: t.to(dtype) if t.is_floating_point() else t for name, t in placed.items()}
         self.synchronise()
 
     def run(self) -> None:
@@ -69,6 +80,11 @@ class RuntimeBackend:
 
     def placement(self) -> None:
         """Eager execution has no graph."""
+
+    def precision_share(self) -> float | None:
+        from accel_platform.backends.pytorch_products import precision_share
+
+        return precision_share(lambda: self.model(**self._inputs), self._precision)
 
     def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
         """By where the weights lie, and what the last run (or whoever drove the model) made of them."""
@@ -105,3 +121,29 @@ class RuntimeBackend:
     def synchronise(self) -> None:
         if self._accelerator is not None:
             self._accelerator.synchronize()
+
+    def _refuse(self, precision: str) -> None:
+        """Raises UnsupportedPrecision for what this device has not."""
+        if precision not in self._DTYPES:
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        if precision == "int8" and self.device.type != "cpu":
+            raise UnsupportedPrecision("int8 is not supported: torch quantises linear layers for processors only.")
+        # Older devices take bfloat16 and compute in float32.
+        if (
+            precision == "bfloat16"
+            and self.device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise UnsupportedPrecision("bfloat16 is not supported: torch would only emulate it on this device.")
+
+
+def _quantised(model: Any) -> Any:
+    """Linear layers with int8 weights, their inputs quantised as they come.
+
+    torch calls `quantize_dynamic` deprecated in favour of torchao, but ships it still, with its kernels.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, message=".*[Tt]yped[Ss]torage|.*quantiz")
+        quantise: Any = torch.ao.quantization.quantize_dynamic
+        return quantise(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)

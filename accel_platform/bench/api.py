@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_platform.backends.registry import runtime_for
+from accel_platform.bench.ability import refusal
 from accel_platform.bench.choice import stale_before
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import Profile, profile_named
@@ -22,6 +23,7 @@ from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.precisions import precision_named
 from accel_platform.settings import Settings
 from accel_platform.workloads.custom import custom_models, read_models
 from accel_platform.workloads.families import ModelSpec, model_set, resolve_model, sequence_length_for
@@ -92,9 +94,12 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         _hardware(config, inventory),
         config.batch_sizes,
         config.sequence_lengths or (None,),
-        config.precisions or (None,),
+        [precision_named(name) for name in config.precisions or ()] or (None,),
         config.modes,
     )
+    if config.hardware_types is None:
+        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
+        asked = tuple(cell for cell in asked if refusal(cell) is None)
     cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
     wanted = missing(cells, done_cells(log, since=since), fingerprints(inventory)) if config.missing else cells

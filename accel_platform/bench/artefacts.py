@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from accel_platform.workloads.families import ModelSpec
 
-LAYOUT = 1
+LAYOUT = 2
 """Raise it whenever what `prepare.py` writes changes."""
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
@@ -38,7 +38,7 @@ class Artefacts:
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
     ) -> Artefacts:
         """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
-        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
         real = [spec.weights.sha256] if spec.weights else []
         key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -55,8 +55,10 @@ class Artefacts:
 
     def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
-        onnx = "model.xml" if self.exporter == "openvino" else "model.onnx"
-        return self.graph_folder(kind, sequence_length) / (onnx if kind == "onnx" else GRAPH)
+        name = GRAPH if kind == "aten" else "model.onnx"
+        if kind == "onnx" and self.exporter == "openvino":
+            name = "model.xml"
+        return self.graph_folder(kind, sequence_length) / name
 
     def data(self, shape: Shape) -> Path:
         """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).

@@ -179,6 +179,7 @@ def measure(
         "memory_device_peak_mib": peak,
         "notes": {},
         "placement": None,
+        "precision_share": None,
         "unfounded": unfounded(_logits(greedy), other),
         "confirmed": vars(backend.confirm([greedy.last_logits])),
         "verdict": vars(verdict) if verdict else None,

@@ -1,20 +1,16 @@
-"""What a mode asks of a model and a runtime, as far as it can be told before anything is built. Nothing is run here."""
+"""What a mode asks of a model and a runtime. Nothing is run here."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from accel_platform.backends.registry import RUNTIMES, runtime_for
-from accel_platform.bench.plan import Cell
+from accel_platform.backends.registry import runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Mode
-from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.families import ModelSpec
 from accel_platform.workloads.heads import Head, generation_head, training_head
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-REFUSED = "unsupported_mode"
-"""The failure class of a cell that its mode cannot have."""
 
 
 def mode_named(name: str) -> Mode:
@@ -35,16 +31,3 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
 def has_mode(hardware: str, mode: Mode) -> bool:
     """Whether the runtime behind a hardware name has this mode: a graph is exported for one forward pass."""
     return mode == "inference" or runtime_for(hardware).reads == "weights"
-
-
-def refusal(cell: Cell) -> str | None:
-    """Why a cell cannot be measured in its mode; None where nothing is known against it."""
-    if not has_mode(cell.hardware, cell.mode):
-        able = ", ".join(name for name in RUNTIMES if has_mode(name, cell.mode))
-        return f"{runtime_for(cell.hardware).backend} runs inference only here; {cell.mode} runs on {able}"
-    if head_for(cell.model, cell.mode) is None:
-        model = cell.model
-        return f"{model.model_id} does not generate: no {model.architecture} model was made to predict the next token"
-    if cell.processes > usable_cores():
-        return f"training in {cell.processes} processes needs a core for each; here: {usable_cores()}"
-    return None

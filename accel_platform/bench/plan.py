@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Mode, ResultRecorded
@@ -47,6 +47,11 @@ class Cell:
         mode += f" in {self.processes} processes" if self.processes > 1 else ""
         weights = f", weights {self.model.weights.source}" if self.model.weights else ""
         return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
+
+
+def artefact_of(cell: Cell) -> Artefact:
+    """What the cell's backend loads."""
+    return runtime_for(cell.hardware).precisions[cell.precision]
 
 
 CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str | None]

@@ -13,13 +13,13 @@ from typing import Any
 
 import psutil
 
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.registry import Artefact
 from accel_platform.bench import prepare
 from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
 from accel_platform.bench.modes import head_for
-from accel_platform.bench.plan import Cell
+from accel_platform.bench.plan import Cell, artefact_of
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
@@ -81,7 +81,7 @@ def _job(
     model: ModelSpec, mode: Mode, cells: Collection[Cell], artefacts: Artefacts, reference: bool
 ) -> tuple[ModelSpec, dict[str, Any]] | None:
     mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
-    kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
+    kinds = sorted({artefact_of(cell) for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
     if not artefacts.missing(kinds, shapes, reference=reference):
         return None

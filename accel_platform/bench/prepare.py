@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accel_platform.bench import quantise
 from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
@@ -63,7 +64,20 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
                 failure_class = "not_exported"
             send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 
+    def write_quantised(kind: Artefact, plain: Path, length: int | None) -> None:
+        if not plain.exists():
+            with _published(plain.parent) as part:
+                _write_onnx(model, spec, length, part)
+        with _published(artefacts.graph_folder(kind, length)) as part:
+            if kind == "onnx-int8-dynamic":
+                quantise.dynamic(plain, part)
+            else:
+                quantise.static(plain, spec, length, part)
+
     def write_graph_of(kind: Artefact, length: int | None) -> None:
+        if kind.startswith("onnx-int8"):
+            write_quantised(kind, Artefacts(artefacts.folder).graph("onnx", length), length)
+            return
         write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
         with _without_checks(), _published(artefacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)

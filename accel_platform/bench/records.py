@@ -84,6 +84,8 @@ def measured(
             "verified": answer["verdict"] is not None,
             **answer["notes"],
             **_placement(answer["placement"]),
+            # Of the matrix products and convolutions, those that ran in the precision asked.
+            **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
         },
     )
 

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.bench import lanes, records, resume
+from accel_platform.bench.ability import refusal
 from accel_platform.bench.artefacts import Artefacts, Exporter
 from accel_platform.bench.children import Children, Failed, Operators
 from accel_platform.bench.failures import Why, classify
-from accel_platform.bench.modes import REFUSED, head_for, refusal
-from accel_platform.bench.plan import Cell, groups
+from accel_platform.bench.modes import head_for
+from accel_platform.bench.plan import Cell, artefact_of, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
@@ -155,11 +155,11 @@ class _Run:
             self.recording.flush()
 
     def refuse(self) -> list[Cell]:
-        """Record as failed what its mode forbids; the other cells."""
+        """Record as failed what cannot be measured; the other cells."""
         possible = []
         for cell in self.cells:
-            reason = refusal(cell)
-            failure = self.recording.take(Failed(cell, Why("failed", REFUSED, reason))) if reason else None
+            why = refusal(cell)
+            failure = self.recording.take(Failed(cell, why)) if why else None
             if failure is None:
                 possible.append(cell)
             else:
@@ -228,7 +228,7 @@ class _Run:
         cures: Mapping[Cell, Cure] | None = None,
     ) -> list[Failure]:
         """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
-        first, reads = group[0], runtime_for(group[0].hardware).reads
+        first, reads = group[0], artefact_of(group[0])
         artefacts = Artefacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
         failures: list[Failure | None] = []

@@ -170,6 +170,7 @@ def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Ver
             "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
         },
         "placement": None,
+        "precision_share": None,
         "unfounded": problem,
         "confirmed": vars(backend.confirm(steps.losses[-1:])),
         "verdict": vars(verdict) if verdict else None,

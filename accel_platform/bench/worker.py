@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend, Eager
 
 PROFILED_RUNS = 10
+MAJORITY = 0.5
+"""Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
 
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
@@ -177,8 +179,13 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     """
     import numpy as np
 
+    from accel_platform.backends.base import UnsupportedPrecision
     from accel_platform.bench.verify import unfounded, verify
 
+    share = backend.precision_share()
+    if share is not None and share < MAJORITY:
+        told = "none" if share == 0 else f"only {share:.0%}"
+        raise UnsupportedPrecision(f"{told} of the matrix products and convolutions ran in {precision}")
     with np.load(data) as stored:
         reference = _by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None
@@ -187,6 +194,7 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
         "verdict": vars(verdict) if verdict else None,
         "unfounded": unfounded(outputs, other),
         "confirmed": vars(confirmed) if confirmed else None,
+        "precision_share": share,
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
     }
 

@@ -22,6 +22,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from accel_platform.hardware import Inventory
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
@@ -67,6 +68,12 @@ def run(
         str, typer.Option(help="What the models do: inference, generation, training; comma-separated.")
     ] = "inference",
     nproc: Annotated[int, typer.Option(help="Processes that train together, with data parallel.")] = 1,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
+        ),
+    ] = None,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     report_dir: Annotated[
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
@@ -98,9 +105,9 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.backends.registry import RUNTIMES, in_browser
+    from accel_platform.bench.ability import refusal
     from accel_platform.bench.choice import stale_before, work_of
-    from accel_platform.bench.modes import has_mode, mode_named
+    from accel_platform.bench.modes import mode_named
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
@@ -110,7 +117,7 @@ def run(
     from accel_platform.cli.bench_answers import print_plan, print_summary
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
-    from accel_platform.hardware import detect
+    from accel_platform.precisions import precision_named
     from accel_platform.reports.run import make_places, write_reports
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
@@ -118,19 +125,15 @@ def run(
     how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
     specs = _models(models, set_, models_file, weights)
     make_places(report_dir, csv)
-    names = words(hardware) if hardware is not None else list(RUNTIMES)
-    if browser is not None:
-        names = [in_browser(name, browser) for name in names]
-    inventory = detect(names)
-    if hardware is None:
-        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
-        names = [name for name, device in found.items() if device and device.available and not device.emulated]
+    names, inventory = _hardware(hardware, browser)
     modes = [mode_named(word) for word in words(mode)]
-    cells = plan(specs, names, numbers(batch_sizes), [sequence_length], modes=modes, processes=nproc)
+    precisions = [precision_named(word) for word in words(precision)] if precision is not None else [None]
+    cells = plan(
+        specs, names, numbers(batch_sizes), [sequence_length], precisions=precisions, modes=modes, processes=nproc
+    )
     if hardware is None:
-        # Of what nobody named, a runtime that has not the mode is no failure.
-        cells = tuple(cell for cell in cells if has_mode(cell.hardware, cell.mode))
+        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
+        cells = tuple(cell for cell in cells if refusal(cell) is None)
     log = EventLog.open(settings)
     resumes = None
     if resume:
@@ -156,6 +159,22 @@ def run(
         note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
     if wanted and not summary.ok:
         raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def _hardware(hardware: str | None, browser: str | None) -> tuple[list[str], Inventory]:
+    """The names asked for, or all that answer here, and what was found of them."""
+    from accel_platform.backends.registry import RUNTIMES, in_browser
+    from accel_platform.hardware import detect
+
+    names = words(hardware) if hardware is not None else list(RUNTIMES)
+    if browser is not None:
+        names = [in_browser(name, browser) for name in names]
+    inventory = detect(names)
+    if hardware is None:
+        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
+        names = [name for name, device in found.items() if device and device.available and not device.emulated]
+    return names, inventory
 
 
 @app.command(name="models")

@@ -51,12 +51,14 @@ def plan_rows(
     how: How,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """A row per cell, and a sentence on the time of all; None where nothing is timed."""
+    from accel_platform.bench.ability import refusal
     from accel_platform.bench.estimate import estimate
     from accel_platform.bench.lanes import silicon
-    from accel_platform.bench.modes import refusal
     from accel_platform.bench.plan import fingerprints, good_results
 
-    here = [cell for cell in wanted if (device := inventory.device(cell.hardware)) is not None and device.available]
+    devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
+    present = {name for name, device in devices.items() if device is not None and device.available}
+    here = [cell for cell in wanted if cell.hardware in present and refusal(cell) is None]
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
     timed = how.work != "verify"
     times = estimate(here, good_results(log), fingerprints(inventory), profile.sampling) if timed else {}
@@ -66,8 +68,8 @@ def plan_rows(
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
-        elif reason := refusal(cell):
-            state = f"cannot: {reason}"
+        elif (refused := refusal(cell)) is not None:
+            state = f"cannot: {refused.reason}"
         time = times.get(cell)
         rows.append(
             {
@@ -114,7 +116,9 @@ def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
         answer |= {"operators": summary.operators} if how.operators else {}
         print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
         return
-    shown = ["model_id", "hardware", "batch_size"]
+    # What all rows have in common is left out.
+    shown = ["model_id", "hardware", *(["precision"] if len({row["precision"] for row in rows}) > 1 else [])]
+    shown.append("batch_size")
     shown += ["sequence_length"] if _has_lengths(rows) else []
     if how.work == "verify":
         shown += ["precision", "passed", "relative_error", "tolerance", "reason"]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from accel_platform.bench.generation import NEW_TOKENS
 from accel_platform.bench.plan import plan
 from accel_platform.bench.profiles import PROFILES
-from accel_platform.bench.runner import run_benchmark
+from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.cli.bench import app
 from accel_platform.events import EventLog
@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpt, bert = resolve_model("gpt2-tiny"), resolve_model("bert-tiny")
     cells = plan([gpt], ["cpu"], [2], [12], modes=("generation", "training"))
     cells += plan([bert], ["cpu"], [2], [12], modes=("generation",))
-    summary = run_benchmark(cells, settings, EventLog.open(settings), profile=PROFILES["quick"])
+    summary = measure_cells(cells, settings, EventLog.open(settings), profile=PROFILES["quick"])
     assert (summary.ok, summary.failed) == (2, 1), summary.results
     publish.refresh(settings)
     return settings.home

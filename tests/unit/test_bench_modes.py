@@ -10,8 +10,9 @@ import pytest
 
 from accel_platform.backends.base import UnsupportedMode
 from accel_platform.bench import generation, training
+from accel_platform.bench.ability import refusal
 from accel_platform.bench.failures import classify
-from accel_platform.bench.modes import has_mode, head_for, mode_named, refusal
+from accel_platform.bench.modes import has_mode, head_for, mode_named
 from accel_platform.bench.plan import Cell, groups, plan
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.cpu import usable_cores
@@ -50,12 +51,15 @@ def test_what_a_mode_forbids_is_said_before_anything_is_built() -> None:
     assert refusal(Cell(GPT, "cpu", 1, 16, mode="generation")) is None
     assert refusal(Cell(BERT, "cuda", 1, 16, mode="training")) is None
     encoder = refusal(Cell(BERT, "cpu", 1, 16, mode="generation"))
-    assert encoder == "bert-tiny does not generate: no bert model was made to predict the next token"
+    assert encoder is not None
+    assert encoder.failure_class == "unsupported_mode"
+    assert encoder.reason == "bert-tiny does not generate: no bert model was made to predict the next token"
     graph = refusal(Cell(GPT, "openvino", 1, 16, mode="generation"))
-    assert graph == "openvino runs inference only here; generation runs on cpu, cuda, rocm, mps"
+    assert graph is not None
+    assert graph.reason == "openvino runs inference only here; generation runs on cpu, cuda, rocm, mps"
     crowd = refusal(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
     assert crowd is not None
-    assert "needs a core for each" in crowd
+    assert "needs a core for each" in crowd.reason
     assert has_mode("openvino", "inference")
     assert not has_mode("webgpu", "training")
 

@@ -181,3 +181,15 @@ def test_building_leaves_the_callers_random_state_alone() -> None:
     torch.manual_seed(5)
     build_model(resolve_model("bert-tiny"))
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_lower_precisions_take_the_bytes_they_say() -> None:
+    spec = resolve_model("bert-tiny")
+    full, half, small = (cost_of(spec, batch_size=2, precision=name) for name in ("float32", "bfloat16", "int8"))
+    assert full.flops == half.flops == small.flops
+    # Token ids and positions are integers in every precision.
+    assert 0.5 <= half.activation_bytes / full.activation_bytes < 0.51
+    assert half.weight_bytes < 0.51 * full.weight_bytes
+    assert small.activation_bytes == full.activation_bytes
+    linear = 2 * (4 * 128**2 + 2 * 128 * 512) + 128**2
+    assert full.weight_bytes - small.weight_bytes == 3 * linear

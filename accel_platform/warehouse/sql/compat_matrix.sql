@@ -13,7 +13,9 @@ WITH judged AS (
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM judged_results
+    -- What a runtime does not compute in says nothing of the model.
     WHERE provenance IN ('measured', 'imported') AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
+        AND failure_class IS DISTINCT FROM 'unsupported_precision'
     GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes, works, failing
 ),
 shapes AS (
@@ -34,10 +36,11 @@ rated AS (
 summed AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
         bool_or(works) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
-        -- Shown for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
+        -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
-            (-devices, coalesce(processes, 1), batch_size, coalesce(sequence_length, 0), latency_p50_ms, newest[2])
+            (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
+             coalesce(sequence_length, 0), latency_p50_ms, newest[2])
         ) FILTER (WHERE works) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
