@@ -94,6 +94,11 @@ class TestOptimumTable:
         assert result.latency_mean_ms == pytest.approx(8 * 101 / 202 * 1000)
         assert result.original["stated"]["derived"]
 
+    def test_on_a_cpu_the_memory_is_the_process(self) -> None:
+        text = "model,device,forward.latency(s),forward.peak_memory(MB)\ngpt2,cpu,0.1,1048.576\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
+        assert (result.memory_peak_mib, result.memory_device_peak_mib) == (1000, None)
+
     def test_a_row_without_figures_is_a_failure(self) -> None:
         assert (self.found["/2"].status, self.found["/2"].reason) == ("failed", "the row holds no figure")
 
@@ -138,7 +143,7 @@ class TestLlamaBench:
   build_commit TEXT
 );
 
-INSERT INTO llama_bench (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CPU', 'a-Q4_0', '8', '0', '2000000');
+INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CPU', 'a-Q4_0', '8', '0', '2000000');
 """
         (result,) = results(parse(Content.of(text.encode(), "/x.sql"))).values()
         assert (result.hardware, result.latency_mean_ms, result.sequence_length) == ("cpu", 2, 8)
