@@ -26,7 +26,8 @@ Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadabl
 
 _DELIMITERS = ",\t;"
 _FIGURE_IN_TEXT = re.compile(
-    r"(latency|throughput|duration|fps|per second|tokens/s|items/s)\W{0,20}\d|\d\s*(ms|fps|tokens/s|items/s)\b",
+    r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
+    r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
     re.IGNORECASE,
 )
 _RAGGED_SHARE = 0.8

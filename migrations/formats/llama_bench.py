@@ -6,6 +6,7 @@ tokens one after the other, behind `n_depth` or `n_prompt` tokens. Always one se
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,14 @@ from typing import Any
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
 from migrations.identity import NOT_STATED, hardware_named
-from migrations.records import Record, Refused, refuse
+from migrations.records import Record, Refused, child, refuse
 from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.values import NS_PER_MS, count, quantity, samples_ns, scaled
 
 _WRAPPED = "bench_raw"
+_INSERT = re.compile(
+    r"INSERT INTO \w+ \((?P<names>[\w, ]*\bn_prompt\b[\w, ]*)\) VALUES \((?P<values>.*)\);?", re.IGNORECASE
+)
 _UNITS = {"avg_ns": "ns", "samples_ns": "ns", "avg_ts": "tokens/s"}
 _FLAGS = ("cuda", "hip", "rocm", "metal", "vulkan", "sycl", "opencl", "kompute")
 _QUANTISED = re.compile(r"[-._ ]((?:I?Q\d\w*)|(?:MXFP4\w*)|(?:BF16|F16|F32))(?:[-._ ]|$)", re.IGNORECASE)
@@ -31,6 +35,8 @@ _ABOUT = ("model_filename", "model_type", "model_size", "model_n_params", "backe
 
 def recognise(document: Document) -> float:
     """Sure where rows have prompt and generation lengths and times in nanoseconds, or most carry such a row."""
+    if document.kind == "text":
+        return 0.95 if any(_INSERT.fullmatch(line.strip()) for line in document.value) else 0.0
     if share_of_rows(document, _WRAPPED) >= 0.5:
         inner = [object_of(row.get(_WRAPPED)) for _, row in rows_of(document)]
         return 0.95 if any({"n_prompt", "n_gen", "avg_ns"} <= row.keys() for row in inner) else 0.0
@@ -41,8 +47,18 @@ def read(document: Document) -> Iterator[Record | Refused]:
     """One record per row."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
-    for pointer, row in rows_of(document):
+    for pointer, row in _inserted(document.value) if document.kind == "text" else rows_of(document):
         yield _record(document.source_path, pointer, _unwrapped(row))
+
+
+def _inserted(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of its SQL output."""
+    for number, line in enumerate(lines):
+        if found := _INSERT.fullmatch(line.strip()):
+            values = next(csv.reader([found["values"]], quotechar="'", skipinitialspace=True), [])
+            names = [name.strip() for name in found["names"].split(",")]
+            if len(values) == len(names):
+                yield child("", number), dict(zip(names, values, strict=True))
 
 
 def _unwrapped(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from migrations.documents import Document
+from migrations.identity import hardware_named
 from migrations.optimum import cell_of, columns_of, config_beside, size_of
 from migrations.records import Record, Refused, child
 from migrations.tables import rows_of
@@ -135,6 +136,9 @@ def _record(
         if found.get(kept) is None and name in figures:
             found[kept] = scaled(figures[name][0], MIB_PER_MB) or None
     cell = cell_of(document, pointer, config, phase)
+    if hardware_named(cell.named.hardware) == "cpu" and found.get("memory_peak_mib") is None:
+        # The same columns are of the process where there is no accelerator.
+        found["memory_peak_mib"] = found.pop("memory_device_peak_mib", None)
     cell = replace(cell, original={**cell.original, "stated": {k: v for k, v in stated.items() if v is not None}})
     units = {column: unit for _, unit, column in figures.values() if unit}
     return cell.result("ok", {"mode": mode, **size, **found, **load}, units=units)

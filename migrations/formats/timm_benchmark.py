@@ -59,8 +59,14 @@ def _cell(
 ) -> Cell:
     original = {name: pick(row, f"{mode}_{name}", name) for name in _SHAPE}
     shape = {"image_size": original.pop("img_size"), "parameters_millions": pick(row, "param_count"), **original}
-    who = Named((row.get("model"),), named["hardware"], precision=named["precision"], runtime="pytorch")
-    return Cell(document.source_path, pointer, who, machine=machine, original={**shape, "said_by": named["said_by"]})
+    who = Named((_model(row.get("model")),), named["hardware"], precision=named["precision"], runtime="pytorch")
+    return Cell(
+        document.source_path,
+        pointer,
+        who,
+        machine=machine,
+        original={"model": row.get("model"), **shape, "said_by": named["said_by"]},
+    )
 
 
 def _said_by_the_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
@@ -94,3 +100,8 @@ def _versions(name: str) -> dict[str, str]:
     if cuda := _CUDA.search(name):
         found["cuda"] = f"{cuda['major']}.{cuda['minor']}"
     return found
+
+
+def _model(name: Any) -> Any:
+    """timm's tiny `test_vit` and the like are models of their own; elsewhere `test_` means a test script."""
+    return f"timm/{name}" if isinstance(name, str) and name.startswith("test_") else name

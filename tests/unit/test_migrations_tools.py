@@ -94,6 +94,11 @@ class TestOptimumTable:
         assert result.latency_mean_ms == pytest.approx(8 * 101 / 202 * 1000)
         assert result.original["stated"]["derived"]
 
+    def test_on_a_cpu_the_memory_is_the_process(self) -> None:
+        text = "model,device,forward.latency(s),forward.peak_memory(MB)\ngpt2,cpu,0.1,1048.576\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
+        assert (result.memory_peak_mib, result.memory_device_peak_mib) == (1000, None)
+
     def test_a_row_without_figures_is_a_failure(self) -> None:
         assert (self.found["/2"].status, self.found["/2"].reason) == ("failed", "the row holds no figure")
 
@@ -132,6 +137,24 @@ class TestLlamaBench:
         (note,) = self.given.notes
         assert note.content.startswith("ggml_cuda_init: found 1 ROCm devices:")
         assert note.content.endswith("llama_perf: done")
+
+    def test_sql(self) -> None:
+        text = """CREATE TABLE IF NOT EXISTS llama_bench (
+  build_commit TEXT
+);
+
+INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CPU', 'a-Q4_0', '8', '0', '2000000');
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/x.sql"))).values()
+        assert (result.hardware, result.latency_mean_ms, result.sequence_length) == ("cpu", 2, 8)
+
+    def test_the_table_it_prints(self) -> None:
+        found = results(document("llama_bench_table"))
+        prompt, generation, failed = found.values()
+        assert (prompt.latency_mean_ms, prompt.sequence_length, prompt.precision) == (100, 512, "q4_0")
+        assert (prompt.hardware, prompt.device_name) == ("cuda", "NVIDIA Example 4090")
+        assert (generation.latency_mean_ms, generation.mode, generation.sequence_length) == (1000, "generation", 4096)
+        assert failed.status == "failed"
 
     def test_rows_that_a_script_wrapped(self) -> None:
         inner = {"n_prompt": 8, "n_gen": 0, "avg_ns": 2000000, "samples_ns": [2000000], "backends": "Vulkan"}
@@ -323,7 +346,8 @@ class TestTables:
         assert (result.batch_size, result.latency_mean_ms, result.throughput_items_per_s) == (256, 16, 16000)
         assert (result.environment["pytorch"], result.environment["cuda"]) == ("2.4.0", "12.4")
         assert found["/1/train_samples_per_sec"].mode == "training"
-        assert found["/2"].status == "failed"
+        assert (found["/2"].model_id, found["/2"].original["model"]) == ("timm-test-vit", "test_vit")
+        assert found["/3"].status == "failed"
 
     def test_timm_without_such_a_name_is_of_no_named_hardware(self) -> None:
         assert {r.hardware for r in results(document("timm_benchmark", "/old/results.csv")).values()} == {"unknown"}
