@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from accel_platform.events.types import Hardware, ResultRecorded, Status
+from accel_platform.events.types import ResultRecorded, Status
 from migrations import identity
 from migrations.records import Record, Refused, refuse
 from migrations.values import Moment, first_moment
@@ -25,6 +25,7 @@ _STATUS: dict[str, Status] = {
     "not_available": "unavailable",
     "unsupported": "unavailable",
 }
+_GENERATION = {"output_tokens", "prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms"}
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,12 @@ class Machine:
     """What a document says about where it was measured; all of it may be missing."""
 
     host: Mapping[str, Any] = field(default_factory=dict)
-    device_names: Mapping[Hardware, str] = field(default_factory=dict)
+    device_names: Mapping[Any, str] = field(default_factory=dict)
+    """By hardware name."""
     software: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the run without which two figures are not comparable: layout, offloaded layers, devices, …"""
 
 
 NOWHERE = Machine()
@@ -49,6 +53,7 @@ class Named:
     family: Any = None
     precision: Any = None
     runtime: Any = None
+    is_microbenchmark: bool = False
 
 
 def status_of(value: Any) -> Status:
@@ -88,17 +93,23 @@ class Cell:
         units: Mapping[str, str] | None = None,
     ) -> Record | Refused:
         """The cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` their units in the file.
+        Figures of generation that the event has no field for stay under `original["stated"]`.
 
         A cell whose model or hardware cannot be named, or whose figures are impossible, is refused with its content.
         """
         named, machine = self.named, self.machine
         content = {"model": named.models, "hardware": named.hardware, **self.original, **figures}
-        model = identity.model_named(*named.models, family=named.family)
+        if named.is_microbenchmark:
+            model = identity.microbenchmark_named(named.models[0] if named.models else None)
+        else:
+            model = identity.model_named(*named.models, family=named.family)
         if model is None:
             return refuse(self.pointer, "model_unnamed", "the cell names no model", content)
         hardware = identity.hardware_named(named.hardware, named.runtime)
         if hardware is None:
             return refuse(self.pointer, "hardware_unknown", f"no hardware is called {named.hardware!r} here", content)
+        stated = {name: figures[name] for name in _GENERATION - ResultRecorded.model_fields.keys() if name in figures}
+        figures = {name: value for name, value in figures.items() if name not in stated}
         when = first_moment(*self.times)
         host_id = identity.imported_id(machine.host)
         device_name = machine.device_names.get(hardware)
@@ -117,9 +128,12 @@ class Cell:
                 device_name=device_name,
                 fingerprint=_fingerprint(device_id, hardware, machine),
                 threads=machine.threads,
-                environment=dict(machine.software),
+                environment={
+                    **machine.software,
+                    **({"settings": settings} if (settings := _known(machine.settings)) else {}),
+                },
                 occurred_local=when.local,
-                original=self._original(when, units),
+                original=self._original(when, units, _known(stated)),
                 source_path=self.source_path,
                 **figures,
             )
@@ -129,7 +143,7 @@ class Cell:
             return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
         return Record(result, self.pointer, when.at, host_id)
 
-    def _original(self, when: Moment, units: Mapping[str, str] | None) -> dict[str, Any]:
+    def _original(self, when: Moment, units: Mapping[str, str] | None, stated: Mapping[str, Any]) -> dict[str, Any]:
         """The file's own words; its time only where nothing could be made of it."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]
@@ -142,14 +156,28 @@ class Cell:
             "units": dict(units or {}),
             **self.original,
         }
-        return {key: value for key, value in kept.items() if value not in (None, "", [], {})}
+        if isinstance(kept.get("stated"), Mapping):
+            kept["stated"] = {**_known(kept["stated"]), **stated}
+        elif stated:
+            kept["stated"] = stated
+        return _known(kept)
 
 
-def _fingerprint(device_id: str | None, hardware: Hardware, machine: Machine) -> str | None:
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, "", [], {})}
+
+
+def _fingerprint(device_id: str | None, hardware: str, machine: Machine) -> str | None:
     """None unless the file names both the device and some software: without them no two figures are comparable."""
     if device_id is None or not machine.software:
         return None
     software = dict(sorted(machine.software.items()))
     return identity.imported_id(
-        {"device": device_id, "hardware": hardware, "software": software, "threads": machine.threads}
+        {
+            "device": device_id,
+            "hardware": hardware,
+            "software": software,
+            "threads": machine.threads,
+            "settings": _known(machine.settings),
+        }
     )

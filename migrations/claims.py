@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from migrations.documents import Document
-from migrations.identity import hardware_named
+from migrations.identity import hardware_named, hardware_of_key
 from migrations.records import child
 
-_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked"}
+_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked",
+          "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
 """Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""
-_HOST_SECTIONS = ("hardware_info", "available_hardware", "hardware_details", "hardware_detected", "system_info")
+_HOST_SECTIONS = (
+    ("hardware_info",), ("available_hardware",), ("hardware_details",), ("hardware_detected",), ("system_info",),
+    ("hardware",), ("hardware", "capabilities"), ("metadata",), ("results", "metadata"), ("json_result", "metadata"),
+)  # fmt: skip
+_NAMES_HARDWARE = ("platform", "hardware", "hardware_type")
 _QUOTED = 80
 
 
@@ -26,6 +31,8 @@ class Label:
     scope: str
     evidence: str
     is_flag: bool
+    hardware: str | None = None
+    """The hardware it speaks of, where its key (`qualcomm_init`) or its object (`"platform": "CUDA"`) names one."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,13 @@ class Claims:
     host_has: Mapping[str, bool] = field(default_factory=dict)
     """Hardware the document says its host had or had not. Where two places disagree, it had it."""
 
+    def within(self, around: Claims) -> Claims:
+        """These claims where they are made, else those of the document around: its blanket label and its host."""
+        return Claims(self.labels, self.blanket or around.blanket, {**around.host_has, **self.host_has})
+
+
+NOTHING_CLAIMED = Claims()
+
 
 def claims_of(document: Document) -> Claims:
     """The claims of a parsed document."""
@@ -54,25 +68,29 @@ def claims_of(document: Document) -> Claims:
 
 def _labels(value: Any, pointer: str) -> Iterator[Label]:
     """Depth first, without recursion: documents may be nested deeper than Python's stack."""
-    stack: list[tuple[str, Any]] = [(pointer, value)]
+    stack: list[tuple[str, Any, str | None]] = [(pointer, value, None)]
     while stack:
-        where, current = stack.pop()
+        where, current, around = stack.pop()
         if isinstance(current, list):
-            stack += [(child(where, i), member) for i, member in enumerate(current) if isinstance(member, dict | list)]
+            stack += [(child(where, i), m, around) for i, m in enumerate(current) if isinstance(m, dict | list)]
             continue
         if not isinstance(current, dict):
             continue
+        around = next((found for key in _NAMES_HARDWARE if (found := hardware_named(current.get(key)))), around)
         for key, member in current.items():
             name = str(key).casefold()
-            if name in _NOT_LABELS:
+            # A run's whole output speaks of every hardware; what its parsed result says of each one is exact.
+            if name in _NOT_LABELS or (name == "stdout" and "json_result" in current):
                 continue
+            hardware = hardware_of_key(key) or around
             if isinstance(member, dict | list):
-                stack.append((child(where, key), member))
+                stack.append((child(where, key), member, hardware))
             elif name in _FLAGS and (member is True or str(member).strip().casefold() == "true"):
-                yield Label(where, f"{key}: true", is_flag=True)
-            elif isinstance(member, str) and (found := _MOCK_TEXT.search(member)):
-                start = max(0, found.start() - _QUOTED // 2)
-                yield Label(where, f"{key}: {member[start : start + _QUOTED]!r}", is_flag=False)
+                yield Label(where, f"{key}: true", is_flag=True, hardware=hardware)
+            elif isinstance(member, str) and not member.startswith("Error") and (said := _MOCK_TEXT.search(member)):
+                start = max(0, said.start() - _QUOTED // 2)
+                evidence = f"{key}: {member[start : start + _QUOTED]!r}"
+                yield Label(where, evidence, is_flag=False, hardware=hardware)
 
 
 def _blanket(root: dict[str, Any]) -> BlanketLabel | None:
@@ -89,8 +107,10 @@ def _blanket(root: dict[str, Any]) -> BlanketLabel | None:
 
 def _host_has(root: dict[str, Any]) -> dict[str, bool]:
     found: dict[str, bool] = {}
-    for section in _HOST_SECTIONS:
-        facts = root.get(section)
+    for path in _HOST_SECTIONS:
+        facts: Any = root
+        for step in path:
+            facts = facts.get(step) if isinstance(facts, dict) else None
         for key, value in facts.items() if isinstance(facts, dict) else ():
             hardware = hardware_named(str(key).removesuffix("_available"))
             plain = str(key).removesuffix("_available").casefold() == hardware

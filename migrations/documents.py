@@ -10,7 +10,6 @@ import base64
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 import stat
@@ -20,16 +19,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from accel_platform.errors import NotFound
+from migrations.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
+from migrations.json_text import NoJson, Note, find_json
 
-Kind = Literal["json", "json_lines", "csv", "text", "unreadable"]
+Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DELIMITERS = ",\t;"
 _FIGURE_IN_TEXT = re.compile(
-    r"(latency|throughput|duration|fps|per second|tokens/s|items/s)\W{0,20}\d|\d\s*(ms|fps|tokens/s|items/s)\b",
+    r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
+    r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
     re.IGNORECASE,
 )
 _RAGGED_SHARE = 0.8
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,11 @@ class Content:
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file. `value` is the JSON, the list of objects (JSON Lines), or the rows by column name (CSV).
+    """A parsed file. `value` is the JSON, the list of objects (JSON Lines, or several JSON documents in a row), the
+    rows by column name (CSV: all text; `rows` of a Parquet file: typed), the tables of a database, each a list of rows,
+    or the lines (text). It is None for what could not be parsed, where `problem` says why.
 
-    It is None for prose, which holds no figures, and for what could not be parsed, where `problem` says why.
+    `notes` are what it holds beside the value: lines that are no JSON, keys given twice, rows of another length.
     """
 
     content: Content
@@ -65,6 +69,7 @@ class Document:
     value: Any = None
     columns: tuple[str, ...] = ()
     problem: str | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def source_path(self) -> str:
@@ -84,6 +89,11 @@ def find_files(paths: Iterable[Path]) -> Iterator[Path]:
                 yield absolute
 
 
+def holds_figures(document: Document) -> bool:
+    """Whether a text speaks of latencies or rates, so that passing over it would lose results."""
+    return _FIGURE_IN_TEXT.search(document.content.text()) is not None
+
+
 def load(path: Path) -> Content:
     """The bytes of a file; one that cannot be opened says so in `problem` and has no hash. A name that is no UTF-8 is
     written with escapes."""
@@ -101,6 +111,8 @@ def parse(content: Content) -> Document:
     """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
     Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
     problem = content.problem
+    if problem is None and (database := _database(content)) is not None:
+        return database
     if problem is None:
         try:
             text = _decode(content.raw)
@@ -110,7 +122,21 @@ def parse(content: Content) -> Document:
             problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
-    return _json(content, text) or _table(content, text) or _prose(content, text)
+    return _json(content, text) or _table(content, text) or _text(content, text)
+
+
+def _database(content: Content) -> Document | None:
+    """A Parquet, DuckDB or SQLite file, told by its first bytes."""
+    raw = content.raw
+    if not (is_parquet(raw) or is_duckdb(raw) or is_sqlite(raw)):
+        return None
+    try:
+        if not is_parquet(raw):
+            return Document(content, "tables", database_tables(raw))
+        rows = parquet_rows(raw)
+        return Document(content, "rows", rows, tuple(rows[0]) if rows else ())
+    except ValueError as error:
+        return Document(content, "unreadable", problem=str(error))
 
 
 def _walk(directory: Path) -> Iterator[Path]:
@@ -125,91 +151,43 @@ def _decode(raw: bytes) -> str:
 
 
 def _json(content: Content, text: str) -> Document | None:
-    """The text as one JSON value or as JSON Lines. Where it looks like JSON and is not, why; else None."""
     try:
-        return Document(content, "json", _storable(json.loads(text), text))
-    except RecursionError:
-        return Document(content, "unreadable", problem="JSON nested too deeply to parse")
-    except ValueError as error:
-        problem = f"invalid JSON: {error}"
-    objects, others = _json_lines(text)
-    if objects and not others:
-        return Document(content, "json_lines", _storable(objects, text))
-    if text.lstrip()[0] in "{[":
-        return Document(content, "unreadable", problem=problem)
-    if objects or _json_behind_other_text(text):
-        return Document(content, "unreadable", problem="JSON mixed with other text")
-    return None
-
-
-def _storable(value: Any, text: str) -> Any:
-    """The value with half surrogate pairs, which JSON may escape and no UTF-8 can hold, written as their escapes."""
-    return _without_surrogates(value) if _SURROGATE.search(text) else value
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, list):
-        return [_without_surrogates(member) for member in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(member) for key, member in value.items()}
-    return value
-
-
-def _json_lines(text: str) -> tuple[list[dict[str, Any]], int]:
-    """The lines that are one JSON object each, and how many other lines there are that are not blank."""
-    objects, others = [], 0
-    for line in text.splitlines():
-        value = None
-        if line.lstrip().startswith("{"):
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                value = None
-        if isinstance(value, dict):
-            objects.append(value)
-        elif line.strip():
-            others += 1
-    return objects, others
-
-
-def _json_behind_other_text(text: str) -> bool:
-    """Whether a JSON object or list starts within the first lines, behind stray characters, and runs to the end."""
-    start = re.search(r"[{\[]", text[:200])
-    if start is None:
-        return False
-    try:
-        _, end = json.JSONDecoder().raw_decode(text, start.start())
-    except (ValueError, RecursionError):
-        return False
-    return not text[end:].strip()
+        found = find_json(text)
+    except NoJson as problem:
+        return Document(content, "unreadable", problem=str(problem)) if problem.broken else None
+    return Document(content, "json_lines" if found.several else "json", found.value, notes=found.notes)
 
 
 def _table(content: Content, text: str) -> Document | None:
-    """The text as a table, if its first line names columns. Rows of another length make it unreadable: putting values
-    under the wrong names would be worse than refusing."""
+    """The text as a table, if its first line names columns. Rows of another length are kept as notes: nobody knows
+    which names their values belong under."""
     header = text.lstrip("\r\n").splitlines()[0]
     delimiter = max(_DELIMITERS, key=header.count)
-    if delimiter not in header:
-        return None
+    if delimiter not in header or '{"' in header:
+        return None  # no table, or objects behind a mark on each line
     try:
         lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if line]
     except csv.Error as error:
         return Document(content, "unreadable", problem=f"invalid CSV: {error}")
     columns = tuple(name.strip() for name in lines[0])
-    fitting = sum(len(line) == len(columns) for line in lines)
-    if fitting < _RAGGED_SHARE * len(lines) or (len(lines) == 1 and delimiter == ","):
+    # Some tools end every row, but not the header, with a comma.
+    lines = [line[:-1] if len(line) == len(columns) + 1 and not line[-1].strip() else line for line in lines]
+    if sum(_NUMBER.fullmatch(name) is not None for name in columns) > 1:
+        return None  # values, and no names: some tools write no header
+    fitting = [line for line in lines if len(line) == len(columns)]
+    if len(fitting) < _RAGGED_SHARE * len(lines) or (len(lines) == 1 and delimiter == ","):
         return None
-    if fitting < len(lines):
-        problem = f"{len(lines) - fitting} of {len(lines)} rows have another number of cells than the header"
-        return Document(content, "unreadable", problem=problem)
     if len(set(columns)) < len(columns):
         return Document(content, "unreadable", problem="a table with two columns of one name")
-    return Document(content, "csv", [dict(zip(columns, line, strict=True)) for line in lines[1:]], columns)
+    notes = tuple(
+        Note("ragged_row", f"row {number} has {len(line)} cells, the header {len(columns)}", delimiter.join(line))
+        for number, line in enumerate(lines)
+        if len(line) != len(columns)
+    )
+    return Document(
+        content, "csv", [dict(zip(columns, line, strict=True)) for line in fitting[1:]], columns, notes=notes
+    )
 
 
-def _prose(content: Content, text: str) -> Document:
-    if _FIGURE_IN_TEXT.search(text):
-        return Document(content, "unreadable", problem="plain text that holds figures")
-    return Document(content, "text")
+def _text(content: Content, text: str) -> Document:
+    return Document(content, "text", text.splitlines())

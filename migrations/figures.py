@@ -10,6 +10,7 @@ from statistics import fmean, median, pstdev
 from accel_platform.events.types import ResultRecorded
 from migrations.records import Record
 
+_PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms", "latency_min_ms", "latency_max_ms")
 _UNITS = {"latency": "ms", "throughput": "items/s", "memory": "MiB"}
 
 
@@ -53,6 +54,21 @@ def stated(result: ResultRecorded) -> dict[str, float]:
         "memory": result.memory_peak_mib,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def has_other_figure(result: ResultRecorded) -> bool:
+    """Whether a figure is known besides mean, median and rate: a percentile alone, the device's memory, or tokens."""
+    tokens = (
+        "speedup",
+        "tokens_per_s",
+        "time_per_output_token_ms",
+        "time_to_first_token_ms",
+        "throughput_tokens_per_s",
+    )
+    claimed = result.original.get("stated")
+    known = [getattr(result, name, None) for name in (*_PERCENTILES, "memory_device_peak_mib", *tokens)]
+    known += [claimed.get(name) for name in tokens] if isinstance(claimed, dict) else []
+    return any(known)
 
 
 def with_figures(records: Sequence[Record]) -> list[int]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, get_args
 
 from accel_platform.errors import NotFound
@@ -18,24 +19,62 @@ from accel_platform.precisions import canonical
 from accel_platform.workloads.families import resolve_model
 
 UNKNOWN_FAMILY = "unknown"
+MICROBENCHMARK = "microbenchmark"
+"""The family of what is timed without being a model; the warehouse keeps it out of everything that recommends."""
 
-_HARDWARE_WORDS: tuple[tuple[str, Hardware], ...] = (
+NOT_STATED = "not stated"
+"""The hardware of a result whose tool writes none; it is kept as `unknown` and recommends nothing."""
+
+_HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
     ("openvino", "openvino"),
     ("onnxruntime", "onnxruntime"),
     ("onnx runtime", "onnxruntime"),
     ("webgpu", "webgpu"),
     ("webnn", "webnn"),
+    ("vulkan", "vulkan"),
+    ("opencl", "opencl"),
+    ("directml", "directml"),
     ("rocm", "rocm"),
+    ("hip", "rocm"),
     ("cuda", "cuda"),
+    ("tensorrt", "cuda"),
+    ("trt", "cuda"),
     ("nvidia", "cuda"),
     ("mps", "mps"),
+    ("metal", "mps"),
     ("qnn", "qnn"),
     ("qualcomm", "qnn"),
     ("jax", "jax"),
     ("wasm", "wasm"),
+    ("xpu", "xpu"),
+    ("sycl", "xpu"),
+    ("tpu", "tpu"),
+    ("qaic", "qaic"),
+    ("hpu", "hpu"),
+    ("hailo", "hailo"),
+    ("sambanova", "sambanova"),
+    ("neuron", "neuron"),
     ("cpu", "cpu"),
+    (NOT_STATED, "unknown"),
 )
-_BACKENDS: dict[Hardware, str] = {
+_SILICON: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(rf"(?<![a-z0-9])(?:{names})(?![a-z0-9])"), hardware)
+    for names, hardware in (
+        (r"xeon|epyc|ryzen|threadripper|graviton\d?|cortex-\w+|i[3579][ _-]\d{4,5}[a-z]*|intel\(r\) core.*", "cpu"),
+        (r"tesla|quadro|geforce|jetson|titan|dgx\w*|(?:rtx|gtx)[ _-]?(?:a?\d{3,4})(?:ti|s)?", "cuda"),
+        (r"(?:g?[hb][12358]00|gh200|h20|[av]100|a[1-6]0g?|a[26]000|l40?s?|t4|p100|p40?|k80)(?:x\d+)?", "cuda"),
+        (r"gb[23]00|b[23]00|h[1-8]00", "cuda"),
+        (r"mi\d{2,3}[xa]?(?:x\d+)?|radeon|instinct|gfx\d+\w*", "rocm"),
+        (r"gaudi ?\d?|habana", "hpu"),
+        (r"pvc|ponte vecchio|(?:intel )?max \d{4}|arc [ab]\d{3}", "xpu"),
+        (r"apple m\d.*|m[1-5] (?:pro|max|ultra)", "mps"),
+        (r"adreno\w*|mali\w*", "opencl"),
+        (r"hexagon|htp|snapdragon.*", "qnn"),
+    )
+)
+"""Marketing names of processors, and the hardware name their vendor's own runtime has."""
+
+_BACKENDS: dict[str, str] = {
     "cpu": "pytorch",
     "cuda": "pytorch",
     "rocm": "pytorch",
@@ -48,7 +87,20 @@ _BACKENDS: dict[Hardware, str] = {
     "wasm": "wasm",
     "jax": "jax",
 }
-_ON_HOST_CPU: frozenset[Hardware] = frozenset({"cpu", "openvino", "onnxruntime"})
+_KEY_WORDS: dict[str, str] = {
+    **{name: name for name in get_args(Hardware)},
+    "apple": "mps",
+    "amd": "rocm",
+    "qualcomm": "qnn",
+    "snpe": "qnn",
+    "onnx": "onnxruntime",
+}
+"""First words of the keys under which the old skill tests put what concerns one hardware."""
+_TEST_SCRIPT = re.compile(
+    r"(?:^|[/#])(?:performance_)?(?:test_skills_|test_)?(?P<name>(?:hf|default)_[a-z0-9_]+?)"
+    r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
+)
+_ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
 @dataclass(frozen=True)
@@ -57,6 +109,13 @@ class ModelName:
 
     model_id: str
     family: str
+
+
+def microbenchmark_named(text: Any) -> ModelName | None:
+    """A piece of code timed by itself: no model, so its name is never taken for one, nor normalised."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return ModelName(f"{MICROBENCHMARK}:{text.strip()}", MICROBENCHMARK)
 
 
 def model_named(*texts: Any, family: Any = None) -> ModelName | None:
@@ -68,11 +127,8 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
     for name in names:
         for candidate in _candidates(name):
-            try:
-                spec = resolve_model(candidate)
-            except NotFound:
-                continue
-            return ModelName(spec.model_id, spec.family)
+            if (known := _in_catalogue(candidate)) is not None:
+                return known
     slugs = [slug for name in names if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
@@ -80,10 +136,11 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     return ModelName(slugs[0], own or UNKNOWN_FAMILY)
 
 
-def hardware_named(text: Any, runtime: Any = None) -> Hardware | None:
-    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS` or `OpenVINO` means; None if none.
+def hardware_named(text: Any, runtime: Any = None) -> str | None:
+    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X` means.
 
-    A runtime of its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
+    None if none. Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of
+    its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
     """
     if not isinstance(text, str):
         return None
@@ -94,12 +151,12 @@ def hardware_named(text: Any, runtime: Any = None) -> Hardware | None:
     return found
 
 
-def backend_named(hardware: Hardware, runtime: Any = None) -> str:
+def backend_named(hardware: str, runtime: Any = None) -> str:
     """The runtime a file names, else the one the hardware name implies."""
     if isinstance(runtime, str) and runtime.strip():
         slug = slug_of(runtime)
         return {"torch": "pytorch", "pytorch-native": "pytorch", "onnx-runtime": "onnxruntime"}.get(slug, slug)
-    return _BACKENDS[hardware]
+    return _BACKENDS.get(hardware, hardware)
 
 
 def precision_named(text: Any) -> str | None:
@@ -122,7 +179,7 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
     return "imported-" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def device_facts(hardware: Hardware, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:
+def device_facts(hardware: str, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:
     """What tells one piece of silicon from another: its host and name. CPU runtimes of a host share one device."""
     silicon = "cpu" if hardware in _ON_HOST_CPU else hardware
     if host_id is None and device_name is None:
@@ -130,9 +187,29 @@ def device_facts(hardware: Hardware, host_id: str | None, device_name: str | Non
     return {"host": host_id, "silicon": silicon, "name": device_name}
 
 
+def silicon_in(text: str) -> str | None:
+    """The marketing name of a processor inside a longer text such as a directory name; None where there is none."""
+    spaced = re.sub(r"[_.]", " ", text)
+    found = (names.search(spaced.casefold()) for names, _ in _SILICON)
+    return next((spaced[match.start() : match.end()].strip() for match in found if match), None)
+
+
 def slug_of(text: str) -> str:
     """Lower case, everything but letters, digits and dots turned to single dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.casefold()).strip("-.")
+
+
+def hardware_of_key(key: Any) -> str | None:
+    """The hardware a key such as `cuda_init`, `apple_tests` or `openvino` speaks of; None if it names none."""
+    first, _, rest = str(key).casefold().partition("_")
+    return None if rest == "available" else _KEY_WORDS.get(first)
+
+
+def model_of_script(path: str) -> str | None:
+    """The model that the name of an old test script or of its results stands for (`…/hf_t5_test_results.json`), from
+    the innermost part of the path that has one. Evidence of last resort: many of these files name no model inside."""
+    names = [found["name"] for found in _TEST_SCRIPT.finditer(path)]
+    return names[-1] if names else None
 
 
 def is_hardware(name: str) -> bool:
@@ -140,12 +217,23 @@ def is_hardware(name: str) -> bool:
     return name in get_args(Hardware)
 
 
-def _word(text: str) -> Hardware | None:
+@lru_cache(maxsize=8192)
+def _in_catalogue(name: str) -> ModelName | None:
+    """Cached: a table has thousands of rows of the same few names, and looking for one that is not there is slow."""
+    try:
+        spec = resolve_model(name)
+    except NotFound:
+        return None
+    return ModelName(spec.model_id, spec.family)
+
+
+@lru_cache(maxsize=8192)
+def _word(text: str) -> str | None:
     lowered = text.casefold()
     for word, hardware in _HARDWARE_WORDS:
         if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", lowered):
             return hardware
-    return None
+    return next((hardware for names, hardware in _SILICON if names.search(lowered.replace("_", " "))), None)
 
 
 def _candidates(name: str) -> list[str]:

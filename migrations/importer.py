@@ -1,32 +1,29 @@
-"""Files into the event log, one segment per document, each accounted for. What a file holds is read by `formats/`.
+"""Files into the event log, one segment per document, each accounted for. What one document becomes is `reading.py`.
 
 A document's segment is named after its content, so a second import writes nothing and one killed half-way is taken up
-where it stopped. The same content under another path gets a segment of its own that says so.
+where it stopped. The same content under another path gets a segment of its own that says so. A document found inside
+another one is a document like any other, called `path#/json/pointer`; it is written before the one around it, so that
+what is known of the outer one holds for all inside it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import DocumentImported, RecordQuarantined
-from migrations.claims import claims_of
+from accel_platform.events.types import DocumentImported
+from migrations.archive import suspect_across
+from migrations.claims import NOTHING_CLAIMED, Claims
 from migrations.documents import Content, Document, find_files, load, parse
-from migrations.recognise import describe, recognise
-from migrations.records import Record, Refused
-from migrations.suspicion import judge
+from migrations.reading import Outcome, event_of, ledger_entry, read
+from migrations.records import Embedded
 
-SOURCE = "migrate"
-KEPT_WHOLE_CHARACTERS = 1_000_000
-"""A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
-that the rest is in the file alone."""
-
-Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
 
@@ -43,17 +40,29 @@ class DocumentReport:
     suspects: int
     reason: str | None
     already: bool = False
+    embedded: tuple[DocumentReport, ...] = ()
+    """The documents found inside it, where this run read it."""
+
+    def all(self) -> Iterator[DocumentReport]:
+        """This document and all inside it, at any depth."""
+        yield self
+        for inside in self.embedded:
+            yield from inside.all()
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """One run over some paths. `outcomes` adds up to `found`; known documents count as `already_imported`."""
+    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`. The
+    documents inside files are counted on their own, in `embedded`."""
 
     found: int
     outcomes: dict[str, int]
+    embedded: dict[str, int]
     records: int
     failures: int
     suspects: int
+    suspected_across: int
+    """Suspicions that only show over several documents, about results of this run or of earlier ones."""
     events: int
     dry_run: bool
     documents: tuple[DocumentReport, ...] = field(repr=False)
@@ -78,13 +87,17 @@ def migrate(
         reports.append(report)
         if on_progress is not None:
             on_progress(number, len(files), report)
-    new = [report for report in reports if not report.already]
+    every = [document for report in reports for document in report.all()]
+    new = [document for document in every if not document.already]
+    across = run.suspect_across() if any(document.records for document in new) else 0
     return ImportReport(
         found=len(files),
-        outcomes=dict(Counter("already_imported" if r.already else r.outcome for r in reports)),
+        outcomes=_outcomes(reports),
+        embedded=_outcomes(inside for report in reports for document in report.all() for inside in document.embedded),
         records=sum(r.records for r in new),
         failures=sum(r.failures for r in new),
         suspects=sum(r.suspects for r in new),
+        suspected_across=across,
         events=run.events,
         dry_run=dry_run,
         documents=tuple(reports),
@@ -101,8 +114,11 @@ class _Import:
         self._first_path: dict[str, str] = {}
         self.events = 0
 
-    def take(self, content: Content) -> DocumentReport:
-        """Account for one file. Raises LogUnavailable."""
+    def take(
+        self, content: Content, document: Document | None = None, around: Claims = NOTHING_CLAIMED
+    ) -> DocumentReport:
+        """Account for one document, which may be parsed already, and for all inside it. `around` is what the document
+        around it claims. Raises LogUnavailable."""
         key = _key(content)
         copy_key = f"{key}-{_short_hash(content.source_path)}"
         entries = {k: self._ledger_entry(k) for k in (key, copy_key) if k in self._known}
@@ -111,16 +127,35 @@ class _Import:
                 return _report(entry, already=True)
         first = entries[key].source_path if key in entries else self._first_path.get(key)
         if first is not None:
-            entry = _ledger(content, "duplicate", "duplicate", reason=f"the same content as {first}")
-            self._append([_event(entry)], copy_key)
+            entry = ledger_entry(content, "duplicate", "duplicate", reason=f"the same content as {first}")
+            self._append([event_of(entry)], copy_key)
             return _report(entry)
-        entry, events = _read(parse(content))
-        if not self._append(events, key):
+        document = document or parse(content)
+        reading = read(document, around)
+        inside = tuple(self._take_embedded(content, part, reading.claims) for part in reading.embedded)
+        if not self._append(reading.events, key):
             # Another process imported this content since we looked: what it wrote stands.
             self._known |= {key}
-            return self.take(content)
+            return self.take(content, document, around)
         self._first_path[key] = content.source_path
-        return _report(entry)
+        return replace(_report(reading.entry), embedded=inside)
+
+    def _take_embedded(self, outer: Content, part: Embedded, around: Claims) -> DocumentReport:
+        # The old framework wrote every file this way, so a copy in a file of its own has the same bytes and hash.
+        text = json.dumps(part.value, indent=2)
+        content = Content.of(text.encode(), f"{outer.source_path}#{part.pointer}")
+        return self.take(content, Document(content, "json", part.value), around)
+
+    def suspect_across(self) -> int:
+        """Look for what repeats over all documents ever imported, and store it. Nothing in a dry run, which has
+        stored nothing to look at."""
+        if self._dry_run:
+            return 0
+        found = suspect_across(self._log)
+        if found:
+            marks = " ".join(f"{suspicion.result_id} {suspicion.rule}" for suspicion in found)
+            self._append([event_of(suspicion) for suspicion in found], f"suspicions-{_short_hash(marks)}")
+        return len(found)
 
     def _append(self, events: list[Event], key: str) -> bool:
         if self._dry_run:
@@ -136,97 +171,8 @@ class _Import:
         return payload
 
 
-def _read(document: Document) -> tuple[DocumentImported, list[Event]]:
-    """The document's ledger entry and all its events: first the entry, then what it holds, naming it as the cause."""
-    content = document.content
-    if document.kind == "unreadable":
-        return _quarantine(content, "unreadable", document.problem or "unreadable")
-    if document.kind == "text":
-        return _not_results(content, "text", "plain text without figures")
-    found = recognise(document)
-    if found is None:
-        return _quarantine(content, "unknown_shape", f"no reader knows this shape: {describe(document)}")
-    if found.not_results is not None:
-        return _not_results(content, found.name, found.not_results)
-    try:
-        cells = list(found.read(document))
-        records = judge([cell for cell in cells if isinstance(cell, Record)], claims_of(document))
-    except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
-        reason = f"the reader {found.name} failed: {type(error).__name__}: {error}"
-        return _quarantine(content, "reader_failed", reason, format_=found.name)
-    return _imported(content, found.name, records, [cell for cell in cells if isinstance(cell, Refused)])
-
-
-def _imported(
-    content: Content, format_: str, records: list[Record], refused: list[Refused]
-) -> tuple[DocumentImported, list[Event]]:
-    entry = _ledger(
-        content,
-        format_,
-        "quarantined" if refused and not records else "imported",
-        records=len(records),
-        failures=sum(r.result.status != "ok" for r in records),
-        suspects=sum(r.result.provenance != "imported" for r in records),
-        reason=_refusals(refused) if refused else None if records else "it holds no cell",
-    )
-    ledger = _event(entry)
-    results = [
-        Event.of(r.result, source=SOURCE, occurred_at=r.occurred_at, host_id=r.host_id, causation_id=ledger.event_id)
-        for r in records
-    ]
-    kept = [
-        RecordQuarantined(
-            source_path=content.source_path,
-            content_sha256=content.sha256,
-            pointer=cell.pointer,
-            rule=cell.rule,
-            reason=cell.reason,
-            content=cell.content,
-        )
-        for cell in refused
-    ]
-    return entry, [ledger, *results, *(_event(record, cause=ledger) for record in kept)]
-
-
-def _refusals(refused: list[Refused]) -> str:
-    (most, times), *others = Counter(f"{cell.rule}: {cell.reason}" for cell in refused).most_common()
-    cells = "1 cell" if len(refused) == 1 else f"{len(refused)} cells"
-    return f"{cells} refused, {most}" + (f" ({times} of them)" if others else "")
-
-
-def _not_results(content: Content, format_: str, reason: str) -> tuple[DocumentImported, list[Event]]:
-    entry = _ledger(content, format_, "not_results", reason=reason)
-    return entry, [_event(entry)]
-
-
-def _quarantine(
-    content: Content, rule: str, reason: str, *, format_: str = "unknown"
-) -> tuple[DocumentImported, list[Event]]:
-    text = content.text()
-    if len(text) > KEPT_WHOLE_CHARACTERS:
-        text = text[:KEPT_WHOLE_CHARACTERS]
-        reason += f" (only its first {KEPT_WHOLE_CHARACTERS:,} characters are kept here, the rest is in the file)"
-    entry = _ledger(content, format_, "quarantined", reason=reason)
-    record = RecordQuarantined(
-        source_path=content.source_path, content_sha256=content.sha256 or None, rule=rule, reason=reason, content=text
-    )
-    ledger = _event(entry)
-    return entry, [ledger, _event(record, cause=ledger)]
-
-
-def _ledger(content: Content, format_: str, outcome: Outcome, **more: Any) -> DocumentImported:
-    return DocumentImported(
-        source_path=content.source_path,
-        content_sha256=content.sha256,
-        format=format_,
-        outcome=outcome,
-        size_bytes=len(content.raw),
-        **more,
-    )
-
-
-def _event(payload: DocumentImported | RecordQuarantined, *, cause: Event | None = None) -> Event:
-    return Event.of(payload, source=SOURCE, causation_id=cause.event_id if cause else None)
+def _outcomes(reports: Iterable[DocumentReport]) -> dict[str, int]:
+    return dict(Counter("already_imported" if report.already else report.outcome for report in reports))
 
 
 def _report(entry: DocumentImported, *, already: bool = False) -> DocumentReport:

@@ -16,7 +16,7 @@ _KEYS_SHOWN = 24
 
 def recognise(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
     """The format that is surest of the document, None where none is sure enough."""
-    if document.kind in ("unreadable", "text"):
+    if document.kind == "unreadable":
         return None
     best, confidence = None, 0.0
     for candidate in all_formats() if formats is None else formats:
@@ -28,8 +28,12 @@ def recognise(document: Document, formats: Iterable[Format] | None = None) -> Fo
 
 def describe(document: Document) -> str:
     """The keys of a document two levels deep, or its columns: what a reader for it would have to know."""
-    if document.kind == "csv":
-        return f"CSV with columns {_some(document.columns)}"
+    if document.kind in ("csv", "rows"):
+        return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_some(document.columns)}"
+    if document.kind == "tables":
+        return f"a database with the tables {_shape(document.value, 1)}"
+    if document.kind == "text":
+        return f"{len(document.value)} lines of text"
     if document.kind == "json_lines":
         return f"{len(document.value)} JSON lines, the first {_shape(document.value[0], 1)}"
     return f"JSON {_shape(document.value, 2)}"

@@ -1,4 +1,5 @@
-"""What a reader hands back: results with where they stood in the document, and cells it refused. No reading here."""
+"""What a reader hands back: results with where they stood, cells it refused, documents found inside, parts without a
+result. No reading here."""
 
 from __future__ import annotations
 
@@ -28,6 +29,26 @@ class Refused:
     rule: str
     reason: str
     content: str
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A whole document inside another one. The importer gives it back to the formats and to the ledger as its own."""
+
+    pointer: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class NoResult:
+    """A part that was understood and holds no result (a log, a cell that was never run), and what it is instead."""
+
+    pointer: str
+    reason: str
+
+
+Part = Record | Refused | Embedded | NoResult
+"""What a reader may yield."""
 
 
 def refuse(pointer: str, rule: str, reason: str, content: Any) -> Refused:

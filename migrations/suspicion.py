@@ -6,6 +6,7 @@ A rule never changes a figure. It marks rows with its name, evidence, a verdict 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,8 +15,20 @@ from typing import Literal
 
 from accel_platform.events.types import ResultRecorded, Suspicion
 from migrations.claims import Claims
-from migrations.figures import apart, as_text, equal_figures, latency_ms, median_ms, ratio, spread, stated, with_figures
+from migrations.figures import (
+    apart,
+    as_text,
+    equal_figures,
+    has_other_figure,
+    latency_ms,
+    median_ms,
+    ratio,
+    spread,
+    stated,
+    with_figures,
+)
 from migrations.records import Record
+from migrations.values import count, quantity
 
 CONTRADICTION = 1.25
 """Throughput may differ from batch / latency by this factor: runners that divide by the total time include pauses
@@ -25,8 +38,14 @@ AGREEMENT = 1.10
 proper are about twice as fast as PyTorch on the same cores."""
 AGREEING_SHARE = 0.75
 CHANCE = 0.1
+LOOSE_AGREEMENT = 1.3
+MANY_PAIRS = 6
+"""So many cells of another processor whose median ratio is 1 and of which most lie within 30 % are the CPU's as well:
+no accelerator keeps the CPU's time from the smallest batch to the largest, while a shared host is as noisy as that."""
 CPU_RUNTIMES = ("openvino", "onnxruntime")
 """They run on the host's CPU, so one likeness is no proof: at least three cells must agree."""
+
+_STAND_IN = re.compile(r"^/tmp/|_test_model|::?simple_model")
 
 Verdict = Literal["simulated", "suspect"]
 Mark = tuple[int, Suspicion]
@@ -52,11 +71,17 @@ def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark
     """The document says in so many words that a figure is mocked or simulated.
 
     A label speaks for the results in the object it stands in; where there are none (`platform_support.simulated`), for
-    those in the closest object around it.
+    those in the closest object around it. One that names a hardware speaks for that hardware alone.
     """
+    present = {record.result.hardware for record in records}
     for label in claims.labels:
         scope = label.scope
-        while not (inside := [i for i, r in enumerate(records) if _within(r.pointer, scope)]) and scope:
+        of = {label.hardware} & present or present
+        while not (
+            inside := [i for i, r in enumerate(records) if _within(r.pointer, scope) and r.result.hardware in of]
+        ):
+            if not scope:
+                break
             scope = scope.rpartition("/")[0]
         yield from _mark(inside, "simulation_label", "simulated", label.evidence, 0.95 if label.is_flag else 0.8)
 
@@ -126,24 +151,71 @@ def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
 
 def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Throughput is neither batch / latency nor near it."""
+    """Throughput is neither batch / latency nor near it, times the batches in flight where the file says how many.
+
+    Where requests come at a rate of their own, nothing follows from the latency.
+    """
     for index in with_figures(records):
         r = records[index].result
         latency, throughput = latency_ms(r), r.throughput_items_per_s
-        if not latency or not throughput or r.batch_size is None:
+        in_flight = count(r.original.get("concurrency", 1), at_least=1)
+        if not latency or not throughput or r.batch_size is None or in_flight is None or "request_rate" in r.original:
             continue
-        expected = r.batch_size * 1000 / latency
+        expected = r.batch_size * in_flight * 1000 / latency
         if apart(throughput / expected) > CONTRADICTION:
             claimed = f"the file says {throughput:.4g}"
-            evidence = f"batch {r.batch_size} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
+            batches = f"batch {r.batch_size}" if in_flight == 1 else f"{in_flight} x batch {r.batch_size}"
+            evidence = f"{batches} in {latency:.4g} ms is {expected:.4g} items/s, {claimed}"
             yield from _mark([index], "throughput_contradiction", "suspect", evidence, 0.9)
 
 
+def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+    """The total time over the number of iterations is not near the latency."""
+    for index in with_figures(records):
+        r = records[index].result
+        statements = r.original.get("stated")
+        total_s = quantity(statements.get("total_time_seconds")) if isinstance(statements, dict) else None
+        latency = latency_ms(r)
+        if not total_s or not r.iterations or not latency:
+            continue
+        each_ms = total_s * 1000 / r.iterations
+        if apart(each_ms / latency) > CONTRADICTION:
+            evidence = f"{r.iterations} iterations in {total_s:.4g} s are {each_ms:.4g} ms each, not {latency:.4g} ms"
+            yield from _mark([index], "total_time_contradiction", "suspect", evidence, 0.85)
+
+
+def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+    """A lone time in seconds of one or two digits under a key such as `elapsed_time`, where the old scripts wrote what
+    the clock gave: 0.05 was typed, not measured. Other tools round, so their keys are not looked at."""
+    for index in with_figures(records):
+        r = records[index].result
+        units, latency = r.original.get("units"), r.latency_mean_ms
+        clocked = isinstance(units, dict) and any(u == "s" and str(key).endswith("_time") for key, u in units.items())
+        lone = not r.samples_ns and r.throughput_items_per_s is None
+        if clocked and lone and latency and _significant_digits(latency) <= 2:
+            yield from _mark([index], "round_time", "suspect", f"exactly {latency / 1000:g} s", 0.7)
+
+
+def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+    """The model was a small local stand-in made for a test, so its speed is not that of the model it is named after."""
+    for index in with_figures(records):
+        name = records[index].result.original.get("model")
+        if isinstance(name, str) and _STAND_IN.search(name):
+            yield from _mark([index], "stand_in_model", "suspect", f"the model is {name!r}", 0.8)
+
+
+def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
+    """Computed by the file's writer from other results: a claim about them, and no measurement of its own."""
+    for index, record in enumerate(records):
+        if derived := record.result.original.get("derived_claim"):
+            yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
+
+
 def success_without_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Said to have succeeded, with no latency and no throughput."""
+    """Said to have succeeded, with no latency, no rate, and no memory of the device."""
     for index, record in enumerate(records):
         r = record.result
-        if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r):
+        if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r) and not has_other_figure(r):
             yield from _mark([index], "success_without_figures", "suspect", "success, and no figure of it", 1.0)
 
 
@@ -165,13 +237,15 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
     for index in with_figures(records):
         r = records[index].result
         if median_ms(r):
-            cells[r.hardware][r.model_id, r.batch_size, r.sequence_length, r.precision] = r
+            host = records[index].host_id
+            cells[r.hardware][host, r.model_id, r.mode, r.batch_size, r.sequence_length, r.precision] = r
     cpu = cells.pop("cpu", {})
     for hardware, own in cells.items():
         pairs = [(result, cpu[key]) for key, result in own.items() if key in cpu]
         if len(pairs) < (3 if hardware in CPU_RUNTIMES else 1):
             continue
-        agreeing = sum(_alike(a, b) for a, b in pairs)
+        at_least = LOOSE_AGREEMENT if hardware not in CPU_RUNTIMES and len(pairs) >= MANY_PAIRS else AGREEMENT
+        agreeing = sum(_alike(a, b, at_least) for a, b in pairs)
         middle = median(ratio(a, b) for a, b in pairs)
         if apart(middle) <= AGREEMENT and agreeing >= AGREEING_SHARE * len(pairs):
             evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
@@ -187,15 +261,25 @@ RULES: tuple[Rule, ...] = (
     identical_across_hardware,
     round_figures,
     throughput_contradiction,
+    total_time_contradiction,
+    round_time,
+    stand_in_model,
+    derived_figure,
     success_without_figures,
     absent_device,
     relabelled_cpu,
 )
 
 
-def _alike(a: ResultRecorded, b: ResultRecorded) -> bool:
-    """Within 10 %, or within what the spread of the samples explains (up to 30 %)."""
-    return apart(ratio(a, b)) <= max(AGREEMENT, 1 + min(0.3, 2 * max(spread(a), spread(b))))
+def _alike(a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
+    """Within this factor, or within what the spread of the samples explains (up to 30 %)."""
+    return apart(ratio(a, b)) <= max(at_least, 1 + min(0.3, 2 * max(spread(a), spread(b))))
+
+
+def _significant_digits(value: float) -> int:
+    """How many digits a number takes to write, without leading and trailing zeros."""
+    digits = f"{value:.15e}".partition("e")[0].replace(".", "").rstrip("0")
+    return max(1, len(digits))
 
 
 def _within(pointer: str, scope: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from accel_platform.cli import bench, db, detect, matrix, migrate, predictor, regress, run
+from accel_platform.cli import bench, db, detect, history, matrix, migrate, predictor, regress, run
 from accel_platform.cli.output import errors_for_people
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("ui")(run.ui)
 app.command("detect")(detect.detect)
 app.add_typer(bench.app, name="bench")
 app.command("migrate")(migrate.migrate)
+app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
 app.add_typer(regress.app, name="regress")

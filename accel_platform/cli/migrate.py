@@ -41,7 +41,7 @@ def migrate(
     if wants_json(json_, format_):
         print_json(report.as_dict())
         return
-    print_table([_row(document) for document in report.documents], empty="No files found.")
+    print_table([_row(document) for outer in report.documents for document in outer.all()], empty="No files found.")
     typer.echo(_summary(report))
 
 
@@ -77,6 +77,7 @@ def _summary(report: ImportReport) -> str:
     return (
         f"{report.found} files: {outcomes or 'none'}. {done} {report.records} records, "
         f"{report.failures} of them failures and {report.suspects} suspected or simulated."
+        + (f" {report.suspected_across} suspicions more show over several files." if report.suspected_across else "")
     )
 
 

@@ -283,6 +283,21 @@ class RecordQuarantined(Payload):
     content: str
 
 
+class ResultSuspected(Suspicion, Payload):
+    """One more reason to doubt an imported result, found after it was stored, by looking at other documents too."""
+
+    result_id: UUID
+
+
+class SuspicionOverruled(Payload):
+    """A person says that one rule is wrong about one result. The suspicion stays; it no longer counts."""
+
+    result_id: UUID
+    rule: str
+    by: str
+    reason: str
+
+
 class PredictorTrained(Payload):
     """A predictor was trained; `promoted` says whether it serves."""
 
@@ -308,6 +323,8 @@ PAYLOADS: dict[str, type[Payload]] = {
         ArchitectureChecked,
         DocumentImported,
         RecordQuarantined,
+        ResultSuspected,
+        SuspicionOverruled,
         PredictorTrained,
     )
 }

@@ -54,7 +54,14 @@ def schema_id() -> str:
     """Hash of everything that decides what the tables hold, beside the events: another one means a full rebuild."""
     versions = sorted((name, payload.VERSION) for name, payload in PAYLOADS.items())
     # The derived tables are computed through these views.
-    views = [projection.RESULTS, projection.SAMPLES, projection.JUDGED, projection.USABLE]
+    views = [
+        projection.REJUDGED,
+        projection.RESULTS,
+        projection.RESULTS_REJUDGED,
+        projection.SAMPLES,
+        projection.JUDGED,
+        projection.USABLE,
+    ]
     tables = [_sql(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
     return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 

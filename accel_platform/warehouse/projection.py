@@ -17,15 +17,36 @@ from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 
-PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine")
+PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine", "suspicions", "overrulings")
 """Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
 DERIVED = ("hosts", "devices", "models", "runs", "coverage", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verifications", "coverage", "compat_matrix",
-          "quarantine", "import_ledger", "events")  # fmt: skip
+          "quarantine", "suspicions", "overrulings", "import_ledger", "events")  # fmt: skip
 """What users may rely on."""
 
+# Provenance where later events changed it: a suspicion found among other documents, or one that a person overruled.
+REJUDGED = """
+SELECT s.result_id, CASE WHEN bool_or(s.verdict = 'simulated' AND o.rule IS NULL) THEN 'simulated'
+    WHEN bool_or(o.rule IS NULL) THEN 'suspect' ELSE 'imported' END AS provenance
+FROM suspicions AS s
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+WHERE s.result_id IN (
+    SELECT result_id FROM overrulings UNION ALL SELECT result_id FROM suspicions WHERE event_id <> result_id
+)
+GROUP BY s.result_id
+"""
+# The second where later events judge anything, for the join costs every query a tenth. Only what a file claims can be
+# suspected: a measurement of ours is judged by its verification.
 RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
+RESULTS_REJUDGED = """
+SELECT r.* EXCLUDE (broken_rules) REPLACE (
+    CASE WHEN j.provenance IS NULL OR r.provenance IN ('measured', 'emulated') THEN r.provenance ELSE j.provenance END
+    AS provenance)
+FROM result_rows AS r
+LEFT JOIN rejudged_results AS j ON j.result_id = r.event_id
+WHERE broken_rules IS NULL
+"""
 # The samples lie once, with their event.
 SAMPLES = """
 SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
@@ -50,9 +71,11 @@ LEFT JOIN (
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
+# Micro-benchmarks are of no model, and figures whose file names no hardware recommend none.
 USABLE = """
 SELECT * FROM judged_results
 WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
+    AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
 """
 
 
@@ -135,7 +158,9 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
     """Define, in the connection's own catalogue, the public tables over these attached layers."""
     for table in PER_EVENT:
         con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers))
-    con.execute(f"CREATE VIEW results AS {RESULTS}")
+    con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
+    [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({REJUDGED}) LIMIT 1)").fetchall()
+    con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")
     con.execute(f"CREATE VIEW samples AS {SAMPLES}")
     con.execute(f"CREATE VIEW judged_results AS {JUDGED}")
     con.execute(f"CREATE VIEW usable_results AS {USABLE}")

@@ -1,8 +1,9 @@
 """One small module per format. To add one, put a module here; nothing else changes.
 
 A module holds `recognise(document) -> float`, how sure it is (0 to 1) that the content is its format, and
-`read(document)`, which yields a `Record` or `Refused` for every cell. A format that holds no results says what it is in
-`NOT_RESULTS` and has no `read`.
+`read(document)`, which yields a `Record` or `Refused` for every cell, `Embedded` for every whole document inside, and
+`NoResult` for a part that holds none. A format that never holds results says what it is in `NOT_RESULTS` and has no
+`read`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from migrations.documents import Document
-from migrations.records import Record, Refused
+from migrations.records import Part
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Format:
 
     name: str
     recognise: Callable[[Document], float]
-    read: Callable[[Document], Iterable[Record | Refused]]
+    read: Callable[[Document], Iterable[Part]]
     not_results: str | None = None
 
 
@@ -40,5 +41,5 @@ def _load(name: str) -> Format:
     return Format(name, module.recognise, read, not_results)
 
 
-def _nothing(_document: Document) -> Iterator[Record | Refused]:
+def _nothing(_document: Document) -> Iterator[Part]:
     return iter(())

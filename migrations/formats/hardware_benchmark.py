@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accel_platform.events.types import Hardware
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.documents import Document
 from migrations.records import Record, Refused, child, refuse
@@ -113,9 +112,9 @@ def _machine(value: dict[str, Any]) -> Machine:
     )
 
 
-def _device_names(info: dict[str, Any], details: dict[str, Any]) -> dict[Hardware, str]:
+def _device_names(info: dict[str, Any], details: dict[str, Any]) -> dict[str, str]:
     """CPU and GPU names. `processor` is often only the architecture again, which names nothing."""
-    names: dict[Hardware, str] = {}
+    names: dict[str, str] = {}
     cpu = _object(details.get("openvino_device_info")).get("CPU") or info.get("processor")
     if isinstance(cpu, str) and cpu and cpu != info.get("architecture"):
         names |= {"cpu": cpu, "openvino": cpu, "onnxruntime": cpu}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from migrations.cells import Cell, Machine, Named, status_of
 from migrations.documents import Document
-from migrations.identity import hardware_named
+from migrations.identity import hardware_named, is_hardware
 from migrations.records import Record, Refused, child
 from migrations.values import count, quantity
 
@@ -42,7 +42,7 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
         times=(row.get("timestamp"),),
         machine=Machine(
             # `device` may only say `cpu` again, which names no piece of silicon.
-            device_names={hardware: device} if hardware and device and hardware_named(device) is None else {},
+            device_names={hardware: device} if hardware and device and not is_hardware(device.casefold()) else {},
             threads=count(threads["threads"], at_least=1) if threads else None,
         ),
         original={name: row.get(name) for name in ("device", "input_shape", "git_commit", "notes")},

@@ -36,6 +36,10 @@ def of(raw: bytes | str) -> Document:
         (b",latency(s)\n0,1.5\n", "csv"),
         (b"# Notes\n\nThese files are old, some are broken.\n", "text"),
         (b"Loading, please wait\nDone, thanks\n, and, so, on\n", "text"),
+        (b"Median:     12.5 ms\nThroughput: 80 FPS\n", "text"),
+        (b"squeezenet,0.0123,4096,99,0\nsqueezenet,0.0125,4096,99,1\n", "text"),
+        (b'{"a": 1}{"a": 2}', "json_lines"),
+        (b'{\n "a": 1\n}\n{\n "a": 2\n}\n', "json_lines"),
     ],
 )
 def test_the_kind_is_seen_in_the_content(raw: bytes, kind: str) -> None:
@@ -54,12 +58,8 @@ def test_the_kind_is_seen_in_the_content(raw: bytes, kind: str) -> None:
         (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
         (b"\x89PNG\r\n\x1a\n\x00", "not text"),
         (b"PK\x03\x04\x00\x00", "NUL bytes"),
-        (b')]}\'\n{"a": 1}', "JSON mixed with other text"),
-        (b'x{"a": 1}', "JSON mixed with other text"),
-        (b'device: 0\n{"a": 1}\n{"a": 2}\ndone\n', "JSON mixed with other text"),
-        (b"a,b,c\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2\n", "1 of 7 rows have another number of cells"),
+        (b'{\n "a": {"x": 1},\n "b": [\n{"y": 1}\n', "invalid JSON"),
         (b"a,a\n1,2\n", "two columns of one name"),
-        (b"Median:     12.5 ms\nThroughput: 80 FPS\n", "plain text that holds figures"),
     ],
 )
 def test_what_cannot_be_used_says_why(raw: bytes, problem: str) -> None:
@@ -67,6 +67,40 @@ def test_what_cannot_be_used_says_why(raw: bytes, problem: str) -> None:
     assert document.kind == "unreadable"
     assert document.problem is not None
     assert any(part in document.problem for part in problem.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "others"),
+    [
+        ('device: 0\n{"a": 1}\n{"a": 2}\ndone\n', [{"a": 1}, {"a": 2}], "device: 0\ndone"),
+        (')]}\'\n{"a": 1}', {"a": 1}, ")]}'"),
+        ('x{"a": 1}', {"a": 1}, "x"),
+        ('{"a": 1}\n{"a": 2}\n{"a": [1, ', [{"a": 1}, {"a": 2}], '{"a": [1,'),
+        ('{"a": 1}\n{"a": tru}\n{"a": 3}\n', [{"a": 1}, {"a": 3}], '{"a": tru}'),
+        ('loading\n[\n  {"a": 1},\n  {"a": 2},\n  {"a":\n', [{"a": 1}, {"a": 2}], 'loading\n[\n{"a":'),
+        ('[INFO] go\n[{"a": 1}, {"a": 2}]\n', [{"a": 1}, {"a": 2}], "[INFO] go"),
+        ('[{"a": 1}]\n[{"a": 2}]\n', [{"a": 1}, {"a": 2}], None),
+        ('{"a": 1},\n{"a": 2},\n', [{"a": 1}, {"a": 2}], None),
+    ],
+)
+def test_what_stands_beside_the_json_is_kept(text: str, value: object, others: str | None) -> None:
+    document = of(text)
+    assert document.value == value
+    assert [note.content for note in document.notes if note.rule == "other_lines"] == ([others] if others else [])
+
+
+def test_of_a_key_given_twice_the_last_counts_and_all_are_kept() -> None:
+    document = of('{"cells": {"latency": 1, "batch": 2, "latency": 3}}')
+    assert document.value == {"cells": {"latency": 3, "batch": 2}}
+    (note,) = document.notes
+    assert (note.rule, json.loads(note.content)) == ("duplicate_key", {"latency": [1, 3]})
+
+
+def test_rows_of_another_length_are_kept_beside_the_table() -> None:
+    document = of("a,b,c\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2,3\n1,2\n")
+    assert len(document.value) == 5
+    (note,) = document.notes
+    assert (note.rule, note.content) == ("ragged_row", "1,2")
 
 
 def test_nan_and_infinity_are_tolerated() -> None:

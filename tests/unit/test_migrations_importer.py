@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
-from migrations import importer
+from migrations import reading
+from migrations.figures import has_other_figure
+from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -32,6 +35,12 @@ SAMPLES = REPOSITORY / "samples" / "legacy"
 FIXTURES = REPOSITORY / "tests" / "data" / "formats"
 ARCHIVE = REPOSITORY.parent / "shared" / "data" / "legacy"
 
+
+STATED = re.compile(
+    r'"[a-z_]*(latency|throughput|inference_time|avg_time|average_time|elapsed_time|generation_time|memory_peak)[a-z_]*"'
+    r": ?\[?\s*[0-9.]*[1-9]"
+)
+"""A figure of speed, other than zero, as the old framework's files write it."""
 
 P = TypeVar("P")
 
@@ -44,7 +53,9 @@ def check_accounts(report: ImportReport, log: EventLog, files: int) -> None:
     """The books: one report row per file, one ledger event per file, outcomes and counts that add up."""
     assert report.found == files == len(report.documents) == sum(report.outcomes.values())
     entries = payloads(log, DocumentImported)
-    assert Counter(e.source_path for e in entries) == Counter(d.source_path for d in report.documents)
+    every = [inside for document in report.documents for inside in document.all()]
+    assert Counter(e.source_path for e in entries) == Counter(d.source_path for d in every)
+    assert sum(report.embedded.values()) == len(every) - files
     events = list(log.read())
     caused = Counter((e.causation_id, e.type) for e in events if e.causation_id)
     by_id = {e.event_id: e.payload for e in events if isinstance(e.payload, DocumentImported)}
@@ -62,8 +73,32 @@ def test_fixtures_go_in_whole_and_the_books_add_up(log: EventLog) -> None:
     files = len(list(FIXTURES.iterdir()))
     report = migrate([FIXTURES], log)
     check_accounts(report, log, files)
-    assert report.outcomes == {"imported": files - 1, "not_results": 1}
+    without = sum(format_.not_results is not None for format_ in all_formats())
+    assert report.outcomes == {"imported": files - without, "not_results": without}
+    assert set(report.embedded) == {"imported"}
     assert report.events == len(list(log.read()))
+
+
+def test_what_stands_beside_the_json_is_kept_with_it(log: EventLog, tmp_path: Path) -> None:
+    rows = (FIXTURES / "llama_bench.jsonl").read_text()
+    (tmp_path / "runs.json").write_text(f'{rows}{{"half": [1, ')
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"imported": 1}
+    (entry,) = payloads(log, DocumentImported)
+    assert "lines that are no JSON" in (entry.reason or "")
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.rule == "other_lines"
+    assert record.content.splitlines()[0] == "ggml_cuda_init: found 1 ROCm devices:"
+    assert record.content.endswith('{"half": [1,')
+
+
+def test_text_with_figures_that_no_reader_knows_is_kept_whole(log: EventLog, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("my own benchmark\nlatency: 12.5 ms\n")
+    (tmp_path / "notes.txt").write_text("nothing to see here\n")
+    report = migrate([tmp_path], log)
+    assert report.outcomes == {"quarantined": 1, "not_results": 1}
+    (record,) = payloads(log, RecordQuarantined)
+    assert record.content == "my own benchmark\nlatency: 12.5 ms\n"
 
 
 def test_a_second_run_writes_nothing(log: EventLog) -> None:
@@ -143,7 +178,7 @@ def test_text_that_no_table_can_hold_is_stored_escaped(tmp_path: Path, log: Even
 def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importer, "KEPT_WHOLE_CHARACTERS", 20)
+    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 20)
     (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 100}))
     migrate([tmp_path / "big.json"], log)
     (kept,) = payloads(log, RecordQuarantined)
@@ -190,7 +225,7 @@ def test_a_reader_that_fails_costs_its_document_only(
     def broken(*_: object) -> list[object]:
         raise KeyError("rule")
 
-    monkeypatch.setattr(importer, "judge", broken)
+    monkeypatch.setattr(reading, "judge", broken)
     report = migrate([FIXTURES / "suite_csv.csv", FIXTURES / "suite_config.json"], log)
     check_accounts(report, log, 2)
     assert report.outcomes == {"quarantined": 1, "not_results": 1}
@@ -331,19 +366,60 @@ class TestArchive:
         for document in imported[0].documents:
             kind = Path(document.source_path).relative_to(ARCHIVE).parts[0].split("-")[1]
             outcomes[kind, document.format, document.outcome] += 1
-        read = {key for key in outcomes if key[0] in ("A1", "A6", "C1", "C2", "F4")}
-        assert read == {
+        assert {key for key in outcomes if key[0][0] in "ABCDEFGX" and key[0][1].isdigit()} == {
             ("A1", "hardware_benchmark", "imported"),
+            ("A2", "hardware_summary", "imported"),
+            ("A2", "hardware_summary", "quarantined"),
+            ("A3", "compatibility_matrix", "imported"),
+            ("A3", "compatibility_matrix", "not_results"),
+            ("A4", "suite_results", "imported"),
+            ("A4", "suite_results", "quarantined"),
+            ("A5", "duplicate", "duplicate"),
+            ("A5", "functionality_check", "imported"),
             ("A6", "suite_config", "not_results"),
+            ("B1", "skill_performance", "imported"),
+            ("B3", "skill_run", "imported"),
+            ("B3", "skill_run", "not_results"),
+            ("B4", "skill_run", "imported"),
+            ("B4", "skill_run", "not_results"),
             ("C1", "batch_size_card", "imported"),
             ("C2", "direct_benchmark", "imported"),
+            ("C3", "batch_benchmarks", "imported"),
+            ("C4", "benchmark_progress", "not_results"),
+            ("D1", "web_platform_result", "imported"),
+            ("D5", "browser_capabilities", "not_results"),
+            ("E1", "pipeline_benchmark", "imported"),
+            ("E2", "skill_results", "imported"),
+            ("E2", "skill_results", "quarantined"),
+            ("E3", "skill_collection", "imported"),
+            ("E3", "skill_results", "imported"),
+            ("F1", "flat_records", "imported"),
+            ("F2", "flat_records", "quarantined"),
             ("F4", "suite_csv", "imported"),
+            ("G1", "api_tests", "not_results"),
+            ("G5", "coverage_report", "not_results"),
+            ("X1", "unknown", "quarantined"),
         }
+
+    def test_no_figure_of_a_source_is_lost(self, imported: tuple[ImportReport, EventLog]) -> None:
+        figures: dict[str, int] = {}
+        for result in payloads(imported[1], ResultRecorded):
+            path = (result.source_path or "").partition("#")[0]
+            latency = result.samples_ns or result.latency_mean_ms or result.latency_p50_ms
+            known = bool(latency or result.throughput_items_per_s or result.memory_peak_mib)
+            figures[path] = figures.get(path, 0) + known
+        assert sum(figures.values()) > 300
+        without = [path for path, known in figures.items() if not known]
+        assert without
+        assert not [path for path in without if STATED.search(Path(path).read_text())]
 
     def test_no_believed_row_is_empty(self, imported: tuple[ImportReport, EventLog]) -> None:
         believed = [r for r in payloads(imported[1], ResultRecorded) if r.provenance == "imported" and r.status == "ok"]
         assert believed
-        assert all(r.samples_ns or r.latency_mean_ms or r.throughput_items_per_s for r in believed)
+        assert all(
+            r.samples_ns or r.latency_mean_ms or r.latency_p50_ms or r.throughput_items_per_s or has_other_figure(r)
+            for r in believed
+        )
 
     def test_the_known_lies_are_found(self, imported: tuple[ImportReport, EventLog]) -> None:
         results = [r for r in payloads(imported[1], ResultRecorded) if r.status == "ok"]
@@ -353,6 +429,14 @@ class TestArchive:
         runner = [r for r in results if "A1-hwbench" in (r.source_path or "")]
         assert {r.provenance for r in runner if r.hardware == "cpu"} == {"imported"}
         assert {r.provenance for r in runner if r.hardware in ("cuda", "openvino")} == {"suspect"}
+        inside = [r for r in results if "A4-model" in (r.source_path or "") and r.samples_ns]
+        assert {(r.hardware, r.provenance) for r in inside} == {
+            ("cpu", "imported"), ("cuda", "suspect"), ("openvino", "suspect")
+        }  # fmt: skip
+        web = [r for r in results if "D1-web" in (r.source_path or "")]
+        assert {r.provenance for r in web} == {"simulated"}
+        derived = [r for r in results if re.search("A2-|A3-", r.source_path or "")]
+        assert {r.provenance for r in derived} == {"suspect"}
 
 
 class TestCommand:
@@ -372,9 +456,10 @@ class TestCommand:
     def test_the_table_says_what_became_of_each_file(self, app: typer.Typer, tmp_path: Path) -> None:
         first = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
         assert "suite_config.json" in first.stdout
-        assert "6 imported, 1 not results" in first.stdout
+        files = len(list(FIXTURES.iterdir()))
+        assert f"{files} files: " in first.stdout
         again = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path)])
-        assert "7 already imported" in again.stdout
+        assert f"{files} already imported" in again.stdout
 
     def test_a_dry_run_leaves_no_trace(self, app: typer.Typer, tmp_path: Path) -> None:
         answer = CliRunner().invoke(app, [str(FIXTURES), "--home", str(tmp_path / "home"), "--dry-run"])

@@ -253,9 +253,100 @@ class TestRelabelledCpu:
         *_, gpu = judged(self.document(1.0, "cuda", cells=1))
         assert gpu.suspicions[0].confidence < 0.7
 
+    def test_many_cells_within_a_third_are_enough_for_a_gpu_and_not_for_a_runtime(self) -> None:
+        def document(hardware: str) -> list[ResultRecorded]:
+            factors = (0.82, 0.95, 1.003, 1.02, 1.05, 1.2)
+            cells = {f"batch_{n + 1}": 0.0123 * 1.9**n for n in range(len(factors))}
+            other = {key: seconds * factor for (key, seconds), factor in zip(cells.items(), factors, strict=True)}
+            both = {"cpu": cells, hardware: other}
+            return judged(
+                runner({"gpt2": {hw: {k: cell(s, int(k[6:])) for k, s in c.items()} for hw, c in both.items()}})
+            )
+
+        assert {r.provenance for r in document("cuda") if r.hardware == "cuda"} == {"suspect"}
+        assert {r.provenance for r in document("openvino") if r.hardware == "openvino"} == {"imported"}
+
     def test_noise_does_not_hide_it(self) -> None:
         results = judged(self.document(1.0, "cuda", jitter=0.3))
         assert {r.provenance for r in results if r.hardware == "cuda"} == {"suspect"}
+
+
+class TestLabelsOfOneHardware:
+    @staticmethod
+    def skill(**more: Any) -> dict[str, Any]:
+        return {
+            "metadata": {"model_name": "gpt2"},
+            "cpu_embedding_time": 0.0123,
+            "cuda_embedding_time": 0.00457,
+            **more,
+        }
+
+    @pytest.mark.parametrize(
+        "label",
+        [
+            {"cuda_init": "Success (MOCK)", "cpu_init": "Success"},
+            {"cuda_init": "Success", "cuda_metadata": {"note": {"is_simulated": True}}},
+            {"cuda_init": "Success", "details": {"platform": "CUDA", "text": "a mock"}},
+            {"cuda_init": "Success", "platform_status": {"cuda": "Ready (REAL) - Simulated"}},
+        ],
+    )
+    def test_a_label_that_names_a_hardware_speaks_for_it_alone(self, label: dict[str, Any]) -> None:
+        provenance = {r.hardware: r.provenance for r in judged(self.skill(**label)) if r.latency_mean_ms}
+        assert provenance == {"cpu": "imported", "cuda": "simulated"}
+
+    def test_what_a_failure_says_of_mocks_is_no_label(self) -> None:
+        results = judged(self.skill(cuda_init="Success", openvino_tests="Error: mock is not defined"))
+        assert {r.provenance for r in results if r.hardware != "openvino"} == {"imported"}
+
+
+class TestTypedFigures:
+    @pytest.mark.parametrize("seconds", [0.1, 0.05, 0.25, 1, 0.09])
+    def test_a_lone_time_of_two_digits_was_typed(self, seconds: float) -> None:
+        (result,) = judged({"cuda_init": "Success", "cuda_generation_time": seconds, "metadata": {"model": "gpt2"}})
+        assert rules_of(result) == {"round_time"}
+
+    @pytest.mark.parametrize("seconds", [0.1003, 0.052713, 0.0123])
+    def test_a_clock_gives_more(self, seconds: float) -> None:
+        (result,) = judged({"cuda_init": "Success", "cuda_generation_time": seconds, "metadata": {"model": "gpt2"}})
+        assert result.suspicions == ()
+
+    def test_a_mean_with_its_rate_is_no_lone_time(self) -> None:
+        call = {"average_inference_time": 0.05, "throughput": 20.0, "batch_size": 1}
+        (result,) = judged({"cuda_init": "Success", "cuda_benchmark": call, "metadata": {"model": "gpt2"}})
+        assert result.suspicions == ()
+
+    def test_rounded_milliseconds_of_a_table_are_no_sign(self) -> None:
+        row = {"model_name": "gpt2", "hardware_type": "cuda", "average_latency_ms": 5.5}
+        (result,) = judged(row)
+        assert result.suspicions == ()
+
+
+@pytest.mark.parametrize(("total_s", "rules"), [(152.8, {"total_time_contradiction"}), (15.4, set())])
+def test_total_time_must_agree_with_the_latency(total_s: float, rules: set[str]) -> None:
+    row = {
+        "model_name": "gpt2",
+        "hardware_type": "cpu",
+        "batch_size": 8,
+        "average_latency_ms": 152.8,
+        "iterations": 100,
+    }
+    (result,) = judged({**row, "total_time_seconds": total_s})
+    assert rules_of(result) == rules
+
+
+@pytest.mark.parametrize(
+    ("model", "rules"), [("/tmp/bert_test_model", {"stand_in_model"}), ("bert-base-uncased", set())]
+)
+def test_a_stand_in_is_not_the_model(model: str, rules: set[str]) -> None:
+    (result,) = judged({"cpu_init": "Success", "cpu_embedding_time": 0.00123, "metadata": {"model_name": model}})
+    assert rules_of(result) == rules
+
+
+def test_a_derived_figure_is_a_claim() -> None:
+    hardware = {"cpu": {"latency_ms": [101.3], "throughput": [9.87]}}
+    summary = {"model_families": {"f": {"models_tested": ["gpt2"], "hardware_results": hardware}}}
+    (result,) = judged(summary)
+    assert (result.provenance, rules_of(result)) == ("suspect", {"derived_figure"})
 
 
 def test_every_rule_has_a_name_that_its_marks_carry_and_says_what_it_is() -> None:

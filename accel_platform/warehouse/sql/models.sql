@@ -9,7 +9,10 @@ WITH described AS (
     GROUP BY payload->>'$.model_id'
 ),
 counted AS (
-    SELECT model_id, min(model_family) AS family, count(*) AS results FROM results GROUP BY model_id
+    SELECT model_id, min(model_family) AS family, count(*) AS results
+    FROM results
+    WHERE model_family <> 'microbenchmark'
+    GROUP BY model_id
 )
 SELECT model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,
     d.parameters, d.layers, d.flops_per_item, d.activation_bytes_per_item, coalesce(c.results, 0) AS results

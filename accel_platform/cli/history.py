@@ -1,0 +1,119 @@
+"""`accel history`: what the imported past is worth. Imports are `accel migrate`; the rules are in `migrations`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+app = typer.Typer(help="Judge imported results: what is doubted and why.", no_args_is_help=True)
+
+_PROVENANCE = """
+SELECT provenance, count(*) AS results FROM results WHERE source = 'migrate' GROUP BY provenance ORDER BY provenance
+"""
+_VERDICTS = """
+WITH judged AS (
+    SELECT s.rule, s.verdict, s.result_id, s.evidence, s.confidence, r.source_path, o.rule IS NOT NULL AS overruled
+    FROM suspicions AS s
+    JOIN results AS r USING (result_id)
+    LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+)
+SELECT rule, verdict, count(DISTINCT result_id) AS results, count(DISTINCT source_path) AS documents,
+    count(DISTINCT result_id) FILTER (WHERE overruled) AS overruled, round(avg(confidence), 2) AS confidence
+FROM judged
+GROUP BY rule, verdict
+ORDER BY results DESC, rule, verdict
+"""
+_REASONS = """
+SELECT evidence AS reason, count(DISTINCT result_id) AS results, min(result_id::VARCHAR) AS example
+FROM suspicions JOIN results USING (result_id)
+WHERE rule = ? AND verdict = ?
+GROUP BY evidence
+ORDER BY results DESC, evidence
+LIMIT ?
+"""
+
+
+@app.callback()
+def history() -> None:
+    """Judge imported results: what is doubted and why."""
+
+
+@app.command()
+def audit(
+    reasons: Annotated[int, typer.Option(min=1, help="Reasons to show per verdict, the most frequent first.")] = 3,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
+    from accel_platform.warehouse.query import Reader
+
+    reader = Reader(settings_for(home))
+    provenance = {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
+    verdicts: list[dict[str, Any]] = [
+        {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}
+        for row in reader.rows(_VERDICTS)
+    ]
+    if wants_json(json_, format_):
+        print_json({"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id})
+        return
+    rows = [{**row, "reasons": None} | {"most often": row["reasons"][0]["reason"]} for row in verdicts]
+    print_table(
+        [{key: value for key, value in row.items() if key != "reasons"} for row in rows],
+        empty="No imported result is doubted.",
+    )
+    counts = ", ".join(f"{count} {name}" for name, count in provenance.items()) or "none"
+    typer.echo(f"Imported results by what counts as their provenance now: {counts}.")
+
+
+@app.command()
+def overrule(
+    result_id: Annotated[str, typer.Argument(help="The result, as `accel history audit --json` names it.")],
+    rule: Annotated[str, typer.Argument(help="The rule that is wrong about it.")],
+    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
+    by: Annotated[str, typer.Option(help="Who says so.")],
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Say that one rule is wrong about one result. The suspicion stays on record and no longer counts."""
+    from uuid import UUID
+
+    from accel_platform.errors import InvalidInput, NotFound
+    from accel_platform.events import Event, EventLog
+    from accel_platform.events.types import SuspicionOverruled
+    from accel_platform.warehouse.query import Reader
+
+    settings = settings_for(home)
+    try:
+        wanted = UUID(result_id)
+    except ValueError as error:
+        raise InvalidInput(f"{result_id!r} is no result id: `accel history audit --json` shows them.") from error
+    if not reason.strip() or not by.strip():
+        raise InvalidInput("An overruling needs a reason and the name of who gives it.")
+    doubts = Reader(settings).rows("SELECT DISTINCT rule FROM suspicions WHERE result_id = ?", (wanted,))
+    rules = sorted(row["rule"] for row in doubts)
+    if rule not in rules:
+        has = f"Its rules: {', '.join(rules)}." if rules else "No rule doubts it."
+        raise NotFound(f"No rule {rule!r} doubts the result {result_id}. {has}")
+    payload = SuspicionOverruled(result_id=wanted, rule=rule, by=by.strip(), reason=reason.strip())
+    event = Event.of(payload, source="history")
+    EventLog.open(settings).append([event], key=f"overruled-{event.event_id}")
+    if wants_json(json_, format_):
+        print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
+    else:
+        typer.echo(f"{rule} no longer counts against {result_id}.")
+    note("`accel db rebuild` takes it into the tables.")

@@ -1,0 +1,14 @@
+-- One row per reason to doubt an imported result: those it was stored with, and those found later.
+WITH stored AS (
+    SELECT r.event_id, unnest(from_json(e.payload->'$.suspicions', '[{
+        "rule": "VARCHAR", "verdict": "VARCHAR", "evidence": "VARCHAR", "confidence": "DOUBLE"}]')) AS s
+    FROM new_results AS r
+    JOIN new_events AS e USING (event_id)
+    WHERE r.provenance IN ('suspect', 'simulated')
+)
+SELECT event_id, event_id AS result_id, s.rule, s.verdict, s.evidence, s.confidence FROM stored
+UNION ALL BY NAME
+SELECT event_id, unnest(json_transform(payload, '{
+    "result_id": "UUID", "rule": "VARCHAR", "verdict": "VARCHAR", "evidence": "VARCHAR", "confidence": "DOUBLE"}'))
+FROM new_events
+WHERE type = 'ResultSuspected'

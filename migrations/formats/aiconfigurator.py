@@ -1,0 +1,93 @@
+"""Silicon tables of aiconfigurator: time to first token and per output token, in milliseconds, of LLM serving.
+
+Disaggregated rows put prefill and decode on different machines: no one batch or device describes them, so both stay
+open there and the row's own words say it all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import hardware_named
+from migrations.records import Record, Refused
+from migrations.tables import pick, rows_of, share_of_rows, text_of
+from migrations.values import count, quantity
+
+_FIRST = ("silicon_ttft_ms", "ttft_ms", "ttft")
+_EACH = ("silicon_tpot_ms", "tpot_ms", "tpot")
+_MEASURED = re.compile(r"measured=([^;]+)")
+_CONCURRENCY = re.compile(r"concurrency=(\d+)")
+_DERIVED = "latency_mean_ms = first token + (output tokens - 1) x time per output token"
+
+
+def recognise(document: Document) -> float:
+    """Sure by its columns."""
+    return 0.95 * share_of_rows(document, "model_path", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row: a request's whole time follows from its two parts and says that it is derived."""
+    for pointer, row in rows_of(document):
+        first, each = quantity(pick(row, *_FIRST)), quantity(pick(row, *_EACH))
+        output = count(pick(row, "osl"), at_least=1)
+        whole = first + (output - 1) * each if first and each and output else None
+        cell = _cell(document.source_path, pointer, row, derived=_DERIVED if whole else None)
+        figures: dict[str, Any] = {
+            "mode": "generation",
+            "batch_size": None if row.get("mode") == "disagg" else count(pick(row, "batch_size"), at_least=1),
+            "sequence_length": count(pick(row, "isl"), at_least=1),
+        }
+        if first is None and each is None:
+            yield cell.result("failed", figures, reason="the row holds no figure")
+            continue
+        figures |= {
+            "output_tokens": output,
+            "time_to_first_token_ms": first,
+            "time_per_output_token_ms": each,
+            "latency_mean_ms": whole,
+        }
+        yield cell.result("ok", figures, units={"silicon_ttft_ms": "ms", "silicon_tpot_ms": "ms"})
+
+
+def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str | None) -> Cell:
+    system, backend = text_of(row["system"]), text_of(pick(row, "backend"))
+    hardware = hardware_named(system)
+    source = str(row.get("silicon_data_source") or "")
+    measured = _MEASURED.search(source)
+    concurrency = _CONCURRENCY.search(source)
+    devices = _devices(row)
+    name = f"{devices} x {system}" if devices and devices > 1 else system if devices else None
+    version = text_of(pick(row, "backend_version"))
+    known = {key: pick(row, key) for key in row if key not in ("silicon_data_source", *_FIRST, *_EACH)}
+    layout = {key: known[key] for key in known if key.endswith(("_size", "_workers", "_mode")) or key == "mode"}
+    return Cell(
+        source_path,
+        pointer,
+        Named((row["model_path"],), system, precision=pick(row, "precision", "gemm_quant_mode"), runtime=backend),
+        times=(measured[1] if measured else None,),
+        machine=Machine(
+            device_names={hardware: name} if hardware and name else {},
+            software={backend: version or "unknown version"} if backend else {},
+            settings={key: value for key, value in layout.items() if key != "batch_size" and value is not None},
+        ),
+        original={
+            "configuration": {key: value for key, value in known.items() if value is not None},
+            "source": source,
+            "concurrency": count(concurrency[1], at_least=1) if concurrency else None,
+            "devices": devices,
+            "derived": derived,
+        },
+    )
+
+
+def _devices(row: dict[str, Any]) -> int | None:
+    """Accelerators of an aggregated deployment: tensor x pipeline x data parallel; unknown where a part is open."""
+    if row.get("mode") == "disagg":
+        return None
+    tensor = count(pick(row, "tp_size"), at_least=1)
+    pipeline = count(pick(row, "pp_size"), at_least=1)
+    return tensor * pipeline if tensor and pipeline else None

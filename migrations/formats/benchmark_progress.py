@@ -1,0 +1,16 @@
+"""Progress of a series of benchmarks: which were done and which failed to start. What they measured lies elsewhere."""
+
+from __future__ import annotations
+
+from migrations.documents import Document
+
+NOT_RESULTS = "the progress log of a series of benchmarks"
+
+
+def recognise(document: Document) -> float:
+    """Sure where completed and failed benchmarks are lists."""
+    value = document.value
+    if not isinstance(value, dict):
+        return 0.0
+    lists = [isinstance(value.get(key), list) for key in ("completed_benchmarks", "failed_benchmarks")]
+    return 0.9 if all(lists) else 0.0

@@ -1,0 +1,70 @@
+"""Compatibility matrices: `model_families.{f}.hardware_compatibility.{hw}{compatible, performance_rating, …}`, seconds.
+
+Its figures are means over unlike shapes of results stored elsewhere, so they are claims (`original.derived_claim`),
+never measurements. `compatible: false` without a result may mean failed or never tried: it says nothing of any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Named
+from migrations.documents import Document
+from migrations.formats.hardware_summary import DERIVED
+from migrations.records import NoResult, Part, child, refuse
+from migrations.values import MS_PER_S, quantity, scaled
+
+_UNITS = {"mean_latency": "s", "mean_throughput": "items/s"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where some family has compatibility by hardware."""
+    families = document.value.get("model_families") if isinstance(document.value, dict) else None
+    if not isinstance(families, dict):
+        return 0.0
+    return 0.95 if any(isinstance(f, dict) and "hardware_compatibility" in f for f in families.values()) else 0.0
+
+
+def read(document: Document) -> Iterator[Part]:
+    """One record per result named; a hardware without any holds none."""
+    none = True
+    for family, content in document.value["model_families"].items():
+        by_hardware = content.get("hardware_compatibility") if isinstance(content, dict) else None
+        for hardware, claim in by_hardware.items() if isinstance(by_hardware, dict) else ():
+            none = False
+            where = child(child(child("/model_families", family), "hardware_compatibility"), hardware)
+            yield from _hardware(document, where, family, hardware, claim)
+    if none:
+        yield NoResult("/model_families", "a matrix of no hardware")
+
+
+def _hardware(document: Document, where: str, family: str, hardware: str, claim: Any) -> Iterator[Part]:
+    results = claim.get("benchmark_results") if isinstance(claim, dict) else None
+    if not isinstance(results, list):
+        yield refuse(where, "unexpected_shape", "an object with a list of results was expected", claim)
+        return
+    if not results:
+        said = f"compatible: {str(claim.get('compatible')).casefold()}"
+        yield NoResult(where, f"{said} without a result, of no model: failed or never tried")
+    for index, entry in enumerate(results):
+        at = child(child(where, "benchmark_results"), index)
+        if not isinstance(entry, dict):
+            yield refuse(at, "unexpected_shape", "an object was expected", entry)
+            continue
+        cell = Cell(
+            document.source_path,
+            at,
+            Named((entry.get("model_name"), entry.get("model")), hardware, family=family),
+            times=(entry.get("timestamp"), document.value.get("timestamp")),
+            original={
+                "family": family,
+                "derived_claim": DERIVED,
+                "performance_rating": claim.get("performance_rating"),
+            },
+        )
+        figures = {
+            "latency_mean_ms": scaled(entry.get("mean_latency"), MS_PER_S),
+            "throughput_items_per_s": quantity(entry.get("mean_throughput")),
+        }
+        yield cell.result("ok", figures, units=_UNITS)

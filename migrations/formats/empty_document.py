@@ -1,0 +1,12 @@
+"""Files that hold an empty list or object: somebody collected results, and there were none."""
+
+from __future__ import annotations
+
+from migrations.documents import Document
+
+NOT_RESULTS = "an empty list or object"
+
+
+def recognise(document: Document) -> float:
+    """Sure where there is nothing."""
+    return 0.9 if document.kind == "json" and document.value in ([], {}) else 0.0

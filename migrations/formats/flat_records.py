@@ -1,0 +1,44 @@
+"""Flat result rows of the old database's `performance_results` and its kin: one object, a list, CSV or Parquet.
+
+Exports that name model and hardware only by number are refused row by row: the tables those numbers point to are not
+in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.documents import Document
+from migrations.records import NoResult, Part, child, refuse
+from migrations.rows import is_result_row, row_part
+
+
+def recognise(document: Document) -> float:
+    """Sure by the columns of the rows; less so of a lone object."""
+    if document.kind == "tables":
+        return 0.0
+    if document.columns:
+        return 0.8 if is_result_row(document.columns) else 0.0
+    rows = _rows(document.value)
+    flat = bool(rows) and all(isinstance(row, dict) and is_result_row(row) for row in rows)
+    if not flat or any(isinstance(row.get(key), dict) for row in rows for key in ("status", "metadata", "batch_sizes")):
+        return 0.0
+    return 0.8 if isinstance(document.value, list) else 0.6
+
+
+def read(document: Document) -> Iterator[Part]:
+    """One record per row."""
+    rows = _rows(document.value)
+    for index, row in enumerate(rows):
+        pointer = child("", index) if isinstance(document.value, list) else ""
+        if isinstance(row, dict):
+            yield row_part(document.source_path, pointer, row)
+        else:
+            yield refuse(pointer, "unexpected_shape", "an object was expected", row)
+    if not rows:
+        yield NoResult("", "a table without a row")
+
+
+def _rows(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

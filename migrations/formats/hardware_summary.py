@@ -1,0 +1,64 @@
+"""Summaries of hardware benchmarks: `model_families.{f}.hardware_results.{hw}`, lists in the order of `models_tested`.
+
+Each figure is a mean over unlike shapes, computed from results that are stored elsewhere: it is kept as the claim it
+is (`original.derived_claim`), and `suspicion.py` keeps it from counting as a measurement. Latency in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Named
+from migrations.documents import Document
+from migrations.records import NoResult, Part, child, refuse
+from migrations.values import quantity
+
+DERIVED = "a mean over batch sizes and shapes"
+_UNITS = {"latency_ms": "ms", "throughput": "items/s"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where some family has results by hardware."""
+    families = document.value.get("model_families") if isinstance(document.value, dict) else None
+    if not isinstance(families, dict):
+        return 0.0
+    return 0.95 if any(isinstance(f, dict) and "hardware_results" in f for f in families.values()) else 0.0
+
+
+def read(document: Document) -> Iterator[Part]:
+    """One record per model and hardware; lists shorter than the models tested name nobody and are refused."""
+    none = True
+    for family, content in document.value["model_families"].items():
+        results = content.get("hardware_results") if isinstance(content, dict) else None
+        models = content.get("models_tested") if isinstance(content, dict) else None
+        for hardware, lists in results.items() if isinstance(results, dict) else ():
+            none = False
+            where = child(child(child("/model_families", family), "hardware_results"), hardware)
+            yield from _hardware(document, where, family, models, hardware, lists)
+    if none:
+        yield NoResult("/model_families", "a summary of no results")
+
+
+def _hardware(document: Document, where: str, family: str, models: Any, hardware: str, lists: Any) -> Iterator[Part]:
+    columns = {key: lists.get(key) for key in _UNITS} if isinstance(lists, dict) else {}
+    known = {key: column for key, column in columns.items() if isinstance(column, list) and column}
+    if not known or not isinstance(models, list):
+        yield refuse(where, "unexpected_shape", "lists of figures beside a list of models were expected", lists)
+        return
+    if any(len(column) != len(models) for column in known.values()):
+        counts = ", ".join(f"{len(column)} figures of {key}" for key, column in known.items())
+        reason = f"{counts} for {len(models)} models: nobody can say whose they are"
+        yield refuse(where, "model_unnamed", reason, {"models_tested": models, hardware: lists})
+        return
+    for index, model in enumerate(models):
+        latency, throughput = (known[key][index] if key in known else None for key in _UNITS)
+        cell = Cell(
+            document.source_path,
+            child(child(where, next(iter(known))), index),
+            Named((model,), hardware, family=family),
+            times=(document.value.get("timestamp"),),
+            original={"family": family, "derived_claim": DERIVED},
+        )
+        figures = {"latency_mean_ms": quantity(latency), "throughput_items_per_s": quantity(throughput)}
+        yield cell.result("ok", figures, units=_UNITS)

@@ -1,0 +1,103 @@
+"""What `llama-bench` prints by default: a Markdown table of tokens/s per test (`pp512`, `tg128`, `pp512 @ d4096`).
+
+The time of a test follows from its rate and tokens and says that it is derived. Devices stand in the lines before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED, hardware_named
+from migrations.records import Record, Refused, child, refuse
+from migrations.values import MS_PER_S, count, quantity
+
+_TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?(?:\+?tg ?(?P<made>\d+))?(?: ?@ ?d(?P<depth>\d+))?")
+_DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
+_BUILD = re.compile(r"build: (?P<build>\w+ \(\d+\))")
+_PRECISION = re.compile(r"\b(I?Q\d\w*(?: - \w+)?|MXFP4\w*|BF16|F16|F32)\b")
+_NOT_SETTINGS = {"model", "size", "params", "backend", "test", "t/s", "threads"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where a table has a model, a test and tokens/s."""
+    return 0.9 if document.kind == "text" and any(_is_header(_cells(line)) for line in document.value) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row of every such table in the text."""
+    header: list[str] = []
+    device = build = None
+    whole = "\n".join(document.value)
+    if found := _BUILD.search(whole):
+        build = found["build"]
+    for number, line in enumerate(document.value):
+        if found := _DEVICE.match(line):
+            device = found["name"].strip()
+        cells = _cells(line)
+        if _is_header(cells):
+            header = cells
+        elif header and len(cells) == len(header) and not set("".join(cells)) <= set("-: "):
+            row = dict(zip(header, cells, strict=True))
+            yield _record(document.source_path, child("", number), row, device, build)
+        elif not cells:
+            header = []
+
+
+def _record(
+    source_path: str, pointer: str, row: dict[str, str], device: str | None, build: str | None
+) -> Record | Refused:
+    test = _TEST.fullmatch(row["test"])
+    rate = quantity(row["t/s"].partition("±")[0])
+    if test is None or not (test["prompt"] or test["made"]):
+        return refuse(pointer, "unexpected_shape", f"no test is called {row['test']!r}", row)
+    prompt, made, depth = (count(test[name]) or 0 for name in ("prompt", "made", "depth"))
+    precision = _PRECISION.search(row["model"])
+    hardware = hardware_named(row.get("backend")) or ("cpu" if "BLAS" in row.get("backend", "") else None)
+    cell = Cell(
+        source_path,
+        pointer,
+        Named(
+            (row["model"],),
+            hardware or NOT_STATED,
+            precision=precision[1].replace(" - ", "_") if precision else None,
+            runtime="llama.cpp",
+        ),
+        machine=Machine(
+            device_names={hardware: device} if hardware and device else {},
+            software={"llama.cpp": build} if build else {},
+            threads=count(row.get("threads"), at_least=1),
+            settings={
+                **{key: value for key, value in row.items() if key not in _NOT_SETTINGS},
+                "n_depth": depth or None,
+            },
+        ),
+        original={
+            **{key: row.get(key) for key in ("size", "params", "test")},
+            "hardware": row.get("backend") or NOT_STATED,
+            "stated": {"throughput_tokens_per_s": rate, "derived": "latency_mean_ms = tokens / (tokens/s)"},
+        },
+    )
+    figures: dict[str, Any] = {
+        "mode": "generation" if made else "inference",
+        "batch_size": 1,
+        "sequence_length": count(prompt + (depth if made else 0), at_least=1),
+    }
+    if not rate:
+        return cell.result("failed", figures, reason=f"the table gives {row['t/s']!r} tokens/s")
+    figures |= {"latency_mean_ms": (prompt + made) * MS_PER_S / rate}
+    if made:
+        figures |= {"output_tokens": made, "time_per_output_token_ms": None if prompt else MS_PER_S / rate}
+    return cell.result("ok", figures, units={"t/s": "tokens/s"})
+
+
+def _cells(line: str) -> list[str]:
+    text = line.strip()
+    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
+
+
+def _is_header(cells: list[str]) -> bool:
+    return {"model", "test", "t/s"} <= set(cells)

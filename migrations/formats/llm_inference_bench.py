@@ -1,0 +1,78 @@
+"""LLM-Inference-Bench: seconds and tokens/s of a whole generation, per hardware, framework, model, length and batch.
+
+Input and output have one length. Throughput counts the tokens of both, but leaves the batch out for llama.cpp; it
+stays a statement, for it is no rate of items. Power is milliwatts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import hardware_named
+from migrations.records import Record, Refused
+from migrations.tables import pick, rows_of, share_of_rows, text_of
+from migrations.values import MS_PER_S, count, quantity, scaled
+
+_NEEDED = ("Hardware", "Framework", "Model", "Batch Size", "Latency", "Throughput")
+_AGREES = 1.25
+
+
+def recognise(document: Document) -> float:
+    """Sure by its columns."""
+    return 0.95 * share_of_rows(document, *_NEEDED)
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row."""
+    for pointer, row in rows_of(document):
+        hardware, framework = text_of(row["Hardware"]), text_of(row["Framework"])
+        named = hardware_named(hardware)
+        devices = count(row.get("Num of Hardware"), at_least=1)
+        length = count(pick(row, "Input Output Length", "Input Length"), at_least=1)
+        output = count(pick(row, "Output Length", "Input Output Length"), at_least=1)
+        batch = count(row["Batch Size"], at_least=1)
+        latency_ms = scaled(pick(row, "Latency"), MS_PER_S)
+        tokens = quantity(pick(row, "Throughput"))
+        name = f"{devices} x {hardware}" if hardware and devices and devices > 1 else hardware
+        cell = Cell(
+            document.source_path,
+            pointer,
+            Named((row["Model"],), hardware, runtime=framework, precision=pick(row, "Precision", "dtype")),
+            machine=Machine(
+                device_names={named: name} if named and name else {},
+                software={framework: "unknown version"} if framework else {},
+                settings={"devices": devices},
+            ),
+            original={
+                "devices": devices,
+                "stated": {"throughput_tokens_per_s": tokens, "average_power_mw": quantity(pick(row, "avg_power"))},
+                "note": _note(framework, batch, length, output, latency_ms, tokens),
+            },
+        )
+        figures = {
+            "mode": "generation",
+            "batch_size": batch,
+            "sequence_length": length,
+            "output_tokens": output,
+            "latency_mean_ms": latency_ms,
+        }
+        if latency_ms is None and tokens is None:
+            yield cell.result("failed", {**figures, "output_tokens": None}, reason="the row holds no figure")
+        else:
+            yield cell.result("ok", figures, units={"Latency": "s per batch", "Throughput": "tokens/s, in and out"})
+
+
+def _note(
+    framework: str | None, batch: int | None, into: int | None, out: int | None, ms: float | None, tokens: float | None
+) -> str | None:
+    """Says so where the stated tokens/s leave the batch out, judged by the latency of the same row."""
+    if not (batch and into and out and ms and tokens) or batch == 1:
+        return None
+    whole = batch * (into + out) * MS_PER_S / ms
+    if tokens * _AGREES >= whole:
+        return None
+    if 1 / _AGREES <= tokens * batch / whole <= _AGREES:
+        return f"{framework}'s tokens/s leave the batch of {batch} out: the latency gives {whole:.4g}"
+    return None

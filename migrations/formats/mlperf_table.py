@@ -1,0 +1,131 @@
+"""Tables of MLPerf inference results: a checker's `summary` (CSV or JSON), or a results list with a row per model.
+
+What `Result` is follows from the units, or from the scenario: a stream's is a percentile of latency in milliseconds (90
+for one stream, 99 for several), the others' a rate. Numbers may be quoted, and unknown ones `N/A`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from migrations import mlperf
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED, hardware_named
+from migrations.paths import hardware_part, spaced
+from migrations.records import Record, Refused, refuse
+from migrations.tables import pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.values import count, quantity
+
+_MODEL = ("MlperfModel", "Model", "model", "UsedModel", "Benchmark", "benchmark")
+_SCENARIO = ("Scenario", "scenario")
+_RESULT = ("Result", "Performance_Result", "Performance Result", "result", "performance")
+_RATE = ("Throughput", "Samples per second", "Samples/s", "throughput", "QPS", "qps")
+_LATENCY = ("Latency (in ms)", "Latency (ms)", "latency_ms", "Latency")
+_UNITS = ("Units", "Performance_Units", "Performance Units", "units")
+_ACCELERATOR = ("accelerator_model_name", "Accelerator", "accelerator")
+_PROCESSOR = ("host_processor_model_name", "Processor", "processor")
+_ABOUT = (
+    "Organization", "Submitter", "Availability", "Division", "SystemType", "SystemName", "System", "Platform",
+    "Accuracy", "number_of_nodes", "accelerators_per_node", "a#", "framework", "version", "has_power", "inferred",
+    "notes", "ID", "Location", "compliance", "operating_system",
+)  # fmt: skip
+_TESTS = re.compile(r"TEST\d+|Power.*", re.IGNORECASE)
+
+
+def recognise(document: Document) -> float:
+    """Sure where rows have a model, a scenario of MLPerf, and a result."""
+    if document.kind not in ("csv", "json", "json_lines") or isinstance(document.value, dict):
+        return 0.0
+    has = [max(share_of_rows(document, name) for name in names) for names in (_MODEL, _SCENARIO)]
+    figures = max(share_of_rows(document, name) for name in (*_RESULT, *_RATE, *_LATENCY))
+    rows = [row for _, row in rows_of(document)][:50]
+    named = sum(mlperf.scenario_of(pick(row, *_SCENARIO)) is not None for row in rows) / len(rows) if rows else 0.0
+    return 0.95 * min(*has, figures, named)
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row; a row whose result is open or whose run had errors is a failure."""
+    for pointer, value in strays_of(document):
+        yield refuse(pointer, "unexpected_shape", "an object was expected", value)
+    for pointer, row in rows_of(document):
+        scenario = mlperf.scenario_of(pick(row, *_SCENARIO))
+        cell = _cell(document.source_path, pointer, row)
+        figures, stated = _figures(row, scenario)
+        size = {"batch_size": mlperf.batch_of(scenario, pick(row, "samples_per_query"))}
+        if not any(figures.values()) and not any(stated.values()):
+            reason = text_of(pick(row, "errors", "error"))
+            counted = reason is not None and reason.isdigit()
+            if reason is None or counted:
+                errors = f", and counts {reason} errors" if counted and reason != "0" else ""
+                reason = f"the table leaves the result open{errors}"
+            yield cell.result("failed", size, reason=reason)
+            continue
+        cell = Cell(
+            cell.source_path, cell.pointer, cell.named, cell.times, cell.machine, {**cell.original, "stated": stated}
+        )
+        units = {"Result": str(pick(row, *_UNITS) or f"as of scenario {pick(row, *_SCENARIO)}")}
+        yield cell.result("ok", {**size, **figures}, units=units)
+
+
+def _figures(row: Mapping[str, Any], scenario: str | None) -> tuple[dict[str, float | None], dict[str, float]]:
+    rate, latency = quantity(pick(row, *_RATE)), quantity(pick(row, *_LATENCY))
+    result, units = quantity(pick(row, *_RESULT)), str(pick(row, *_UNITS) or "").casefold()
+    percentile = "latency_p99_ms" if scenario == "multistream" else "latency_p90_ms"
+    stated: dict[str, float] = {}
+    if result is not None:
+        if "token" in units:
+            stated["throughput_tokens_per_s"] = result
+        elif "latency" in units or "ms" in units.split() or (not units and scenario in ("singlestream", "multistream")):
+            latency = result if latency is None else latency
+        elif "/s" in units or "second" in units or not units:
+            rate = result if rate is None else rate
+        else:
+            stated[f"result ({units})"] = result
+    return {percentile: latency, "throughput_items_per_s": rate}, stated
+
+
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
+    accelerator = text_of(pick(row, *_ACCELERATOR))
+    processor = text_of(pick(row, *_PROCESSOR))
+    system = text_of(pick(row, "SystemName", "System", "Platform"))
+    device = accelerator or processor
+    place = None if device or system else hardware_part(source_path)
+    # A platform's name may tell of an accelerator that the list leaves out.
+    platform = spaced(str(pick(row, "Platform") or ""))
+    told = platform if accelerator is None and hardware_named(platform) not in (None, "cpu") else None
+    texts = (accelerator, told, processor if accelerator is None else None, system, spaced(place) if place else None)
+    hardware_text = next((text for text in texts if text and hardware_named(text)), None)
+    hardware = hardware_named(hardware_text)
+    per_node, nodes = (
+        count(pick(row, "accelerators_per_node", "a#"), at_least=1),
+        count(pick(row, "number_of_nodes", "Nodes"), at_least=1),
+    )
+    devices = (per_node or 1) * (nodes or 1) if accelerator else None
+    device = told or device
+    name = f"{devices} x {device}" if device and devices and devices > 1 else device
+    model = text_of(pick(row, *_MODEL))
+    return Cell(
+        source_path,
+        pointer,
+        Named(
+            (mlperf.model_of(model),),
+            hardware_text or NOT_STATED,
+            precision=pick(row, "weight_data_types"),
+            runtime=mlperf.runtime_in(pick(row, "framework", "Software")),
+        ),
+        machine=Machine(
+            host={"system": system, "processor": processor},
+            device_names={hardware: name} if hardware and name else {},
+            settings={"scenario": pick(row, *_SCENARIO)},
+        ),
+        original={
+            **{name_: pick(row, name_) for name_ in (*_ABOUT, *(key for key in row if _TESTS.fullmatch(str(key))))},
+            "model": model,
+            "hardware": accelerator or told or processor or system or place or NOT_STATED,
+            "scenario": pick(row, *_SCENARIO),
+            "devices": devices,
+        },
+    )

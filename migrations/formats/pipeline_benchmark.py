@@ -1,0 +1,107 @@
+"""Pipeline tests of one model: `results` and `performance` by method and hardware (`pipeline_cuda`), in seconds.
+
+One entry of either is one cell; the times of `performance` are those of `results` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from migrations.cells import Cell, Named
+from migrations.documents import Document
+from migrations.identity import hardware_named
+from migrations.records import NoResult, Part, child, refuse
+from migrations.values import MS_PER_S, count, scaled
+
+_UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
+_LATENCY = ("avg_time", "average_time", "mean_time", "inference_time", "avg_inference_time")
+_METHODS = ("pipeline", "from_pretrained", "openvino")
+_LOAD = ("load_time", "model_load_time")
+
+
+def recognise(document: Document) -> float:
+    """Sure where `results` and `performance` are objects beside `hardware` or `metadata`; also without `performance`
+    where every result is of a known method."""
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
+        return 0.0
+    if not {"hardware", "metadata"} & value.keys():
+        return 0.0
+    if isinstance(value.get("performance"), dict):
+        return 0.85
+    return 0.7 if value["results"] and all(str(key).startswith(_METHODS) for key in value["results"]) else 0.0
+
+
+def read(document: Document) -> Iterator[Part]:
+    """One record per method and hardware."""
+    value = document.value
+    results = value["results"]
+    performance = value["performance"] if isinstance(value.get("performance"), dict) else {}
+    metadata = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
+    for key in dict.fromkeys((*results, *performance)):
+        outcome, times = results.get(key), performance.get(key)
+        if outcome is None and times is None:
+            continue
+        where = child("/results" if outcome is not None else "/performance", key)
+        if not isinstance(outcome, dict | None) or not isinstance(times, dict | None):
+            yield refuse(where, "unexpected_shape", "an object was expected", [outcome, times])
+            continue
+        yield _cell(document, where, key, outcome or {}, times or {}, metadata)
+    if not results and not performance:
+        yield NoResult("/results", "a pipeline test without any method")
+
+
+def _cell(
+    document: Document,
+    where: str,
+    key: str,
+    outcome: Mapping[str, Any],
+    times: Mapping[str, Any],
+    about: dict[str, Any],
+) -> Part:
+    hardware = outcome.get("device") or key
+    method = key.removesuffix(f"_{hardware}")
+    said = {_plain(name, method): v for name, v in outcome.items()}
+    both = {**said, **times}
+    cell = Cell(
+        document.source_path,
+        where,
+        Named(
+            tuple(name for name in (outcome.get("model"), about.get("model")) if name),
+            hardware if hardware_named(hardware) else key,
+        ),
+        times=(about.get("timestamp"),),
+        original={"method": method, "task": outcome.get("task") or about.get("task"), "class": outcome.get("class")},
+    )
+    reason = _failure(said)
+    if reason is not None:
+        return cell.result("failed", {}, reason=reason)
+    figures = {
+        "latency_mean_ms": _first_ms(both, _LATENCY),
+        "latency_min_ms": scaled(both.get("min_time"), MS_PER_S),
+        "latency_max_ms": scaled(both.get("max_time"), MS_PER_S),
+        "load_ms": _first_ms(both, _LOAD),
+        "iterations": count(both.get("num_runs")),
+        "batch_size": count(both.get("batch_size"), at_least=1),
+    }
+    return cell.result("ok", figures, units=_UNITS)
+
+
+def _plain(name: str, method: str) -> str:
+    """`pipeline_avg_time` of the method `pipeline` is `avg_time`."""
+    return name.removeprefix(f"{method}_")
+
+
+def _failure(said: Mapping[str, Any]) -> str | None:
+    """The file's own message; that a dependency is missing is one too."""
+    if said.get("success") is True:
+        return None
+    message = said.get("error") or (said.get("test") if said.get("missing_deps") else None)
+    if message:
+        return str(message)
+    return "the file says it failed and gives no reason" if said.get("success") is False else None
+
+
+def _first_ms(values: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
+    return next((found for key in keys if (found := scaled(values.get(key), MS_PER_S)) is not None), None)

@@ -1,0 +1,16 @@
+"""When a run began and ended, and nothing of what it measured."""
+
+from __future__ import annotations
+
+from migrations.documents import Document
+from migrations.tables import object_of
+
+NOT_RESULTS = "when a run began and ended"
+
+_TIMES = {"start_time", "end_time", "duration_s", "duration", "started_at", "finished_at", "command", "run_id", "argv"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where a beginning and an end are all there is."""
+    keys = set(object_of(document.value))
+    return 0.9 if len(keys) >= 2 and keys <= _TIMES and keys & {"start_time", "started_at"} else 0.0

@@ -1,0 +1,173 @@
+"""Serving benchmarks of vLLM and SGLang: requests from many clients at once, times in milliseconds per request.
+
+`benchmark_serving.py`, `vllm bench serve` and `sglang.bench_serving` write nearly the same object, one per file or
+line; Infinity stands for no limit. A request joins whatever batch the server makes, so no batch size is recorded.
+Neither writes the hardware, SGLang often not the model: both come from the file's place, which the record says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED, hardware_named
+from migrations.paths import device_in, hardware_part, model_part, spaced
+from migrations.records import Record, Refused, child, refuse
+from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.values import MS_PER_S, count, number, quantity, scaled
+
+_UNITS = {"*_ms": "ms per request", "request_throughput": "requests/s", "output_throughput": "tokens/s"}
+_WHOLE = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}
+_TITLE = "Serving Benchmark Result"
+_MODEL = re.compile(r"\bmodel(?:_id)?=['\"]([^'\"]+)['\"]")
+_LINE = re.compile(r"(?P<name>[A-Za-z][\w .()/-]*?)\s*(?:\([^()]*\))?:\s+(?P<value>\S+)")
+_STATISTIC = re.compile(r"(?P<which>mean|median|std|p\d\d) (?P<what>ttft|tpot|itl|e2el|e2e latency)")
+_NAMES = {
+    "backend": "backend", "traffic request rate": "request_rate", "max request concurrency": "max_concurrency",
+    "successful requests": "completed", "benchmark duration": "duration", "total input tokens": "total_input_tokens",
+    "total generated tokens": "total_output_tokens", "request throughput": "request_throughput",
+    "input token throughput": "input_throughput", "output token throughput": "output_throughput",
+    "total token throughput": "total_token_throughput", "maximum request concurrency": "max_concurrency",
+    "failed requests": "failed",
+}  # fmt: skip
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "start_times")
+_RATES = (
+    "input_throughput",
+    "output_throughput",
+    "total_throughput",
+    "total_token_throughput",
+    "request_goodput",
+    "request_goodput:",
+)
+_SETTINGS = (
+    "request_rate", "max_concurrency", "burstiness", "num_prompts", "dataset_name", "random_input_len",
+    "random_output_len", "random_range_ratio", "sharegpt_output_len", "best_of", "use_beam_search",
+    "tensor_parallel_size", "tp_size", "dp_size", "ep_size",
+)  # fmt: skip
+
+
+def recognise(document: Document) -> float:
+    """Sure where every row has a request rate reached, beside times to the first token or of whole requests."""
+    if document.kind == "text":
+        return 0.95 if any(_TITLE in line for line in document.value) else 0.0
+    whole = max(
+        share_of_rows(document, "request_throughput", name)
+        for name in ("mean_ttft_ms", "mean_e2e_latency_ms", "mean_e2el_ms", "median_ttft_ms", "output_throughput")
+    )
+    return 0.95 * whole
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per run; a run of which no request came through is a failure."""
+    for pointer, value in strays_of(document):
+        yield refuse(pointer, "unexpected_shape", "an object was expected", value)
+    for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
+        completed = count(row.get("completed"))
+        cell = _cell(document.source_path, pointer, row, completed)
+        figures = _figures(row, completed)
+        if completed == 0 or not any(value for key, value in figures.items() if key not in ("mode", "output_tokens")):
+            reason = text_of(_first_error(row)) or f"{completed} requests were completed"
+            yield cell.result("failed", {"mode": "generation"}, reason=reason)
+        else:
+            yield cell.result("ok", figures, units=_UNITS)
+
+
+def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same rows from what the tools print, each at the line of its title."""
+    starts = [number for number, line in enumerate(lines) if _TITLE in line]
+    before = 0
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        row: dict[str, Any] = {}
+        if models := _MODEL.findall("\n".join(lines[before:start])):
+            row["model_id"] = models[-1]
+        for line in lines[before:end]:
+            found = _LINE.fullmatch(line.strip("# \t"))
+            name = found["name"].casefold() if found else ""
+            if found and name in _NAMES:
+                row[_NAMES[name]] = found["value"]
+            elif found and (statistic := _STATISTIC.fullmatch(name)):
+                row[f"{statistic['which']}_{statistic['what'].replace(' ', '_')}_ms"] = found["value"]
+        before = end
+        yield child("", start), row
+
+
+def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "mode": "generation",
+        "throughput_items_per_s": quantity(row.get("request_throughput")),
+        "iterations": completed,
+        "time_to_first_token_ms": quantity(pick(row, "median_ttft_ms", "mean_ttft_ms")),
+        "time_per_output_token_ms": quantity(pick(row, "median_tpot_ms", "mean_tpot_ms")),
+        "sequence_length": count(pick(row, "random_input_len", "random_input"), at_least=1),
+        "output_tokens": count(pick(row, "random_output_len", "random_output"), at_least=1),
+    }
+    for said, kept in _WHOLE.items():
+        time = quantity(pick(row, f"{said}_e2el_ms", f"{said}_e2e_latency_ms", f"{said}_latency_ms"))
+        if time is not None:
+            figures[f"latency_{kept}_ms"] = time
+    return figures
+
+
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int | None) -> Cell:
+    server = object_of(row.get("server_info"))
+    model = text_of(pick(row, "model_id", "model", "model_path", "tokenizer_id") or server.get("model_path"))
+    stated_device = text_of(pick(row, "gpu_type", "gpu", "gpu_name", "device", "accelerator", "hardware"))
+    place = None if stated_device else hardware_part(source_path)
+    device = stated_device or (spaced(place) if place else None)
+    hardware = hardware_named(device)
+    name = device_in(place) if place else device
+    backend = text_of(pick(row, "backend", "endpoint_type", "framework"))
+    runtime = backend if backend and not backend.startswith("openai") else "unknown"
+    version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
+    said = {"model": None if model else model_part(source_path), "hardware": place}
+    kept = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
+    return Cell(
+        source_path,
+        pointer,
+        Named(
+            (model or said["model"],),
+            device or NOT_STATED,
+            precision=pick(row, "dtype", "quantization"),
+            runtime=runtime,
+        ),
+        times=(_date(row.get("date")), row.get("timestamp")),
+        machine=Machine(
+            device_names={hardware: name} if hardware and name else {},
+            software={runtime: version} if version else {},
+            settings={key: str(row[key]) for key in _SETTINGS if row.get(key) is not None},
+        ),
+        original={
+            "hardware": stated_device or place or NOT_STATED,
+            "backend": backend,
+            "concurrency": count(pick(row, "max_concurrency"), at_least=1),
+            "request_rate": str(row["request_rate"]) if row.get("request_rate") is not None else None,
+            "said_by_path": {key: value for key, value in said.items() if value},
+            "stated": kept,
+            "duration_ms": scaled(row.get("duration"), MS_PER_S),
+            "failed_requests": _failed(row, completed),
+        },
+    )
+
+
+def _is_figure(key: str, value: Any) -> bool:
+    """Statistics of first tokens, tokens and gaps, and counts of tokens: what no field of the event holds."""
+    return number(value) is not None and (key.endswith("_ms") or key.startswith("total_") or key in _RATES)
+
+
+def _failed(row: Mapping[str, Any], completed: int | None) -> int | None:
+    asked = count(row.get("num_prompts"))
+    failed = count(row.get("failed"))
+    return failed if failed is not None else asked - completed if asked and completed is not None else None
+
+
+def _first_error(row: Mapping[str, Any]) -> Any:
+    errors = row.get("errors")
+    return next((error for error in errors if error), None) if isinstance(errors, list) else row.get("error")
+
+
+def _date(value: Any) -> Any:
+    """`20250131-235959` as vLLM writes it."""
+    return value.replace("-", "_") if isinstance(value, str) and len(value) == 15 else value

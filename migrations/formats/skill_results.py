@@ -1,0 +1,20 @@
+"""Results of one skill test: nested `status`/`examples`/`metadata`, or flat keys that begin with a hardware name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrations.documents import Document
+from migrations.records import NoResult, Part
+from migrations.skills import is_body, read_body
+
+
+def recognise(document: Document) -> float:
+    """Sure where some key is a hardware name and a check (`cuda_init`), at the top or under `status`."""
+    return 0.8 if document.kind == "json" and is_body(document.value) else 0.0
+
+
+def read(document: Document) -> Iterator[Part]:
+    """One record per example, timed operation and failure; one per hardware that only says it succeeded."""
+    parts = read_body(document, "", document.value, (), ())
+    yield from parts or [NoResult("", "a skill test without an outcome for any hardware")]

@@ -1,0 +1,182 @@
+"""JSON as tools really write it: lines, several documents in a row, other programs' lines between, a key given twice.
+
+Nothing is thrown away: what is no JSON comes back as notes beside the values. Files and formats are elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_CONTAINER = re.compile(r"[{\[]")
+_BLANK = re.compile(r"\s*")
+_LOG_MARK = re.compile(r"\s*\[[^][{}\"\n]*\][ \t]*[^][{}\s,]")
+"""`[INFO] text`, `[Step 1/11] text`: a line of a log and no list."""
+_PREFIX = 200
+"""Stray characters before a document are looked through this far."""
+
+
+class NoJson(ValueError):
+    """The text holds no JSON document. `broken` where it begins like one."""
+
+    def __init__(self, problem: str, *, broken: bool) -> None:
+        super().__init__(problem)
+        self.broken = broken
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a document holds beside its value, kept as evidence."""
+
+    rule: str
+    reason: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The JSON of a text: the one value, or the objects of several documents in their order."""
+
+    value: Any
+    several: bool = False
+    notes: tuple[Note, ...] = ()
+
+
+def find_json(text: str) -> Found:
+    """All the JSON in a text. NaN and Infinity are tolerated as literals.
+
+    Of a key given twice the last value counts and all are noted; lists among several documents are joined. An object
+    that breaks off is never read in part, but the whole members of a list that breaks off are. Raises NoJson.
+    """
+    reader = _Reader()
+    try:
+        return Found(_storable(reader.whole(text), text), notes=reader.duplicates())
+    except RecursionError:
+        raise NoJson("JSON nested too deeply to parse", broken=True) from None
+    except ValueError as error:
+        problem = f"invalid JSON: {error}"
+    reader.scan(text)
+    if not reader.values:
+        reader.behind_stray_characters(text)
+    if not reader.values:
+        raise NoJson(problem, broken=text.lstrip()[:1] in ("{", "[") and _LOG_MARK.match(text) is None)
+    notes = (*reader.duplicates(), *reader.other_lines())
+    if len(reader.values) == 1:
+        return Found(_storable(reader.values[0], text), notes=notes)
+    joined = [member for value in reader.values for member in (value if isinstance(value, list) else [value])]
+    return Found(_storable(joined, text), several=True, notes=notes)
+
+
+@dataclass
+class _Reader:
+    """One pass over one text. `others` are the lines that are no JSON, with their numbers."""
+
+    values: list[Any] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    _twice: list[dict[str, list[Any]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object)
+
+    def whole(self, text: str) -> Any:
+        return self._decoder.decode(text)
+
+    def scan(self, text: str) -> None:
+        """Collect the objects, and lists of objects, that begin a line; everything else as other lines."""
+        self._twice.clear()
+        position, end = 0, len(text)
+        while (position := self._skip(text, position)) < end:
+            after = self._document(text, position)
+            if after is not None:
+                position = after
+                continue
+            line_end = text.find("\n", position)
+            line = text[position : line_end if line_end >= 0 else end].strip()
+            if line.startswith("{") and not line.rstrip(",").endswith("}"):
+                # An object broken off, over several lines perhaps: what follows may be parts of it.
+                self.others.append(text[position:].rstrip())
+                return
+            self.others.append(line)
+            position = line_end + 1 if line_end >= 0 else end
+
+    def behind_stray_characters(self, text: str) -> None:
+        """One document behind stray characters on its own line, running to the end of the text."""
+        start = _CONTAINER.search(text[:_PREFIX])
+        after = self._document(text, start.start()) if start is not None and start.start() > 0 else None
+        if start is None or after is None:
+            return
+        if text[after:].strip():
+            self.values.clear()
+        else:
+            self.others = [text[: start.start()].strip()]
+
+    def duplicates(self) -> tuple[Note, ...]:
+        return tuple(
+            Note("duplicate_key", "a key given twice in one object: the last value counts", _dump(kept))
+            for kept in self._twice
+        )
+
+    def other_lines(self) -> tuple[Note, ...]:
+        if not self.others:
+            return ()
+        lines = sum(other.count("\n") + 1 for other in self.others)
+        reason = f"{lines} {'line that is' if lines == 1 else 'lines that are'} no JSON"
+        return (Note("other_lines", reason, "\n".join(self.others)),)
+
+    def _document(self, text: str, position: int) -> int | None:
+        """Take the document that begins here; where it ends, None if there is none."""
+        if text[position] not in "{[":
+            return None
+        known = len(self._twice)
+        try:
+            value, after = self._decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            value, after = None, position
+        line_end = text.find("\n", after)
+        rest = text[after : line_end if line_end >= 0 else len(text)].strip()
+        members = value if isinstance(value, list) else [value]
+        if members and all(isinstance(member, dict) for member in members) and rest[:1] in ("", "{", "[", ",", "]"):
+            self.values.append(value)
+            return after
+        del self._twice[known:]
+        return None
+
+    @staticmethod
+    def _skip(text: str, position: int) -> int:
+        """Past blanks, and past the commas and the bracket that stand between members of a list broken off."""
+        blank = _BLANK.match(text, position)
+        position = blank.end() if blank else position
+        while position < len(text) and text[position] in ",]":
+            blank = _BLANK.match(text, position + 1)
+            position = blank.end() if blank else position + 1
+        return position
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = [key for key in found if keys.count(key) > 1]
+            self._twice.append({key: [value for name, value in pairs if name == key] for key in twice})
+        return found
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(_without_surrogates(value), ensure_ascii=False)
+
+
+def _storable(value: Any, text: str) -> Any:
+    """The value with half surrogate pairs, which JSON may escape and no UTF-8 can hold, written as their escapes."""
+    return _without_surrogates(value) if _SURROGATE.search(text) else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(member) for member in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(member) for key, member in value.items()}
+    return value

@@ -1,0 +1,403 @@
+"""What the fixtures of other people's tools must become: units, identity, failures, and what stays a statement."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_platform.events.types import ResultRecorded
+from migrations.claims import claims_of
+from migrations.documents import Content, Document, parse
+from migrations.recognise import recognise
+from migrations.records import Record, Refused
+from migrations.suspicion import judge
+
+FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+
+
+def document(name: str, path: str | None = None) -> Document:
+    """The fixture of a format, as if it lay at `path`."""
+    (found,) = FIXTURES.glob(f"{name}.*")
+    return parse(Content.of(found.read_bytes(), path or f"/old/{found.name}"))
+
+
+def results(given: Document) -> dict[str, ResultRecorded]:
+    """The results of a document by pointer."""
+    found = recognise(given)
+    assert found is not None
+    return {cell.pointer: cell.result for cell in found.read(given) if isinstance(cell, Record)}
+
+
+def of(value: Any, path: str = "/old/made.json") -> dict[str, ResultRecorded]:
+    return results(parse(Content.of(json.dumps(value).encode(), path)))
+
+
+def figure(result: ResultRecorded, name: str) -> Any:
+    """A figure that later events have a field for, and earlier ones under `original["stated"]`."""
+    if name in ResultRecorded.model_fields:
+        return getattr(result, name)
+    return result.original["stated"][name]
+
+
+class TestOptimumBenchmark:
+    found = results(document("optimum_benchmark"))
+
+    def test_a_phase_has_samples_rate_and_decimal_memory(self) -> None:
+        result = self.found["/report/forward"]
+        assert (result.model_id, result.hardware, result.precision) == ("bert-base", "cuda", "float16")
+        assert result.samples_ns == (10_000_000, 12_000_000)
+        assert (result.batch_size, result.sequence_length, result.throughput_items_per_s) == (4, 128, 363.6)
+        assert (result.memory_peak_mib, result.memory_device_peak_mib) == (1000, 2000)
+        assert (result.load_ms, result.device_name) == (1500, "NVIDIA Example 80GB")
+
+    def test_a_generation_is_prefill_and_decode(self) -> None:
+        result = self.found["/report/decode"]
+        assert (result.mode, result.samples_ns) == ("generation", (220_000_000, 232_000_000))
+        assert figure(result, "prefill_ms") == 21
+        assert figure(result, "time_per_output_token_ms") == 21
+        assert figure(result, "output_tokens") == 11
+        assert result.throughput_items_per_s is None, "tokens are no items"
+
+    def test_training_has_its_mode(self) -> None:
+        result = self.found["/report/train/overall"]
+        assert (result.mode, result.latency_mean_ms, result.throughput_items_per_s) == ("training", 500, 8)
+
+    def test_a_report_finds_its_configuration_beside_it(self, tmp_path: Path) -> None:
+        whole = document("optimum_benchmark").value
+        (tmp_path / "benchmark_config.json").write_text(json.dumps(whole["config"]))
+        report = tmp_path / "benchmark_report.json"
+        report.write_text(json.dumps(whole["report"]))
+        found = results(parse(Content.of(report.read_bytes(), str(report))))
+        assert (found["/forward"].model_id, found["/forward"].hardware) == ("bert-base", "cuda")
+
+    def test_a_report_without_a_configuration_is_of_no_named_hardware(self) -> None:
+        (result, *_) = of(document("optimum_benchmark").value["report"], "/old/gpt2/run.json").values()
+        assert (result.model_id, result.hardware) == ("gpt2", "unknown")
+        assert result.original["said_by_path"]["model"] == "gpt2"
+
+
+class TestOptimumTable:
+    found = results(document("optimum_table"))
+
+    def test_units_stand_in_the_header(self) -> None:
+        result = self.found["/0/forward.latency(s)"]
+        assert (result.latency_mean_ms, result.throughput_items_per_s) == (100, 40)
+        assert result.memory_device_peak_mib == 1000
+        assert result.occurred_local == datetime.fromisoformat("2023-09-07T11:10:54")
+
+    def test_tokens_per_second_give_the_time_of_the_call(self) -> None:
+        result = self.found["/1/generate.latency(s)"]
+        assert result.latency_mean_ms == pytest.approx(8 * 101 / 202 * 1000)
+        assert result.original["stated"]["derived"]
+
+    def test_on_a_cpu_the_memory_is_the_process(self) -> None:
+        text = "model,device,forward.latency(s),forward.peak_memory(MB)\ngpt2,cpu,0.1,1048.576\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
+        assert (result.memory_peak_mib, result.memory_device_peak_mib) == (1000, None)
+
+    def test_a_row_without_figures_is_a_failure(self) -> None:
+        assert (self.found["/2"].status, self.found["/2"].reason) == ("failed", "the row holds no figure")
+
+    @pytest.mark.parametrize(
+        ("text", "path", "latency_ms", "batch"),
+        [
+            (",forward.latency(s),forward.throughput(iter/s)\n0,0.5,2.0\n", "/x/cpu_4_10/whisper/r.csv", 500, None),
+            ("Model,GPU Name,Per Process Batch Size,Prefill Latency (s)\ngpt2,1xA100,4,0.03\n", "/x", 30, 4),
+            ("Batch Size,Forward Latency (s)\n16,0.2\n", "/x/A100-80GB/llama/short.csv", 200, 16),
+            ("report.forward.latency.mean,config.backend.model,config.backend.device\n0.03,gpt2,cpu\n", "/x", 30, None),
+        ],
+    )
+    def test_every_variant_of_the_columns(self, text: str, path: str, latency_ms: float, batch: int | None) -> None:
+        (result,) = results(parse(Content.of(text.encode(), path))).values()
+        assert (result.latency_mean_ms, result.batch_size) == (latency_ms, batch)
+
+
+class TestLlamaBench:
+    given = document("llama_bench")
+    found = results(given)
+
+    def test_a_prompt_is_one_forward_pass(self) -> None:
+        result = self.found["/0"]
+        assert (result.model_id, result.precision, result.hardware) == ("qwen3-32b", "q8_0", "rocm")
+        assert (result.mode, result.batch_size, result.sequence_length) == ("inference", 1, 512)
+        assert result.samples_ns == (100_000_000, 101_000_000)
+        assert result.original["model"] == "/models/Qwen3-32B-Q8_0.gguf"
+
+    def test_a_generation_counts_its_tokens(self) -> None:
+        result = self.found["/1"]
+        assert (result.mode, result.sequence_length) == ("generation", 4096)
+        assert figure(result, "output_tokens") == 128
+        assert figure(result, "time_per_output_token_ms") == 5
+
+    def test_lines_of_stderr_are_kept(self) -> None:
+        (note,) = self.given.notes
+        assert note.content.startswith("ggml_cuda_init: found 1 ROCm devices:")
+        assert note.content.endswith("llama_perf: done")
+
+    def test_sql(self) -> None:
+        text = """CREATE TABLE IF NOT EXISTS llama_bench (
+  build_commit TEXT
+);
+
+INSERT INTO test (backends, model_filename, n_prompt, n_gen, avg_ns) VALUES ('CPU', 'a-Q4_0', '8', '0', '2000000');
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/x.sql"))).values()
+        assert (result.hardware, result.latency_mean_ms, result.sequence_length) == ("cpu", 2, 8)
+
+    def test_the_table_it_prints(self) -> None:
+        found = results(document("llama_bench_table"))
+        prompt, generation, failed = found.values()
+        assert (prompt.latency_mean_ms, prompt.sequence_length, prompt.precision) == (100, 512, "q4_0")
+        assert (prompt.hardware, prompt.device_name) == ("cuda", "NVIDIA Example 4090")
+        assert (generation.latency_mean_ms, generation.mode, generation.sequence_length) == (1000, "generation", 4096)
+        assert failed.status == "failed"
+
+    def test_rows_that_a_script_wrapped(self) -> None:
+        inner = {"n_prompt": 8, "n_gen": 0, "avg_ns": 2000000, "samples_ns": [2000000], "backends": "Vulkan"}
+        inner |= {"model_filename": "/m/GLM-4.5-Air-UD-Q4_K_XL-00001-of-00002.gguf", "gpu_info": "Example"}
+        rows = [{"mode": "pp", "bench_raw": inner, "vram_peak_mib": 190}, {"mode": "tg", "error": "out of memory"}]
+        found = of(rows)
+        assert (found["/0"].model_id, found["/0"].hardware) == ("glm-4.5-air-ud", "vulkan")
+        assert found["/0"].original["stated"]["vram_peak_mib"] == 190
+
+    def test_csv_cells_are_text(self) -> None:
+        text = 'n_prompt,n_gen,avg_ns,samples_ns,backends,model_filename\n"8","0","2000000","","CUDA","a/b-Q4_0.gguf"\n'
+        (result,) = results(parse(Content.of(text.encode(), "/x.csv"))).values()
+        assert (result.hardware, result.latency_mean_ms, result.precision) == ("cuda", 2, "q4_0")
+
+
+class TestServing:
+    def test_a_request_has_no_batch(self) -> None:
+        result = results(document("serving_benchmark"))["/0"]
+        assert (result.batch_size, result.mode, result.throughput_items_per_s) == (None, "generation", 10)
+        assert (result.latency_mean_ms, result.latency_p50_ms) == (1500, 1450)
+        assert figure(result, "time_to_first_token_ms") == 110
+        assert result.original["request_rate"] == "inf"
+
+    def test_no_completed_request_is_a_failure_with_its_message(self) -> None:
+        result = results(document("serving_benchmark"))["/1"]
+        assert (result.status, result.reason) == ("failed", "connection refused")
+        assert result.occurred_local == datetime.fromisoformat("2025-01-31T23:59:59")
+
+    def test_what_the_tools_print(self) -> None:
+        text = """Namespace(backend='vllm', model='meta-llama/Llama-2-7b-hf', request_rate=inf)
+============ Serving Benchmark Result ============
+Successful requests:                     100
+Benchmark duration (s):                  20.00
+Request throughput (req/s):              5.00
+Output token throughput (tok/s):         640.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          90.00
+Median TTFT (ms):                        80.00
+P99 TTFT (ms):                           200.00
+==================================================
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/runs/H100/serve.log"))).values()
+        assert (result.model_id, result.hardware, result.throughput_items_per_s) == ("llama-2-7b", "cuda", 5)
+        assert figure(result, "time_to_first_token_ms") == 80
+
+    def test_one_batch_keeps_prefill_and_steps(self) -> None:
+        found = results(document("llm_batch_benchmark"))
+        assert (found["/0"].batch_size, found["/0"].latency_mean_ms) == (16, 370)
+        assert figure(found["/0"], "prefill_ms") == 50
+        assert found["/1"].samples_ns == (1_900_000_000, 2_100_000_000)
+        assert found["/2"].throughput_items_per_s == 100
+        assert (found["/3"].status, found["/3"].reason) == ("failed", "out of memory")
+
+
+class TestMlperf:
+    def test_nanoseconds_of_a_single_stream(self) -> None:
+        (result,) = results(document("mlperf_summary")).values()
+        assert (result.model_id, result.hardware, result.backend) == ("resnet-50", "cuda", "tensorrt")
+        assert (result.batch_size, result.throughput_items_per_s) == (1, 2500)
+        assert result.latency_p99_ms == pytest.approx(0.6)
+
+    def test_directories_name_system_and_model(self) -> None:
+        path = "/closed/Acme/results/H200-SXM-141GBx8_TRT/bert-99/Offline/performance/run_1/mlperf_log_summary.txt"
+        given = document("mlperf_summary", path)
+        text = (
+            "\n".join(given.value)
+            .replace("SingleStream", "Offline")
+            .replace("QPS w/o loadgen overhead", "Samples per second")
+        )
+        (result,) = results(parse(Content.of(text.encode(), path))).values()
+        assert (result.model_id, result.device_name) == ("bert-large", "H200-SXM-141GBx8_TRT")
+        assert (result.batch_size, result.latency_mean_ms, result.throughput_items_per_s) == (None, None, 2500)
+
+    def test_the_detailed_log_has_a_time(self) -> None:
+        given = document("mlperf_detail")
+        found = recognise(given)
+        assert found is not None
+        (cell,) = found.read(given)
+        assert isinstance(cell, Record)
+        assert cell.occurred_at == datetime(2024, 7, 16, 20, 55, 24, tzinfo=UTC)
+        assert (cell.result.latency_mean_ms, cell.result.throughput_items_per_s) == (9, 1600.5)
+
+    def test_what_a_result_is_follows_from_its_units(self) -> None:
+        found = results(document("mlperf_table"))
+        assert found["/0"].throughput_items_per_s == 40000.5
+        assert found["/0"].device_name == "8 x NVIDIA A100"
+        assert found["/1"].latency_p90_ms == 1.75
+        assert figure(found["/2"], "throughput_tokens_per_s") == 21000
+        assert found["/3"].status == "failed"
+
+    def test_an_accuracy_run_holds_no_result(self) -> None:
+        text = "\n".join(document("mlperf_summary").value).replace("PerformanceOnly", "AccuracyOnly")
+        assert results(parse(Content.of(text.encode(), "/x.txt"))) == {}
+
+
+class TestRuntimes:
+    def test_benchmark_app_reports_and_its_text(self) -> None:
+        (report,) = results(document("openvino_report")).values()
+        assert (report.hardware, report.backend, report.precision) == ("openvino", "openvino", "float16")
+        assert (report.batch_size, report.latency_p50_ms, report.compile_ms) == (4, 20, 300.5)
+        (text,) = results(document("openvino_console")).values()
+        assert (text.hardware, text.latency_mean_ms, text.throughput_items_per_s) == ("xpu", 10.1, 99.5)
+
+    def test_what_benchmark_app_prints(self) -> None:
+        text = """[Step 1/11] Parsing and validating input arguments
+[ INFO ] Build ................................. 2024.1.0
+[Step 10/11] Measuring performance (Start inference asynchronously, 4 inference requests)
+[Step 11/11] Dumping statistics report
+[ INFO ] Execution Devices:['CPU']
+[ INFO ] Count:            1000 iterations
+[ INFO ] Latency:
+[ INFO ]    Median:        12.50 ms
+[ INFO ]    Average:       12.60 ms
+[ INFO ]    Min:           10.00 ms
+[ INFO ]    Max:           20.00 ms
+[ INFO ] Throughput:   319.50 FPS
+"""
+        (result,) = results(parse(Content.of(text.encode(), "/runs/resnet50.log"))).values()
+        assert (result.latency_p50_ms, result.latency_mean_ms, result.latency_max_ms) == (12.5, 12.6, 20)
+        assert (result.throughput_items_per_s, result.hardware, result.iterations) == (319.5, "openvino", 1000)
+        assert result.original["model"] == "resnet50"
+
+    def test_onnxruntime_perf_test(self) -> None:
+        (result,) = results(document("ort_perf_test")).values()
+        assert (result.model_id, result.hardware, result.backend) == ("mobilenet-v2", "cuda", "onnxruntime")
+        assert (result.latency_mean_ms, result.latency_p99_ms, result.memory_peak_mib) == (17.5, 22, 100)
+        rows = b"squeezenet,0.0125,104857600,99,0\nsqueezenet,0.0135,104857600,99,1\n"
+        (result,) = results(parse(Content.of(rows, "/x.csv"))).values()
+        assert (result.samples_ns, result.hardware) == ((12_500_000, 13_500_000), "unknown")
+
+    def test_triton_keeps_the_load(self) -> None:
+        given = document("model_analyzer")
+        found = results(given)
+        assert (found["/0"].hardware, found["/0"].memory_device_peak_mib) == ("cuda", 1000)
+        assert found["/0"].original["concurrency"] == 16
+        assert (found["/1"].hardware, found["/2"].status) == ("cpu", "failed")
+        format_ = recognise(given)
+        assert format_ is not None
+        judged = judge([cell for cell in format_.read(given) if isinstance(cell, Record)], claims_of(given))
+        assert [record.result.provenance for record in judged] == ["imported"] * 3, "16 in flight explain the rate"
+
+    def test_perf_analyzer_with_a_comma_after_every_row(self) -> None:
+        columns = "Concurrency,Inferences/Second,Client Send,Client Recv,p50 latency,Max GPU Memory Usage"
+        text = f"{columns}\n2,5868.79,4,1,322,GPU-8557549f:104857600;,\n"
+        (result,) = results(parse(Content.of(text.encode(), "/x/add_sub-results.csv"))).values()
+        assert (result.model_id, result.hardware, result.memory_device_peak_mib) == ("add-sub", "cuda", 100)
+
+    def test_perf_analyzer_is_microseconds(self) -> None:
+        result = results(document("perf_analyzer"))["/0"]
+        assert (result.latency_p50_ms, result.throughput_items_per_s) == (pytest.approx(13.891), 69.2)
+
+
+class TestMicrobenchmarks:
+    def test_they_are_never_taken_for_models(self) -> None:
+        found = {**results(document("google_benchmark")), **results(document("pytest_benchmark"))}
+        found |= results(document("asv_result"))
+        assert {result.model_family for result in found.values()} == {"microbenchmark"}
+        assert {result.batch_size for result in found.values()} == {None}
+        assert "microbenchmark:bert" in {result.model_id for result in found.values()}
+
+    def test_repetitions_are_samples_and_aggregates_their_statistics(self) -> None:
+        found = results(document("google_benchmark"))
+        assert found["/benchmarks/0"].samples_ns == (1500, 1700)
+        assert found["/benchmarks/3"].latency_mean_ms == pytest.approx(2e-6)
+        assert found["/benchmarks/4"].latency_p50_ms == 4
+        assert found["/benchmarks/6"].reason == "no file"
+
+    def test_asv_skipped_failed_and_combined(self) -> None:
+        found = results(document("asv_result"))
+        states = [found[f"/results/suite.time_sort/0/{i}"].status for i in range(4)]
+        assert states == ["ok", "unavailable", "failed", "ok"]
+        assert found["/results/suite.time_sort/0/3"].model_id.endswith("(20, 'b')")
+        assert found["/results/suite.peakmem_load/0/0"].memory_peak_mib == 100
+        assert found["/results/suite.time_old"].latency_p50_ms == 1.5
+
+    def test_what_asv_counts_is_refused(self) -> None:
+        given = document("asv_result")
+        format_ = recognise(given)
+        assert format_ is not None
+        (cell,) = [cell for cell in format_.read(given) if isinstance(cell, Refused)]
+        assert (cell.rule, json.loads(cell.content)["value"]) == ("no_time", 7)
+
+
+class TestTables:
+    def test_timm_is_named_by_its_file(self) -> None:
+        found = results(document("timm_benchmark"))
+        result = found["/0"]
+        assert (result.hardware, result.device_name, result.precision) == ("cuda", "RTX 4090", "amp")
+        assert (result.batch_size, result.latency_mean_ms, result.throughput_items_per_s) == (256, 16, 16000)
+        assert (result.environment["pytorch"], result.environment["cuda"]) == ("2.4.0", "12.4")
+        assert found["/1/train_samples_per_sec"].mode == "training"
+        assert (found["/2"].model_id, found["/2"].original["model"]) == ("timm-test-vit", "test_vit")
+        assert found["/3"].status == "failed"
+
+    def test_timm_without_such_a_name_is_of_no_named_hardware(self) -> None:
+        assert {r.hardware for r in results(document("timm_benchmark", "/old/results.csv")).values()} == {"unknown"}
+
+    def test_llama_cpp_leaves_the_batch_out(self) -> None:
+        found = results(document("llm_inference_bench"))
+        assert (found["/0"].latency_mean_ms, found["/0"].throughput_items_per_s) == (2000, None)
+        assert "note" not in found["/0"].original
+        assert "leave the batch of 16 out" in found["/1"].original["note"]
+        assert (found["/1"].hardware, found["/1"].device_name) == ("rocm", "4 x AMD MI250 GPU")
+        assert (found["/2"].hardware, found["/2"].status) == ("hpu", "failed")
+
+    def test_a_disaggregated_deployment_has_no_batch_and_no_device(self) -> None:
+        found = results(document("aiconfigurator"))
+        assert (found["/0"].batch_size, found["/0"].latency_mean_ms) == (64, 1200)
+        assert found["/0"].device_name == "4 x h200_sxm"
+        assert (found["/1"].batch_size, found["/1"].device_id) == (None, None)
+        assert figure(found["/1"], "time_to_first_token_ms") == 300
+        assert found["/2"].status == "failed"
+
+    def test_ncnn_by_device(self) -> None:
+        found = results(document("ncnn_benchmark"))
+        assert [found[f"/{i}"].hardware for i in range(4)] == ["cpu", "cpu", "vulkan", "cpu"]
+        assert (found["/1"].model_id, found["/1"].precision) == ("squeezenet", "int8")
+        assert found["/3"].status == "failed"
+
+    def test_qualcomm_names_no_batch(self) -> None:
+        found = results(document("qualcomm_ai_hub"))
+        assert {result.batch_size for result in found.values()} == {None}
+        assert [found[f"/{i}"].hardware for i in range(4)] == ["qnn", "onnxruntime", "qnn", "unknown"]
+        assert figure(found["/2"], "time_per_output_token_ms") == 80
+        assert found["/3"].status == "failed"
+
+    def test_qualcomm_perf_files_are_microseconds_and_bytes(self) -> None:
+        entry = {
+            "inference_time": 350.0,
+            "estimated_peak_memory_range": {"min": 0, "max": 12582912},
+            "precision": "int8",
+        }
+        entry |= {"primary_compute_unit": "NPU", "job_status": "Passed"}
+        device = {"reference_device_info": {"name": "Samsung Galaxy S25"}, "torchscript_onnx_tflite": entry}
+        (result,) = of({"models": [{"name": "MobileNet-v2", "performance_metrics": [device]}]}).values()
+        assert (result.latency_mean_ms, result.memory_peak_mib, result.hardware) == (0.35, 12, "qnn")
+
+    def test_a_rate_of_nothing_is_no_success(self) -> None:
+        found = results(document("hailo_model_zoo"))
+        assert (found["/0/fps_bs8"].batch_size, found["/0/fps_bs8"].throughput_items_per_s) == (8, 1332.5)
+        assert (found["/2/fps_bs1"].status, found["/1/fps_bs8"].status) == ("failed", "failed")
+
+    def test_torchbench_writes_zero_for_a_failure(self) -> None:
+        found = results(document("torchbench_table"))
+        assert (found["/0"].latency_p50_ms, found["/0"].compile_ms) == (8.25, 20500)
+        assert (found["/1"].status, found["/1"].batch_size) == ("failed", None)
