@@ -1,1 +1,21 @@
-"""The platform's core: events, measurement, warehouse and analysis; neither Dagster nor FastAPI is imported here."""
+"""The platform's core: events, measurement, warehouse and analysis; neither Dagster nor FastAPI is imported here.
+
+`BenchmarkConfig`, `run_benchmark` and `run_suite` are loaded when they are first asked for: importing this is instant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accel_platform.bench.api import BenchmarkConfig, run_benchmark, run_suite
+
+__all__ = ["BenchmarkConfig", "run_benchmark", "run_suite"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from accel_platform.bench import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

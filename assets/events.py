@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import profile_named
-from accel_platform.bench.runner import run_benchmark
+from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import median_ns
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
@@ -90,7 +90,7 @@ def measurements(
     cells = config.cells()
     lacking = missing(cells, done_cells(log), fingerprints(inventory))
     context.log.info(f"{len(cells) - len(lacking)} of {len(cells)} cells are in the log, {len(lacking)} to measure")
-    summary = run_benchmark(
+    summary = measure_cells(
         lacking,
         accel.settings,
         log,

@@ -14,8 +14,8 @@ from assets.snapshots import made_from, snapshot_metadata
 from assets.tables import results
 
 _MATRIX = """
-SELECT model_id, hardware, device_name, state, rating, latency_p50_ms, batch_size, reason
-FROM compat_matrix ORDER BY model_id, hardware, device_name
+SELECT model_id, hardware, device_name, mode, state, rating, latency_p50_ms, batch_size, reason
+FROM compat_matrix ORDER BY model_id, hardware, device_name, mode
 """
 
 
@@ -34,7 +34,7 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
     cells = reader.rows(_MATRIX)
     compatible = sum(cell["state"] == "compatible" for cell in cells)
     context.log.info(
-        f"{compatible} of {len(cells)} pairs of model and device are compatible; the tables are in service"
+        f"{compatible} of {len(cells)} pairs of model and device, by mode, are compatible; the tables are in service"
     )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(reader.snapshot_id),
@@ -54,7 +54,9 @@ def _rating_chart(cells: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     verdicts = [
         {
             "model": cell["model_id"],
-            "device": " · ".join(part for part in (cell["hardware"], cell["device_name"]) if part),
+            "device": " · ".join(
+                part for part in (cell["hardware"], cell["device_name"], cell["mode"]) if part and part != "inference"
+            ),
             "verdict": "failed" if cell["state"] == "failed" else cell["rating"] or "compatible, not rated",
         }
         for cell in cells

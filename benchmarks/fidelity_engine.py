@@ -71,6 +71,11 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
     """Measure the model in a fresh child."""
     job = {
         "hardware": hardware,
+        "mode": "inference",
+        "processes": 1,
+        "work": "all",
+        "energy": None,
+        "traces": [],
         "precision": "float32",
         "threads": threads,
         "artefact": str(prepared.loads(hardware)),

@@ -11,7 +11,7 @@ from migrations.documents import Document
 from migrations.identity import hardware_named
 from migrations.records import child
 
-_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "is_mock", "mock", "mocked"}
+_FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked"}
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
 """Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from accel_platform.errors import NotFound
 from accel_platform.events.types import Hardware
+from accel_platform.precisions import canonical
 from accel_platform.workloads.families import resolve_model
 
 UNKNOWN_FAMILY = "unknown"
@@ -51,6 +52,8 @@ _HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
     ("hailo", "hailo"),
     ("sambanova", "sambanova"),
     ("neuron", "neuron"),
+    ("jax", "jax"),
+    ("wasm", "wasm"),
     ("cpu", "cpu"),
     (NOT_STATED, "unknown"),
 )
@@ -81,16 +84,9 @@ _BACKENDS: dict[str, str] = {
     "qnn": "qnn",
     "webnn": "webnn",
     "webgpu": "webgpu",
+    "wasm": "wasm",
+    "jax": "jax",
 }
-_PRECISIONS = {
-    "float64": ("float64", "fp64", "f64", "double"),
-    "float32": ("float32", "fp32", "f32", "float"),
-    "float16": ("float16", "fp16", "f16", "half"),
-    "bfloat16": ("bfloat16", "bf16"),
-    "int8": ("int8", "i8", "qint8"),
-    "int4": ("int4", "i4"),
-}
-_PRECISION_OF = {word: precision for precision, words in _PRECISIONS.items() for word in words}
 _ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
@@ -154,8 +150,7 @@ def precision_named(text: Any) -> str | None:
     """`float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its own lower-case text."""
     if not isinstance(text, str) or not text.strip():
         return None
-    word = text.strip().lower().removeprefix("torch.")
-    return _PRECISION_OF.get(word, word)
+    return canonical(text)
 
 
 def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:

@@ -89,7 +89,8 @@ class Evidence:
     snapshot_id: str
     pooled: dict[Cell, Pooled]
     failures: dict[Cell, Failure]
-    compatibility: dict[tuple[str, str, str | None], tuple[Compatibility, str | None]]
+    compatibility: dict[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]
+    """By model, hardware, device and mode."""
     devices: list[Device]
     models: dict[str, dict[str, Any]]
     by_model: dict[str, list[Pooled]] = field(default_factory=dict)
@@ -132,6 +133,7 @@ WITH usable AS (
     SELECT *, {_DEVICE} AS device, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms
     FROM usable_results
     WHERE batch_size IS NOT NULL AND coalesce(latency_p50_ms, latency_mean_ms) > 0
+        AND coalesce(processes, 1) = 1 -- questions are about one device
 )
 """
 
@@ -167,14 +169,14 @@ _FAILURES = f"""
 SELECT {_CELL}, min(device_name) AS device_name, max_by(reason, recorded_at) AS reason,
     max_by(event_id, recorded_at) AS event_id
 FROM (SELECT *, {_DEVICE} AS device FROM results)
-WHERE provenance IN ('measured', 'imported') AND batch_size IS NOT NULL
+WHERE provenance IN ('measured', 'imported') AND batch_size IS NOT NULL AND coalesce(processes, 1) = 1
     AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
 GROUP BY {_CELL}
 HAVING bool_and(status <> 'ok')
 """
 
 _MATRIX = f"""
-SELECT model_id, hardware, {_DEVICE} AS device, state, rating, reason FROM compat_matrix
+SELECT model_id, hardware, {_DEVICE} AS device, mode, state, rating, reason FROM compat_matrix
 """
 
 _DEVICES = """
@@ -225,10 +227,10 @@ def _spread(ordered: list[float]) -> Interval:
 
 def _compatibility(
     reader: Reader,
-) -> Iterator[tuple[tuple[str, str, str | None], tuple[Compatibility, str | None]]]:
+) -> Iterator[tuple[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]]:
     for row in reader.rows(_MATRIX):
         known = Compatibility(state=row["state"], rating=row["rating"])
-        yield (row["model_id"], row["hardware"], row["device"]), (known, row["reason"])
+        yield (row["model_id"], row["hardware"], row["device"], row["mode"]), (known, row["reason"])
 
 
 def _target(row: dict[str, Any]) -> Target:

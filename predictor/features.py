@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accel_platform.hardware.catalog import DeviceSpec, cpu_spec, find_spec
+from accel_platform.precisions import PRECISIONS
 from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
 
-SCHEMA = 1
+SCHEMA = 2
 """Raise it when the meaning of a feature changes: artefacts of another schema are refused."""
 
 NUMERIC = (
@@ -28,7 +29,7 @@ NUMERIC = (
     "log_bandwidth",
     "log_roofline_ms",
 )
-CATEGORICAL = ("modality", "hardware", "backend", "device")
+CATEGORICAL = ("modality", "hardware", "backend", "device", "precision")
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,12 @@ def features_of(
 ) -> Features:
     """Describe a cell. Logarithms are natural; an unknown figure stays NaN and is never guessed."""
     bits = precision_bits(precision)
+    width = PRECISIONS.get(precision or "")
     flops = cost.flops * batch_size
-    width = math.nan if bits is None else bits / 32
-    weights = cost.parameters * 4 * width
-    activations = math.nan if cost.activation_bytes is None else cost.activation_bytes * batch_size * width
+    weights = math.nan if width is None else cost.parameters * width.weight_bytes
+    activations = math.nan
+    if width is not None and cost.activation_bytes is not None:
+        activations = cost.activation_bytes * batch_size * width.activation_bytes / 4
     peak = _peak_flops(spec, bits)
     bandwidth = math.nan if spec is None or spec.bandwidth_gb_s is None else spec.bandwidth_gb_s * 1e9
     values = {
@@ -73,7 +76,7 @@ def features_of(
     }
     return Features(
         numeric=tuple(values[name] for name in NUMERIC),
-        categorical=(modality, target.hardware, target.backend, target.device_id),
+        categorical=(modality, target.hardware, target.backend, target.device_id, precision),
     )
 
 

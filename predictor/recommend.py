@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.errors import NotFound
+from accel_platform.precisions import canonical
 from predictor.answers import (
     Answer,
     Compatibility,
@@ -81,7 +83,7 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
             hardware=hardware,
             device=device,
             reason="nothing was measured there, and no known host has it",
-            suggestion=f"on a host that has it: {_command(question, hardware)}",
+            suggestion=_elsewhere(question, hardware),
         )
         for hardware, device in missing
     ]
@@ -141,17 +143,9 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
 def _question(evidence: Evidence, query: Query) -> tuple[_Question, list[str]]:
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
-    precisions = (_PLAIN, None) if query.precision is None else (_canonical(query.precision),)
+    precisions = (_PLAIN, None) if query.precision is None else (canonical(query.precision),)
     question = _Question(subject, query.mode, precisions, query.batch_size, length)
     return question, [] if warning is None else [warning]
-
-
-def _canonical(precision: str) -> str:
-    """`fp32` and `FLOAT32` are `float32`; a name of another kind stays as it is, in lower case."""
-    name = precision.lower()
-    return {"fp64": "float64", "fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}.get(
-        name, name
-    )
 
 
 def _estimate(knowledge: Knowledge, question: _Question, target: Target, warnings: list[str]) -> Estimate:
@@ -177,7 +171,11 @@ def _estimate(knowledge: Knowledge, question: _Question, target: Target, warning
             filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
         )
         if found is None or _width(found.latency_ms) > WIDEST:
-            found = _predicted(knowledge, question, target, warnings)
+            try:
+                found = _predicted(knowledge, question, target, warnings)
+            except _Abstain as reason:
+                # That it cannot be measured here says more than that it was not.
+                raise _Abstain(runtime_for(target.hardware).refusal(_asked(question)) or str(reason)) from reason
     warnings += found.cautions
     return found
 
@@ -228,7 +226,7 @@ def _nearest(evidence: Evidence, target: Target, flops: float, count: int = 3) -
     distances = []
     for pooled in evidence.by_target.get(target, []):
         row = evidence.models.get(pooled.cell.model_id)
-        if row is not None and row["flops_per_item"]:
+        if pooled.cell.mode == MODE and row is not None and row["flops_per_item"]:
             distance = abs(math.log(row["flops_per_item"] * pooled.cell.batch_size / flops))
             distances.append((distance, pooled.event_ids[0]))
     return tuple(event_id for _, event_id in sorted(distances)[:count])
@@ -258,30 +256,45 @@ def _recommendation(evidence: Evidence, question: _Question, target: Target, est
 
 
 def _compatibility(evidence: Evidence, question: _Question, target: Target) -> tuple[Compatibility, str | None]:
-    key = (question.subject.model_id, target.hardware, target.device_id)
+    key = (question.subject.model_id, target.hardware, target.device_id, question.mode)
     return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
 
 
 def _excluded(evidence: Evidence, question: _Question, target: Target, reason: str) -> Excluded:
-    command = _command(question, target.hardware)
     here = any(device.target == target and device.available for device in evidence.devices)
     return Excluded(
         hardware=target.hardware,
         device=target.device,
         device_id=target.device_id,
         reason=reason,
-        suggestion=command if here else f"on a host that has it: {command}",
+        suggestion=_command(question, target.hardware) if here else _elsewhere(question, target.hardware),
     )
 
 
+def _elsewhere(question: _Question, hardware: str) -> str:
+    command = _command(question, hardware)
+    return f"on a host that has it: {command}" if command.startswith("accel bench") else command
+
+
+def _asked(question: _Question) -> str:
+    """The precision that a measurement would have to have."""
+    return question.precisions[0] or _PLAIN
+
+
 def _command(question: _Question, hardware: str) -> str:
-    """What would settle the question by measuring."""
+    """What would settle the question: a measurement where the runtime can make it."""
     if question.subject.spec is None:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
+    asked = _asked(question)
+    if runtime_for(hardware).refusal(asked) is not None:
+        able = [name for name, runtime in RUNTIMES.items() if asked in runtime.precisions]
+        return f"ask for hardware that has {asked}: {', '.join(able) or 'none here has'}"
     length = "" if question.sequence_length is None else f" --sequence-length {question.sequence_length}"
+    mode = "" if question.mode == MODE else f" --mode {question.mode}"
+    precision = "" if asked == runtime_for(hardware).precision else f" --precision {asked}"
     return (
         f"accel bench run --models {question.subject.model_id} --hardware {hardware} "
-        f"--batch-sizes {question.batch_size}{length}"
+        f"--batch-sizes {question.batch_size}{length}{mode}{precision}"
     )
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.profiles import PROFILES
-from accel_platform.bench.runner import RunSummary, run_benchmark
+from accel_platform.bench.runner import RunSummary, measure_cells
 from accel_platform.events import EventLog
 from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
@@ -36,7 +36,7 @@ class World:
 
     def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
         options = {"profile": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
-        return run_benchmark(cells, self.settings, self.log, **options)
+        return measure_cells(cells, self.settings, self.log, **options)
 
     def events(self, type_: str) -> list[Any]:
         return [event.payload for event in self.log.read(types={type_})]

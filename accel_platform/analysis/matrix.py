@@ -37,7 +37,7 @@ _BEST = """
 SELECT model_id, hardware, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
     coalesce(device_name, device_id) AS device, reason, evidence
 FROM compat_matrix
-WHERE $model IS NULL OR model_id = $model OR model_family = $model
+WHERE mode = $mode AND ($model IS NULL OR model_id = $model OR model_family = $model)
 QUALIFY row_number() OVER (
     PARTITION BY model_id, hardware
     ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
@@ -46,12 +46,12 @@ ORDER BY model_id, hardware
 """
 
 
-def compatibility_matrix(reader: Reader, *, model: str | None = None) -> Matrix:
-    """Every model (or one, by id or family) against every hardware name that has evidence.
+def compatibility_matrix(reader: Reader, *, model: str | None = None, mode: str = "inference") -> Matrix:
+    """Every model (or one, by id or family) against every hardware name that has evidence in this mode.
 
     Raises WarehouseEmpty before the first publish.
     """
-    rows: list[dict[str, Any]] = reader.rows(_BEST, {"model": model})
+    rows: list[dict[str, Any]] = reader.rows(_BEST, {"model": model, "mode": mode})
     hardware = sorted({row["hardware"] for row in rows})
     models: dict[str, dict[str, Cell]] = {}
     for row in rows:

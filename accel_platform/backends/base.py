@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from accel_platform.errors import AccelError
 
+if TYPE_CHECKING:
+    from accel_platform.workloads.heads import Head
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Unsupported(AccelError):
     """The runtime cannot do what the cell asks (a precision, a device); the cell fails, the suite goes on."""
+
+
+class UnsupportedMode(Unsupported):
+    """The model or the runtime cannot do what the cell's mode asks: generate, or be trained."""
+
+    failure_class: ClassVar[str] = "unsupported_mode"
+
+
+class UnsupportedPrecision(Unsupported):
+    """The runtime or this device does not compute in the precision asked, whatever it accepts to be told."""
+
+    failure_class: ClassVar[str] = "unsupported_precision"
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,12 @@ class Placement:
         """Of all operators; None for a graph without any."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
+
+
+def share(counts: Mapping[bool, int]) -> float | None:
+    """Of the products counted, those that are in the precision (True); None of none."""
+    total = sum(counts.values())
+    return counts.get(True, 0) / total if total else None
 
 
 @dataclass(frozen=True)
@@ -86,6 +107,14 @@ class Backend(Protocol):
         """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
         ...
 
+    def precision_share(self) -> float | None:
+        """Of the matrix products and convolutions of the last run, those computed in the precision that was loaded.
+
+        Read from what ran (executed graph, compiled program, dispatched operators), never from what was asked. None
+        where there are none, or the runtime does not tell.
+        """
+        ...
+
     def confirm(self) -> Confirmation | None:
         """Which device the last run was on, by the runtime's own word; None where it does not tell."""
         ...
@@ -96,6 +125,28 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free everything; no call follows."""
+        ...
+
+
+@runtime_checkable
+class Eager(Protocol):
+    """What a backend adds whose model is a torch module, which generation and training drive themselves."""
+
+    model: Any
+    """The torch module, once loaded."""
+    device: Any
+    """The torch device it lies on."""
+
+    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
+        """As `Backend.load`, with a head."""
+        ...
+
+    def confirm(self, results: Sequence[Any] | None = None) -> Confirmation:
+        """As `Backend.confirm`, by these tensors, which the model has made."""
+        ...
+
+    def synchronise(self) -> None:
+        """Return only when the device has finished what it was given."""
         ...
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jaxlib.version
@@ -17,21 +19,25 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from accel_platform.backends.base import Arrays, Confirmation, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision, share
 from accel_platform.backends.jax_operators import DTYPES, OPERATORS
 from accel_platform.errors import InvalidInput
 
 
 class RuntimeBackend:
-    """64-bit integers become 32-bit ones, as everywhere in JAX unless told otherwise."""
+    """64-bit integers become 32-bit ones, as everywhere in JAX unless told otherwise; floats become the precision."""
 
     name = "jax"
     compiles = True
+    _HLO: ClassVar = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+    """What XLA calls each precision."""
 
     def __init__(self, *, device: str, threads: int) -> None:
         # XLA's processor client reads it as it starts, which is at the first call below in a fresh process.
         os.environ["NPROC"] = str(threads)
         self._device = jax.devices(device)[0]
+        self._precision = "float32"
+        self._dtypes = dict(DTYPES)
         self._graph: dict[str, Any] = {}
         self._tensors: dict[str, jax.Array] = {}
         self._compiled: Any = None
@@ -42,8 +48,10 @@ class RuntimeBackend:
         return {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"{precision} is not supported: the {self.name} backend computes float32 only.")
+        if precision not in self._HLO:
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        self._precision = precision
+        self._dtypes = {**DTYPES, "float64": DTYPES[precision], "float32": DTYPES[precision]}
         try:
             self._graph = json.loads(artefact.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -57,7 +65,11 @@ class RuntimeBackend:
     def compile(self, inputs: Arrays) -> None:
         self._compiled = None
         # Weights are arguments: as constants XLA would fold them, for minutes.
-        self._compiled = jax.jit(self._forward).lower(self._tensors, self._on_device(inputs)).compile()
+        # float32's lowest number, which masks are made of, is minus infinity in float16.
+        with np.errstate(over="ignore"):
+            lowered = jax.jit(self._forward).lower(self._tensors, self._on_device(inputs))
+        # Left to itself XLA multiplies float16 in float32 on a processor.
+        self._compiled = lowered.compile(compiler_options={"xla_cpu_strict_dot_conv_math": True})
 
     def bind(self, inputs: Arrays) -> None:
         self._inputs = self._on_device(inputs)
@@ -70,6 +82,9 @@ class RuntimeBackend:
 
     def placement(self) -> None:
         """XLA compiles the whole graph for one device."""
+
+    def precision_share(self) -> float | None:
+        return products_share(self._compiled.as_text(), self._HLO[self._precision])
 
     def confirm(self) -> Confirmation:
         seen = {device.platform for value in self._last.values() for device in value.devices()}
@@ -84,7 +99,7 @@ class RuntimeBackend:
 
     def _on_device(self, arrays: Arrays) -> dict[str, jax.Array]:
         placed = {
-            name: jax.device_put(np.asarray(array, dtype=DTYPES[array.dtype.name]), self._device)
+            name: jax.device_put(np.asarray(array, dtype=self._dtypes[array.dtype.name]), self._device)
             for name, array in arrays.items()
         }
         return _finished(placed)
@@ -100,12 +115,20 @@ class RuntimeBackend:
                 return [filled(item) for item in argument]
             if not isinstance(argument, dict):
                 return argument
-            return values[argument["node"]] if "node" in argument else DTYPES[argument["dtype"]]
+            return values[argument["node"]] if "node" in argument else self._dtypes[argument["dtype"]]
 
         for node in graph["nodes"]:
             kwargs = {key: filled(value) for key, value in node["kwargs"].items()}
             values[node["name"]] = OPERATORS[node["op"]](*filled(node["args"]), **kwargs)
         return {name: filled(reference) for name, reference in graph["outputs"].items()}
+
+
+def products_share(program: str, dtype: str) -> float | None:
+    """Of the products in an optimised HLO program, those whose first operand has XLA's `dtype`."""
+    types = dict(re.findall(r"(%[\w.-]+) = (\w+)\[", program))
+    operands = re.findall(r" (?:dot|convolution)\((?:\w+\[[^\]]*\]\S* )?(%[\w.-]+)", program)
+    operands += re.findall(r" custom-call\((%[\w.-]+)[^\n]*custom_call_target=\"[^\"]*(?:matmul|conv)", program)
+    return share(Counter(types[operand] == dtype for operand in operands))
 
 
 def _finished(values: dict[str, jax.Array]) -> dict[str, jax.Array]:

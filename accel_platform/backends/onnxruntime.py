@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.operators import OperatorTime, summed
+from accel_platform.backends.products import integer_share
 
 
 class RuntimeBackend:
@@ -25,6 +26,7 @@ class RuntimeBackend:
     def __init__(self, *, device: str, threads: int) -> None:
         assert device == "cpu"
         self._threads = threads
+        self._precision = "float32"
         self._artefact: Path | None = None
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
@@ -35,9 +37,9 @@ class RuntimeBackend:
         return {"onnxruntime": onnxruntime.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        self._artefact = artefact
+        if precision not in ("float32", "int8"):
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        self._artefact, self._precision = artefact, precision
         self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -61,6 +63,11 @@ class RuntimeBackend:
             accelerated=sum(len(nodes) for provider, nodes in parts if provider == self.provider),
             elsewhere=dict(Counter(n.op_type for provider, nodes in parts if provider != self.provider for n in nodes)),
         )
+
+    def precision_share(self) -> float | None:
+        # In ONNX an operator on integers is another operator; this provider computes those on floats in float32.
+        parts = self._session.get_provider_graph_assignment_info()
+        return integer_share((node.op_type for part in parts for node in part.get_nodes()), self._precision)
 
     def confirm(self) -> Confirmation:
         # The first provider is asked for every operator first; which ones it took is `placement`.

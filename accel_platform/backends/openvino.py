@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import openvino
 
-from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, UnsupportedPrecision, share
 from accel_platform.backends.operators import OperatorTime, summed, write_trace
 
 
@@ -18,11 +19,33 @@ class RuntimeBackend:
 
     name = "openvino"
     compiles = True
+    # Of a quantised graph what is not in int8 is computed as the hint says.
+    _HINTS: ClassVar = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
+    _SEEN: ClassVar = {
+        "float32": {"f32", "fp32"},
+        "float16": {"f16", "fp16"},
+        "bfloat16": {"bf16"},
+        "int8": {"i8", "u8"},
+    }
+    """What the executed graph calls each precision."""
+    _PRODUCTS = frozenset(
+        (
+            "fullyconnected",
+            "matmul",
+            "convolution",
+            "groupconvolution",
+            "deconvolution",
+            "scaleddotproductattention",
+            "fullyconnectedcompressed",
+            "gemm",
+        )
+    )
 
     def __init__(self, *, device: str, threads: int, choice: str | None = None) -> None:
         self._core = openvino.Core()
         self._device = device if choice is None else choice.upper()
         self._threads = threads
+        self._precision = "float32"
         self._model: Any = None
         self._request: Any = None
         self._specialised: tuple[Any, dict[str, Any]] | None = None
@@ -32,12 +55,14 @@ class RuntimeBackend:
         return {"openvino": openvino.__version__}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        if precision not in self._HINTS:
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        self._precision = precision
         self._model = self._core.read_model(artefact)
 
     def compile(self, inputs: Arrays) -> None:
         self._request = self._specialised = None
+        hint = self._HINTS[self._precision]
         static = self._model.clone()
         static.reshape({port.any_name: list(inputs[port.any_name].shape) for port in static.inputs})
         config = {
@@ -46,9 +71,17 @@ class RuntimeBackend:
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             # Left to itself OpenVINO computes in bfloat16 on processors that have it.
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": hint,
         }
-        self._request = self._core.compile_model(static, self._device, config).create_infer_request()
+        compiled = self._core.compile_model(static, self._device, config)
+        # A hint that a device cannot follow it replaces without a word.
+        chosen = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        if chosen != hint:
+            able = ", ".join(self._core.get_property(self._device, "OPTIMIZATION_CAPABILITIES"))
+            raise UnsupportedPrecision(
+                f"OpenVINO was asked for {hint} and compiled for {chosen}: this {self._device} has {able}."
+            )
+        self._request = compiled.create_infer_request()
         self._specialised = static, config
 
     def bind(self, inputs: Arrays) -> None:
@@ -72,6 +105,13 @@ class RuntimeBackend:
         nodes = self._request.get_compiled_model().get_runtime_model().get_ops()
         kinds = [node.get_rt_info()["layerType"].value for node in nodes]
         return Placement(sum(kind not in ("Const", "Input", "Output") for kind in kinds))
+
+    def precision_share(self) -> float | None:
+        nodes = self._request.get_compiled_model().get_runtime_model().get_ops()
+        facts = [node.get_rt_info() for node in nodes]
+        products = [fact for fact in facts if fact["layerType"].value.casefold() in self._PRODUCTS]
+        wanted = self._SEEN[self._precision]
+        return share(Counter(fact["runtimePrecision"].value.casefold() in wanted for fact in products))
 
     def confirm(self) -> Confirmation:
         devices = self._request.get_compiled_model().get_property("EXECUTION_DEVICES")

@@ -2,62 +2,76 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import transformers
-from transformers import AutoModel
 
-from accel_platform.backends.base import Arrays, Confirmation, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision
 from accel_platform.backends.operators import OperatorTime
+
+if TYPE_CHECKING:
+    from accel_platform.workloads.heads import Head
 
 
 class RuntimeBackend:
-    """Loads a folder written by `save_pretrained`."""
+    """Loads a folder written by `save_pretrained`; casting its weights, or quantising its linear layers, is loading."""
 
     name = "pytorch"
     compiles = False
+    _DTYPES: ClassVar = {
+        "float32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        # What is not quantised, activations above all, stays in float32.
+        "int8": torch.float32,
+    }
 
     def __init__(self, *, device: str, threads: int) -> None:
         torch.set_num_threads(threads)
         # Left to itself cuDNN rounds the inputs of float32 convolutions to TF32, with 10 bits of mantissa.
         torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         # Each accelerator has a module of the same shape: torch.cuda (also ROCm), torch.mps.
         self._accelerator: Any = None if device == "cpu" else getattr(torch, device)
-        self._model: Any = None
+        self.model: Any = None
+        self._precision = "float32"
         self._inputs: dict[str, torch.Tensor] = {}
         self._last: Any = None
 
     def versions(self) -> dict[str, str]:
         return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
-        model = AutoModel.from_pretrained(artefact, dtype=torch.float32)
-        self._model = model.eval().to(self._device)
-        self._synchronise()
+    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
+        self._refuse(precision)
+        model = getattr(transformers, head).from_pretrained(artefact, dtype=self._DTYPES[precision]).eval()
+        self._precision = precision
+        self.model = (_quantised(model) if precision == "int8" else model).to(self.device)
+        self.synchronise()
 
     def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
         """Eager execution has nothing to compile; what earlier cells took of a device is given back and forgotten."""
         self._inputs, self._last = {}, None
         if self._accelerator is not None:
             self._accelerator.empty_cache()
-        if self._device.type == "cuda":
-            self._accelerator.reset_peak_memory_stats(self._device)
+        if self.device.type == "cuda":
+            self._accelerator.reset_peak_memory_stats(self.device)
 
     def bind(self, inputs: Arrays) -> None:
-        self._inputs = {name: torch.from_numpy(array).to(self._device) for name, array in inputs.items()}
-        self._synchronise()
+        dtype = self._DTYPES[self._precision]
+        placed = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
+        self._inputs = {name: t.to(dtype) if t.is_floating_point() else t for name, t in placed.items()}
+        self.synchronise()
 
     def run(self) -> None:
         with torch.inference_mode():
-            self._last = self._model(**self._inputs)
-        self._synchronise()
+            self._last = self.model(**self._inputs)
+        self.synchronise()
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         from accel_platform.workloads.build import tensors_of
@@ -67,17 +81,23 @@ class RuntimeBackend:
     def placement(self) -> None:
         """Eager execution has no graph."""
 
-    def confirm(self) -> Confirmation:
+    def precision_share(self) -> float | None:
+        from accel_platform.backends.pytorch_products import precision_share
+
+        return precision_share(lambda: self.model(**self._inputs), self._precision)
+
+    def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
+        """By where the weights lie, and what the last run (or whoever drove the model) made of them."""
         from accel_platform.workloads.build import tensors_of
 
-        tensors = [*self._model.parameters(), *tensors_of(self._last).values()]
-        return Confirmation(self._device.type, tuple(sorted({tensor.device.type for tensor in tensors})))
+        tensors = [*self.model.parameters(), *(tensors_of(self._last).values() if results is None else results)]
+        return Confirmation(self.device.type, tuple(sorted({tensor.device.type for tensor in tensors})))
 
     def operators(self, *, runs: int, trace: Path) -> list[OperatorTime]:
-        if self._device.type not in ("cpu", "cuda"):
-            raise Unsupported(f"torch keeps no operator times of {self._device.type}.")
+        if self.device.type not in ("cpu", "cuda"):
+            raise Unsupported(f"torch keeps no operator times of {self.device.type}.")
         kinds = torch.profiler.ProfilerActivity
-        on_device = self._device.type == "cuda"
+        on_device = self.device.type == "cuda"
         with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA] if on_device else [kinds.CPU]) as profiler:
             for _ in range(runs):
                 self.run()
@@ -90,14 +110,40 @@ class RuntimeBackend:
         for the allocator keeps what runs have freed."""
         if self._accelerator is None:
             return None
-        if self._device.type == "mps":
+        if self.device.type == "mps":
             return float(self._accelerator.driver_allocated_memory()) / 2**20
-        return float(self._accelerator.max_memory_reserved(self._device)) / 2**20
+        return float(self._accelerator.max_memory_reserved(self.device)) / 2**20
 
     def close(self) -> None:
-        self._model = self._last = None
+        self.model = self._last = None
         self._inputs = {}
 
-    def _synchronise(self) -> None:
+    def synchronise(self) -> None:
         if self._accelerator is not None:
             self._accelerator.synchronize()
+
+    def _refuse(self, precision: str) -> None:
+        """Raises UnsupportedPrecision for what this device has not."""
+        if precision not in self._DTYPES:
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
+        if precision == "int8" and self.device.type != "cpu":
+            raise UnsupportedPrecision("int8 is not supported: torch quantises linear layers for processors only.")
+        # Older devices take bfloat16 and compute in float32.
+        if (
+            precision == "bfloat16"
+            and self.device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(including_emulation=False)
+        ):
+            raise UnsupportedPrecision("bfloat16 is not supported: torch would only emulate it on this device.")
+
+
+def _quantised(model: Any) -> Any:
+    """Linear layers with int8 weights, their inputs quantised as they come.
+
+    torch calls `quantize_dynamic` deprecated in favour of torchao, but ships it still, with its kernels.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, message=".*[Tt]yped[Ss]torage|.*quantiz")
+        quantise: Any = torch.ao.quantization.quantize_dynamic
+        return quantise(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ import onnxruntime
 import onnxruntime_qnn
 
 from accel_platform.backends import onnxruntime as plain
-from accel_platform.backends.base import Arrays, Unsupported
+from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision, share
+from accel_platform.backends.products import is_product
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 """What the emulator stands in for where there is no HTP to ask: the Snapdragon 8 Gen 3."""
@@ -75,7 +77,7 @@ class RuntimeBackend(plain.RuntimeBackend):
 
     def load(self, artefact: Path, *, precision: str) -> None:
         if precision != "float16":
-            raise Unsupported(f"{precision} is not supported: the {self.name} backend computes float16 only.")
+            raise UnsupportedPrecision(f"The {self.name} backend computes in float16 only, not in {precision}.")
         # The weights are read by the session that `compile` makes.
         graph = onnx.load(artefact, load_external_data=False).graph
         self._dimensions = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in graph.input}
@@ -104,6 +106,12 @@ class RuntimeBackend(plain.RuntimeBackend):
             raise Unsupported(
                 f"The model is not supported by QNN, which takes none of its operators ({names}): {words}"
             )
+
+    def precision_share(self) -> float | None:
+        # What QNN did not take the processor computes in float32.
+        parts = self._session.get_provider_graph_assignment_info()
+        products = ((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
+        return share(Counter(provider == self.provider for provider, operator in products if is_product(operator)))
 
 
 @contextmanager

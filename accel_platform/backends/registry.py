@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
     from accel_platform.events.types import Hardware
 
-Artefact = Literal["weights", "onnx", "aten"]
+Artefact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
+"""`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators."""
 BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
 
@@ -30,10 +32,10 @@ class Runtime:
     """Holds a class `RuntimeBackend`; None where this version of the platform has no backend for the name."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
-    reads: Artefact = "weights"
-    """The prepared artefact it loads: a folder written by transformers, an ONNX graph, or one of ATen operators."""
-    precision: str = "float32"
-    """What it computes in unless told otherwise."""
+    precisions: Mapping[str, Artefact] = field(default_factory=lambda: {"float32": "weights"})
+    """What it computes in, the usual one first, and the prepared artefact it loads for each."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Why it has not the others, where there is more to say than that."""
     choices: str | None = None
     """Pattern of what may follow its name and a colon, where the runtime drives more than one device or browser."""
     choice: str | None = None
@@ -44,6 +46,23 @@ class Runtime:
         """What a person types to get it: `openvino`, `openvino:gpu.1`, `wasm:firefox`."""
         return self.hardware if self.choice is None else f"{self.hardware}:{self.choice}"
 
+    @property
+    def precision(self) -> str:
+        """What it computes in unless told otherwise."""
+        return next(iter(self.precisions))
+
+    @property
+    def reads(self) -> Artefact:
+        """What it loads unless told otherwise."""
+        return self.precisions[self.precision]
+
+    def refusal(self, precision: str) -> str | None:
+        """Why it does not compute in a precision; None where it does, if the device does."""
+        if precision in self.precisions:
+            return None
+        reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
+        return f"{self.name} has no {precision}: {reason}"
+
 
 _GRAPH = ("torch", "transformers", "onnxscript")
 """An exported graph depends on these as well as on the runtime that reads it."""
@@ -52,21 +71,77 @@ _WEB = ("onnxruntime-web", *_GRAPH)
 """The first is no Python distribution: detection asks the browser for its version."""
 _IN_BROWSER = "|".join(BROWSERS)
 
+_FLOATS: dict[str, Artefact] = {"float32": "weights", "float16": "weights", "bfloat16": "weights"}
+_CPU_ONLY = {"int8": "torch quantises for processors only"}
+_NO_HALVES = {
+    "float16": "its processor kernels compute float16 graphs in float32, between casts",
+    "bfloat16": "its processor provider has no bfloat16 products",
+}
+_WEBGPU_LACKS = {
+    "float16": "it needs an adapter with shader-f16, which none that it was tried on has",
+    "bfloat16": "WebGPU has no bfloat16",
+    "int8": "WebGPU has no integer products, which would run on the processor",
+}
+_WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried on has WebNN")
+
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
     for runtime in (
-        Runtime("cpu", "pytorch", "cpu", "pytorch", _PYTORCH),
-        Runtime("cuda", "pytorch", "cuda", "pytorch", _PYTORCH),
+        Runtime("cpu", "pytorch", "cpu", "pytorch", _PYTORCH, {**_FLOATS, "int8": "weights"}),
+        Runtime("cuda", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
         # ROCm builds of torch drive AMD devices under the name "cuda".
-        Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH),
-        Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH),
-        Runtime("openvino", "openvino", "CPU", "openvino", ("openvino", *_GRAPH), "onnx", choices=r"(gpu|npu)(\.\d+)?"),
-        Runtime("onnxruntime", "onnxruntime", "cpu", "onnxruntime", ("onnxruntime", *_GRAPH), reads="onnx"),
-        Runtime("qnn", "onnxruntime-qnn", "htp", "qnn", ("onnxruntime-qnn", "onnxruntime", *_GRAPH), "onnx", "float16"),
-        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), reads="aten"),
-        Runtime("webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, "onnx", choices=_IN_BROWSER),
-        Runtime("webgpu", "onnxruntime-web", "webgpu", "browser.backend", _WEB, "onnx", choices=_IN_BROWSER),
-        Runtime("wasm", "onnxruntime-web", "wasm", "browser.backend", _WEB, "onnx", choices=_IN_BROWSER),
+        Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime(
+            "openvino",
+            "openvino",
+            "CPU",
+            "openvino",
+            ("openvino", *_GRAPH),
+            {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
+            choices=r"(gpu|npu)(\.\d+)?",
+        ),
+        Runtime(
+            "onnxruntime",
+            "onnxruntime",
+            "cpu",
+            "onnxruntime",
+            ("onnxruntime", *_GRAPH),
+            {"float32": "onnx", "int8": "onnx-int8-dynamic"},
+            _NO_HALVES,
+        ),
+        Runtime(
+            "qnn",
+            "onnxruntime-qnn",
+            "htp",
+            "qnn",
+            ("onnxruntime-qnn", "onnxruntime", *_GRAPH),
+            {"float16": "onnx"},
+        ),
+        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), dict.fromkeys(_FLOATS, "aten")),
+        Runtime(
+            "webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, {"float32": "onnx"}, _WEBNN_LACKS, _IN_BROWSER
+        ),
+        Runtime(
+            "webgpu",
+            "onnxruntime-web",
+            "webgpu",
+            "browser.backend",
+            _WEB,
+            {"float32": "onnx"},
+            _WEBGPU_LACKS,
+            _IN_BROWSER,
+        ),
+        Runtime(
+            "wasm",
+            "onnxruntime-web",
+            "wasm",
+            "browser.backend",
+            _WEB,
+            {"float32": "onnx", "int8": "onnx-int8-dynamic"},
+            _NO_HALVES,
+            choices=_IN_BROWSER,
+        ),
     )
 }
 

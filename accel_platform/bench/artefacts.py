@@ -14,10 +14,11 @@ from accel_platform.hardware.host import installed_versions
 
 if TYPE_CHECKING:
     from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
     from accel_platform.settings import Settings
     from accel_platform.workloads.families import ModelSpec
 
-LAYOUT = 1
+LAYOUT = 2
 """Raise it whenever what `prepare.py` writes changes."""
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
@@ -27,16 +28,19 @@ Exporter = Literal["dynamo", "torchscript", "openvino"]
 
 @dataclass(frozen=True)
 class Artefacts:
-    """The folder of one model: its weights, its graphs, and per shape its inputs and reference outputs."""
+    """The folder of one model in one mode: its weights, its graphs, and per shape its inputs and reference outputs."""
 
     folder: Path
     exporter: Exporter = "dynamo"
 
     @classmethod
-    def of(cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo") -> Artefacts:
-        """The folder's name holds a hash of the config and of the versions that weights and graph depend on."""
-        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "numpy"))
-        key = json.dumps([LAYOUT, spec.architecture, spec.config, versions], sort_keys=True)
+    def of(
+        cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
+    ) -> Artefacts:
+        """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
+        real = [spec.weights.sha256] if spec.weights else []
+        key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}", exporter)
 
@@ -51,15 +55,21 @@ class Artefacts:
 
     def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
-        onnx = "model.xml" if self.exporter == "openvino" else "model.onnx"
-        return self.graph_folder(kind, sequence_length) / (onnx if kind == "onnx" else GRAPH)
+        name = GRAPH if kind == "aten" else "model.onnx"
+        if kind == "onnx" and self.exporter == "openvino":
+            name = "model.xml"
+        return self.graph_folder(kind, sequence_length) / name
 
     def data(self, shape: Shape) -> Path:
-        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first)."""
+        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).
+
+        For training the inputs hold labels or targets too, and `parameters/trainable` says which are learned; for
+        generation `greedy/tokens` and `greedy/margins` are added.
+        """
         return self._shaped("data", shape)
 
     def inputs(self, shape: Shape) -> Path:
-        """An .npz with the inputs alone, for a measurement whose outputs are not judged."""
+        """The same without reference, for a measurement whose outputs are not judged."""
         return self._shaped("inputs", shape)
 
     def artefact(self, kind: Artefact, sequence_length: int | None) -> Path:

@@ -6,7 +6,6 @@ the samples themselves look calm. It has to be seen from outside them.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,19 +44,20 @@ class Contention:
     """Waiting over running and waiting of this process and its children, 0 to 1."""
 
 
-def moment() -> Moment:
-    """The counters now; takes some milliseconds."""
+def moment(root: int | None = None) -> Moment:
+    """The counters now; takes some milliseconds. Its own are those of process `root` and all below it: this one's."""
     used = psutil.cpu_times()
     # Linux counts guests' time in user time already, and waiting for a disk is not work.
     idle = used.idle + getattr(used, "iowait", 0.0)
     guest = getattr(used, "guest", 0.0) + getattr(used, "guest_nice", 0.0)
-    children = psutil.Process().children(recursive=True)
-    ended = os.times()
+    process = psutil.Process(root)
+    children = process.children(recursive=True)
+    own = process.cpu_times()
     return Moment(
         wall_s=time.perf_counter(),
         machine_s=sum(used) - idle - guest,
-        own_s=time.process_time() + ended.children_user + ended.children_system + sum(map(_used_s, children)),
-        waiting_s=_waiting_s([os.getpid(), *(child.pid for child in children)]),
+        own_s=own.user + own.system + own.children_user + own.children_system + sum(map(_used_s, children)),
+        waiting_s=_waiting_s([process.pid, *(child.pid for child in children)]),
         cores=psutil.cpu_count() or 1,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -48,7 +49,10 @@ def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
         f"{', '.join(f'{name} {version}' for name, version in sorted(versions.items()))}.",
         "How a check is made is in [howto/coverage.md](howto/coverage.md).",
         "",
-        *(f"- `{name}`: {count} of {total} model types" for name, count in ok.items()),
+        *(
+            f"- `{name}`: {count} of {total} model types run, {sum(c.hardware == name for c in checks)} were checked"
+            for name, count in ok.items()
+        ),
         "",
         *_table(by_category(checks)),
     ]
@@ -73,5 +77,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _short(reason: str | None) -> str:
-    text = " ".join((reason or "").split()).replace("|", "\\|").replace("<", "&lt;")
+    # Where a library lies on this machine is nobody's business.
+    plain = re.sub(r"/\S*/site-packages/", "", " ".join((reason or "").split()))
+    text = plain.replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= 160 else text[:157] + "..."

@@ -43,11 +43,14 @@ class Why:
 
 
 def classify(error: BaseException) -> tuple[str, str]:
-    """Failure class and message of an exception: a known class, else `error`."""
+    """Failure class and message of an exception: the class it names itself, a known one, else `error`."""
     # torch's exporter tells what to do about errors in general before it tells the error.
     words = str(error).rpartition("## Exception summary")[2]
     text = " ".join(_COLOUR.sub("", words).split())
     message = f"{type(error).__name__}: {text}"[:_LONGEST]
+    named = getattr(error, "failure_class", None)
+    if isinstance(named, str):
+        return named, message
     if isinstance(error, MemoryError):
         return "out_of_memory", message
     if isinstance(error, NotImplementedError | Unsupported):

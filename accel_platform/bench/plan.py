@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Mode, ResultRecorded
@@ -30,6 +30,13 @@ class Cell:
     """Tokens; None for models whose inputs have one fixed size."""
     precision: str = "float32"
     mode: Mode = "inference"
+    processes: int = 1
+    """How many train together, each on a batch of its own."""
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """Of real weights; None for random ones."""
+        return self.model.weights.sha256 if self.model.weights else None
 
     @property
     def label(self) -> str:
@@ -37,11 +44,18 @@ class Cell:
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
         precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
-        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}"
+        mode += f" in {self.processes} processes" if self.processes > 1 else ""
+        weights = f", weights {self.model.weights.source}" if self.model.weights else ""
+        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
 
 
-CellKey = tuple[str, str, str, int | None, int | None, str | None, str]
-"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode."""
+def artefact_of(cell: Cell) -> Artefact:
+    """What the cell's backend loads."""
+    return runtime_for(cell.hardware).precisions[cell.precision]
+
+
+CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str | None]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode, processes, hash of real weights."""
 
 
 MAX_BATCH_SIZE = 65_536
@@ -56,11 +70,13 @@ def plan(
     sequence_lengths: Sequence[int | None] = (None,),
     precisions: Sequence[str | None] = (None,),
     modes: Sequence[Mode] = ("inference",),
+    processes: int = 1,
 ) -> tuple[Cell, ...]:
     """Every combination once, a process's cells together and its small ones first.
 
-    A sequence length of None means each model's own, a precision of None each runtime's usual one. Raises InvalidInput
-    for an unknown hardware name, a batch size or length below 1, or nothing to combine.
+    A sequence length of None means each model's own, a precision of None each runtime's usual one; `processes` is for
+    training alone. Raises InvalidInput for an unknown hardware name, a batch size, length or number of processes below
+    1, processes where nothing is trained, or nothing to combine.
     """
     if not (models and hardware and batch_sizes and sequence_lengths and precisions and modes):
         raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
@@ -70,11 +86,21 @@ def plan(
         raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
     if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
         raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
+    if processes < 1:
+        raise InvalidInput(f"A model is trained in at least 1 process, not {processes}.")
+    if processes > 1 and "training" not in modes:
+        raise InvalidInput(f"Only training runs in {processes} processes: ask for the mode training.")
     names = [runtime_for(name).name for name in hardware]
     # Small before large, so that the peak memory of a process so far is each cell's own.
     cells = (
         Cell(
-            model, name, batch_size, sequence_length_for(model, length), precision or runtime_for(name).precision, mode
+            model,
+            name,
+            batch_size,
+            sequence_length_for(model, length),
+            precision or runtime_for(name).precision,
+            mode,
+            processes if mode == "training" else 1,
         )
         for model in models
         for name in names
@@ -87,12 +113,16 @@ def plan(
 
 
 def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
-    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artefact."""
+    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artefact.
+
+    A training cell has a process of its own: after it the model is not the one that was loaded.
+    """
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
+        alone = cell if cell.mode == "training" else None
         # A graph is exported for one sequence length; weights serve all.
         length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
-        found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length), []).append(cell)
+        found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length, alone), []).append(cell)
     return [tuple(group) for group in found.values()]
 
 
@@ -119,6 +149,8 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
         cell.sequence_length,
         cell.precision,
         cell.mode,
+        cell.processes,
+        cell.weights_sha256,
     )
 
 
@@ -148,6 +180,8 @@ def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKe
             result.sequence_length,
             result.precision,
             result.mode,
+            result.processes or 1,
+            result.weights_sha256,
         )
         if (since is None or at >= since) and (key not in found or at > found[key][0]):
             found[key] = at, result

@@ -13,13 +13,15 @@ from typing import Any
 
 import psutil
 
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.registry import Artefact
 from accel_platform.bench import prepare
 from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import Why, classify_death
-from accel_platform.bench.plan import Cell
+from accel_platform.bench.modes import head_for
+from accel_platform.bench.plan import Cell, artefact_of
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
+from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import ModelSpec
 
@@ -27,8 +29,8 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Artefact | Shape], Why]
-"""What could not be made of a model: an artefact, or the inputs and reference outputs of one shape."""
+Unprepared = dict[tuple[ModelSpec, Mode, Artefact | Shape], Why]
+"""What could not be made of a model for a mode: an artefact, or the inputs and reference outputs of one shape."""
 
 
 def prepare_models(
@@ -46,8 +48,8 @@ def prepare_models(
 
     Its processes are in `living` while they work, so that others can end them.
     """
-    models = dict.fromkeys(cell.model for cell in cells)
-    found = (_job(model, cells, Artefacts.of(model, settings, exporter), reference) for model in models)
+    pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
+    found = (_job(*pair, cells, Artefacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
     jobs = [job for job in found if job is not None]
     failures: Unprepared = {}
     if not jobs:
@@ -76,15 +78,17 @@ def prepare_models(
 
 
 def _job(
-    model: ModelSpec, cells: Collection[Cell], artefacts: Artefacts, reference: bool
+    model: ModelSpec, mode: Mode, cells: Collection[Cell], artefacts: Artefacts, reference: bool
 ) -> tuple[ModelSpec, dict[str, Any]] | None:
-    mine = [cell for cell in cells if cell.model == model]
-    kinds = sorted({runtime_for(cell.hardware).reads for cell in mine})
+    mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
+    kinds = sorted({artefact_of(cell) for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
     if not artefacts.missing(kinds, shapes, reference=reference):
         return None
     return model, {
         "model": asdict(model),
+        "mode": mode,
+        "head": head_for(model, mode),
         "folder": str(artefacts.folder),
         "exporter": artefacts.exporter,
         "kinds": kinds,
@@ -99,7 +103,9 @@ def _prepare(
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
     failures: Unprepared = {}
+    drawn: Sequence[str] = ()
     kinds: Sequence[Artefact] = job["kinds"]
+    mode: Mode = job["mode"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
         for register in registers:
             register.append(child)
@@ -108,16 +114,21 @@ def _prepare(
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
                     what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
-                    failures[model, what] = Why("failed", answer["failure_class"], reason)
+                    failures[model, mode, what] = Why("failed", answer["failure_class"], reason)
+                elif answer["kind"] == "prepared":
+                    drawn = answer["drawn"]
         except ChildTimeout as error:
-            failures |= {(model, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+            failures |= {(model, mode, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
         except ChildCrashed as error:
             why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
-            failures |= {(model, kind): why for kind in kinds}
+            failures |= {(model, mode, kind): why for kind in kinds}
         finally:
             # Its number may soon be another process's.
             for register in registers:
                 register.remove(child)
-    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, what in failures)
+    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
     word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
-    return f"{model.model_id}: {word}, {time.monotonic() - started:.0f} s", failures
+    # A checkpoint of one task may lack what another task's model has, BERT's pooler for one.
+    random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
+    named = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
+    return f"{named}: {word}, {time.monotonic() - started:.0f} s{random}", failures

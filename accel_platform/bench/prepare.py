@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accel_platform.bench import quantise
 from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
+    from accel_platform.workloads.heads import Head
 
 REFERENCE = "PyTorch, eager, float32, on the processor"
 
@@ -32,15 +35,17 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     """Make what is missing; says `prepared`, and `failed` with each artefact or shape that could not be made."""
     import torch
 
-    from accel_platform.workloads.build import build_model
+    from accel_platform.workloads.build import built
 
     torch.set_num_threads(job["threads"])
-    spec = ModelSpec(**job["model"])
+    spec = ModelSpec.of_job(job["model"])
     artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
     artefacts.folder.mkdir(parents=True, exist_ok=True)
+    mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
     try:
-        model: Any = build_model(spec)
+        model: Any
+        model, drawn = built(spec, head=head)
         if not artefacts.weights.exists():
             with _published(artefacts.weights) as part:
                 _write_weights(model, spec, part)
@@ -59,7 +64,20 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
                 failure_class = "not_exported"
             send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 
+    def write_quantised(kind: Artefact, plain: Path, length: int | None) -> None:
+        if not plain.exists():
+            with _published(plain.parent) as part:
+                _write_onnx(model, spec, length, part)
+        with _published(artefacts.graph_folder(kind, length)) as part:
+            if kind == "onnx-int8-dynamic":
+                quantise.dynamic(plain, part)
+            else:
+                quantise.static(plain, spec, length, part)
+
     def write_graph_of(kind: Artefact, length: int | None) -> None:
+        if kind.startswith("onnx-int8"):
+            write_quantised(kind, Artefacts(artefacts.folder).graph("onnx", length), length)
+            return
         write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
         with _without_checks(), _published(artefacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)
@@ -73,8 +91,9 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     for shape in shapes:
         path = artefacts.data(shape) if reference else artefacts.inputs(shape)
         if not path.exists():
-            attempt({"shape": shape}, functools.partial(_write_data, model, spec, shape, path, reference=reference))
-    send({"kind": "prepared"})
+            arrays = functools.partial(_arrays, model, spec, shape, mode, head, reference=reference)
+            attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
+    send({"kind": "prepared", "drawn": drawn})
 
 
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
@@ -85,23 +104,36 @@ def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "attn_implementation": attention}))
 
 
-def _write_data(model: Any, spec: ModelSpec, shape: Shape, path: Path, *, reference: bool) -> None:
-    import numpy as np
-    import torch
-
-    from accel_platform.workloads.build import tensors_of
-    from accel_platform.workloads.inputs import make_inputs
+def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool) -> dict[str, Any]:
+    """Two inputs, and what the reference makes of the first, under the names that `Artefacts.data` tells of."""
+    from accel_platform.bench import generation, training
+    from accel_platform.workloads.build import outputs_of
+    from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
     batch_size, length = shape
     first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
-    arrays = {f"input/{name}": array for name, array in first.items()}
-    arrays |= {f"other/{name}": array for name, array in other.items()}
-    if reference:
-        with torch.inference_mode():
-            output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in first.items()}))
-        arrays |= {f"reference/{name}": value.numpy() for name, value in output.items()}
+    if mode == "generation":
+        if head == "AutoModelForCausalLM" and length is not None:
+            # The new tokens need positions too.
+            describe_inputs(spec, batch_size=batch_size, sequence_length=length + generation.NEW_TOKENS)
+        first, other = (generation.prompt_of(inputs, model.config) for inputs in (first, other))
+        known = generation.reference_of(model, first) if reference else {}
+    elif mode == "training":
+        first, other = (training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other)))
+        step = training.first_step(model, training.on_device(model, first)) if reference else {}
+        known = {f"reference/{name}": value for name, value in step.items()} | training.trainable(model)
+    else:
+        found = outputs_of(model, first) if reference else {}
+        known = {f"reference/{name}": value for name, value in found.items()}
+    inputs = {f"input/{name}": array for name, array in first.items()}
+    return {**inputs, **{f"other/{name}": array for name, array in other.items()}, **known}
+
+
+def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
+    import numpy as np
+
     part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
-    np.savez(part, allow_pickle=False, **arrays)
+    np.savez(part, allow_pickle=False, **make())
     part.replace(path)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from accel_platform.bench import fakes, prepare, records
@@ -36,6 +37,8 @@ class RunSummary:
     duration_s: float = 0.0
     unavailable: dict[str, str] = field(default_factory=dict)
     results: list[ResultRecorded] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    """Reports written of it."""
     verifications: list[VerificationRecorded] = field(default_factory=list)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By a cell's label: `operators`, longest first, of how many `runs`, and its `trace`; or the `reason` for none."""
@@ -144,7 +147,7 @@ class Recording:
 
     def device(self, cell: Cell) -> DeviceObserved:
         device = self._inventory.device(cell.hardware)
-        assert device is not None, "run_benchmark leaves out cells without a device"
+        assert device is not None, "measure_cells leaves out cells without a device"
         return device
 
     def _keep(self, cell: Cell, payloads: Any) -> None:

@@ -38,6 +38,7 @@ def named(spec: ModelSpec) -> ModelDescribed:
         modality=spec.modality,
         aliases=spec.aliases,
         config=spec.config,
+        size=spec.size,
     )
 
 
@@ -66,6 +67,7 @@ def measured(
         compile_ms=answer["compile_ms"],
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **answer["figures"],
         **_energy(cell, answer),
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
@@ -82,6 +84,8 @@ def measured(
             "verified": answer["verdict"] is not None,
             **answer["notes"],
             **_placement(answer["placement"]),
+            # Of the matrix products and convolutions, those that ran in the precision asked.
+            **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
         },
     )
 
@@ -97,6 +101,9 @@ def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, ref
         precision=cell.precision,
         batch_size=cell.batch_size,
         sequence_length=cell.sequence_length,
+        mode=cell.mode,
+        processes=_processes(cell),
+        weights_sha256=cell.weights_sha256,
         reference=reference,
         **verdict,
     )
@@ -121,6 +128,9 @@ def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> Veri
         precision=result.precision,
         batch_size=result.batch_size,
         sequence_length=result.sequence_length,
+        mode=result.mode,
+        processes=result.processes,
+        weights_sha256=result.weights_sha256,
         passed=False,
         reference=reference,
         tolerance=TOLERANCE[result.precision],
@@ -155,7 +165,7 @@ def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
     counted = answer["energy"]
     if "joules" not in counted:
         return {}
-    items = len(answer["samples_ns"]) * cell.batch_size
+    items = len(answer["samples_ns"]) * cell.batch_size * cell.processes
     return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
 
 
@@ -170,6 +180,10 @@ def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _processes(cell: Cell) -> int | None:
+    return cell.processes if cell.mode == "training" else None
+
+
 def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:
     return {
         "model_id": cell.model.model_id,
@@ -182,8 +196,11 @@ def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any
         "precision": cell.precision,
         "batch_size": cell.batch_size,
         "sequence_length": cell.sequence_length,
+        "weights_source": cell.model.weights.source if cell.model.weights else None,
+        "weights_sha256": cell.weights_sha256,
         "device_id": device.device_id,
         "device_name": device.name,
         "fingerprint": fingerprint_of(device, threads=threads),
         "threads": threads,
+        "processes": _processes(cell),
     }

@@ -77,5 +77,7 @@ def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Remedy
             yield Remedy(name, replace(cell, batch_size=size))
             size //= 2
     # OpenVINO's converter writes a format that only OpenVINO reads.
-    elif runtime.reads == "onnx" and (name != "openvino_converter" or cell.hardware == "openvino"):
+    elif runtime.precisions.get(cell.precision) == "onnx" and (
+        name != "openvino_converter" or cell.hardware == "openvino"
+    ):
         yield Remedy(name, cell, _EXPORTERS[name])

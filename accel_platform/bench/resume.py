@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -31,9 +31,15 @@ class Interrupted:
 
 
 def described(
-    cells: Sequence[Cell], profile: Profile, how: How, *, threads: int, resumes: str | None = None
+    cells: Sequence[Cell],
+    profile: Profile,
+    how: How,
+    *,
+    threads: int,
+    resumes: str | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The plan for `RunStarted`: labels for people, and `work`, from which the run can go on."""
+    """The plan for `RunStarted`: labels for people, `work`, from which the run can go on, and what was `asked`."""
     models = list(dict.fromkeys(cell.model for cell in cells))
     work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
     return {
@@ -44,6 +50,7 @@ def described(
         "models": [asdict(model) for model in models],
         "work": work,
         **({"resumes": resumes} if resumes is not None else {}),
+        **({"asked": dict(asked)} if asked else {}),
     }
 
 
@@ -86,7 +93,7 @@ def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
 
 
 def _cells(plan: dict[str, Any]) -> list[Cell]:
-    models = [ModelSpec(**{**model, "aliases": tuple(model["aliases"])}) for model in plan["models"]]
+    models = [ModelSpec.of_job(model) for model in plan["models"]]
     return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
 
 
@@ -98,6 +105,7 @@ def _key(model_id: str, of: Any) -> tuple[Any, ...]:
         of.batch_size,
         of.sequence_length,
         of.precision,
+        of.weights_sha256,
         getattr(of, "mode", None) or "inference",
         getattr(of, "processes", None) or 1,
     )

@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from uuid_utils.compat import uuid7
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.bench import lanes, records, resume
+from accel_platform.bench.ability import refusal
 from accel_platform.bench.artefacts import Artefacts, Exporter
 from accel_platform.bench.children import Children, Failed, Operators
 from accel_platform.bench.failures import Why, classify
-from accel_platform.bench.plan import Cell, groups
+from accel_platform.bench.modes import head_for
+from accel_platform.bench.plan import Cell, artefact_of, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
@@ -38,7 +39,7 @@ AS_USUAL = How()
 Tell = Callable[[str], None]
 
 
-def run_benchmark(
+def measure_cells(
     cells: Sequence[Cell],
     settings: Settings,
     log: EventLog,
@@ -48,12 +49,14 @@ def run_benchmark(
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
-    `resumes` is the id of the interrupted run whose remaining cells these are. On KeyboardInterrupt children die,
-    finished cells are kept, the run is recorded as cancelled, and it goes on up.
+    `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
+    from; both are recorded. On KeyboardInterrupt children die, finished cells are kept, the run is recorded as
+    cancelled, and it goes on up.
     """
     inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
@@ -66,7 +69,9 @@ def run_benchmark(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(resumes)
+        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(
+            resumes, asked
+        )
     return summary
 
 
@@ -112,18 +117,19 @@ class _Run:
         self.taken = set(cells)
         self.unprepared: Unprepared = {}
 
-    def run(self, resumes: str | None) -> None:
+    def run(self, resumes: str | None, asked: Mapping[str, Any] | None) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
-        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes)
+        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes, asked=asked)
         self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.recording.observe_hardware()
         try:
-            self.describe()
+            cells = self.refuse()
+            self.describe(cells)
             self.recording.flush()
-            self.unprepared = self.prepare(self.cells, "dynamo")
-            found = groups(self.cells)
+            self.unprepared = self.prepare(cells, "dynamo")
+            found = groups(cells) if self.how.pooled else [(cell,) for cell in cells]
             side_by_side = lanes.lanes(found, self.inventory) if self.how.parallel else [found]
             lanes.work_off(side_by_side, self.measure, self.children.stop)
             status = "succeeded" if self.summary.ok else "failed"
@@ -148,9 +154,21 @@ class _Run:
             )
             self.recording.flush()
 
-    def describe(self) -> None:
+    def refuse(self) -> list[Cell]:
+        """Record as failed what cannot be measured; the other cells."""
+        possible = []
+        for cell in self.cells:
+            why = refusal(cell)
+            failure = self.recording.take(Failed(cell, why)) if why else None
+            if failure is None:
+                possible.append(cell)
+            else:
+                self.recording.give_up(failure)
+        return possible
+
+    def describe(self, cells: Sequence[Cell]) -> None:
         """Record each model, and its cost where that can be traced: work that depends on values cannot."""
-        for model in dict.fromkeys(cell.model for cell in self.cells):
+        for model in dict.fromkeys(cell.model for cell in cells):
             try:
                 self.recording.record(records.described(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
@@ -210,8 +228,8 @@ class _Run:
         cures: Mapping[Cell, Cure] | None = None,
     ) -> list[Failure]:
         """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
-        first, reads = group[0], runtime_for(group[0].hardware).reads
-        artefacts = Artefacts.of(first.model, self.settings, exporter)
+        first, reads = group[0], artefact_of(group[0])
+        artefacts = Artefacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
         failures: list[Failure | None] = []
         ready: dict[Cell, Path] = {}
@@ -221,11 +239,14 @@ class _Run:
             if not artefacts.missing([reads], [shape], reference=reference):
                 ready[cell] = artefacts.data(shape) if reference else artefacts.inputs(shape)
                 continue
-            why = unprepared.get((cell.model, reads)) or unprepared.get((cell.model, shape))
+            lacking = (unprepared.get((cell.model, cell.mode, what)) for what in (reads, shape))
+            why = next(filter(None, lacking), None)
             failures.append(self.recording.take(Failed(cell, why or Why("failed", "error", "it was not prepared"))))
         job = {
             "hardware": first.hardware,
             "mode": first.mode,
+            "head": head_for(first.model, first.mode),
+            "processes": first.processes,
             "precision": first.precision,
             "threads": self.threads,
             "energy": counted_by(self.recording.device(first)),

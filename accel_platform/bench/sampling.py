@@ -32,6 +32,8 @@ class Sampling:
     """After this a cell ends with as many samples as it has."""
     warmup_max_s: float = 3.0
     warmup_tolerance: float = 0.05
+    warmup_min_count: int = 0
+    """Runs that warm up at least, whatever `warmup_max_s` says; `limit_s` ends them too."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,11 @@ def _steady(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int
 
 
 def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
-    """True once the last three runs agree within `warmup_tolerance`, or `warmup_max_s` is spent."""
-    if sum(warmup_ns) >= sampling.warmup_max_s * 1e9:
+    """True once the last three of at least `warmup_min_count` runs agree, or time is up."""
+    spent_s = sum(warmup_ns) / 1e9
+    if len(warmup_ns) < sampling.warmup_min_count and spent_s < sampling.limit_s:
+        return False
+    if spent_s >= sampling.warmup_max_s:
         return True
     last = warmup_ns[-3:]
     return len(last) == 3 and max(last) - min(last) <= sampling.warmup_tolerance * min(last)

@@ -18,5 +18,7 @@ class How:
     """Whether a failed cell is tried again by what `remedies.py` knows for its class of failure."""
     parallel: bool = False
     """Whether devices that share no silicon are measured side by side."""
+    pooled: bool = True
+    """Whether cells of one model, hardware and precision share a process, which loads the model once."""
     operators: bool = False
     """Whether each measured cell is run once more, afterwards, with the runtime's operator profiler."""

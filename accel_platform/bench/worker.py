@@ -1,4 +1,4 @@
-"""The measuring child: one model on one backend in one precision, its cells one after the other.
+"""The measuring child: one model on one backend in one precision and mode, its cells one after the other.
 
 It imports the runtime it measures and little else, so that its load time and its peak memory are the runtime's own.
 """
@@ -11,29 +11,57 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.bench.failures import classify
+from accel_platform.bench.observe import Counted, observe
 from accel_platform.bench.process import Message, serve
-from accel_platform.bench.sampling import Sampling, collect
+from accel_platform.bench.sampling import Sampling
 
 if TYPE_CHECKING:
-    from accel_platform.backends.base import Backend
+    from accel_platform.backends.base import Backend, Eager
 
 PROFILED_RUNS = 10
+MAJORITY = 0.5
+"""Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
 
 
 def measure(job: Message, send: Callable[[Message], None]) -> None:
     """Load once, then measure each cell; a cell that fails says so and the next one follows."""
+    if job["processes"] > 1:
+        from accel_platform.bench import replicas
+
+        replicas.lead(job, send)
+        return
+    backend = load(job, send)
+    if backend is None:
+        return
+    worked = []
+    for number, cell in enumerate(job["cells"]):
+        try:
+            send({"kind": "measured", **_cell(backend, cell, job)})
+            worked.append(number)
+        except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
+            send(failure("failed", error))
+    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    for number in worked if job["traces"] else ():
+        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
+    backend.close()
+
+
+def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
+    """The backend with the model, having said `loaded`; or None, having said `not_loaded` and why."""
     from accel_platform.backends.registry import make_backend
 
     try:
         start = perf_counter_ns()
         backend = make_backend(job["hardware"], threads=job["threads"])
         imported = perf_counter_ns()
-        backend.load(Path(job["artefact"]), precision=job["precision"])
+        if job["mode"] == "inference":
+            backend.load(Path(job["artefact"]), precision=job["precision"])
+        else:
+            _eager(backend, job["mode"]).load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
         loaded = perf_counter_ns()
     except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
-        failure_class, reason = classify(error)
-        send({"kind": "not_loaded", "failure_class": failure_class, "reason": reason})
-        return
+        send(failure("not_loaded", error))
+        return None
     send(
         {
             "kind": "loaded",
@@ -42,36 +70,61 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
             "versions": backend.versions(),
         }
     )
-    work = _verify_cell if job["work"] == "verify" else _measure_cell
-    worked = []
-    for number, cell in enumerate(job["cells"]):
-        try:
-            answer = work(backend, Path(cell), Sampling(**job["sampling"]), job)
-            send({"kind": "measured", **answer})
-            worked.append(number)
-        except Exception as error:  # noqa: BLE001 - likewise, of this cell
-            failure_class, reason = classify(error)
-            send({"kind": "failed", "failure_class": failure_class, "reason": reason})
-    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
-    for number in worked if job["traces"] else ():
-        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
-    backend.close()
+    return backend
 
 
-def _measure_cell(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
+def _eager(backend: Backend, mode: str) -> Eager:
+    from accel_platform.backends.base import Eager, UnsupportedMode
+
+    if not isinstance(backend, Eager):
+        raise UnsupportedMode(f"The {backend.name} backend runs inference only, not {mode}.")
+    return backend
+
+
+def failure(kind: str, error: Exception) -> Message:
+    """The message that says so."""
+    failure_class, reason = classify(error)
+    return {"kind": kind, "failure_class": failure_class, "reason": reason}
+
+
+def counted_of(job: Message) -> Counted:
+    """What is looked at beside the time."""
+    return Counted(job["hardware"], job["energy"])
+
+
+def sampling_of(job: Message) -> Sampling:
+    """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
+    if job["work"] == "verify":
+        return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
+    return Sampling(**job["sampling"])
+
+
+def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
+    sampling = sampling_of(job)
+    if job["mode"] == "generation":
+        from accel_platform.bench import generation
+
+        counted = counted_of(job)
+        return generation.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+    if job["mode"] == "training":
+        from accel_platform.bench import training
+
+        counted = counted_of(job)
+        return training.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+    if job["work"] == "verify":
+        return _verify_inference(backend, Path(cell), job["precision"])
+    return _measure_inference(backend, Path(cell), sampling, job)
+
+
+def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
     import numpy as np
 
     from accel_platform.backends.base import Remote
-    from accel_platform.bench.contention import contention, moment
-    from accel_platform.hardware.energy import Meter, described, meter_for
-    from accel_platform.hardware.memory import own_peak_mib
 
     with np.load(data) as stored:
         parts = _by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
-    meter = meter_for(job["energy"])
-    before = _state(job["hardware"])
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
@@ -82,38 +135,29 @@ def _measure_cell(backend: Backend, data: Path, sampling: Sampling, job: Message
     first = clock()
     other = backend.outputs()
     backend.bind(parts["input"])
-    began = moment()
-    samples = collect(backend.run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
-    crowd = contention(began, moment())
-    peak = remote.memory_peak_mib() if remote else own_peak_mib()
+    peak = remote.memory_peak_mib if remote else None
+    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=counted_of(job))
     outputs = backend.outputs()
-    after = _state(job["hardware"])
     return {
+        **observed,
         "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
         "first_ms": (first - bound) / 1e6,
-        "samples_ns": samples.samples_ns,
-        "warmup_count": samples.warmup_count,
-        "stopped": samples.stopped,
-        "contention": vars(crowd),
-        "memory_peak_mib": peak,
+        "figures": {},
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
-        "energy": described(meter),
-        "before": before,
-        "after": after,
         "notes": remote.notes() if remote else {},
         **_judged(backend, outputs, other, data, job["precision"]),
     }
 
 
-def _state(hardware: str) -> dict[str, Any]:
-    """Load, clocks and temperatures now; what cannot be read is left out."""
-    from accel_platform.hardware import gpu
-    from accel_platform.hardware.cpu import state_now
+def read_data(path: str) -> dict[str, dict[str, Any]]:
+    """All arrays of a prepared .npz by part and name."""
+    import numpy as np
 
-    return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})
+    with np.load(path) as stored:
+        return _by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
 
 
-def _verify_cell(backend: Backend, data: Path, _: Sampling, job: Message) -> dict[str, Any]:
+def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str, Any]:
     """The outputs alone: nothing is timed."""
     import numpy as np
 
@@ -125,7 +169,7 @@ def _verify_cell(backend: Backend, data: Path, _: Sampling, job: Message) -> dic
         backend.bind(parts[part])
         backend.run()
         found[part] = backend.outputs()
-    return _judged(backend, found["input"], found["other"], data, job["precision"])
+    return _judged(backend, found["input"], found["other"], data, precision)
 
 
 def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
@@ -135,8 +179,13 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     """
     import numpy as np
 
+    from accel_platform.backends.base import UnsupportedPrecision
     from accel_platform.bench.verify import unfounded, verify
 
+    share = backend.precision_share()
+    if share is not None and share < MAJORITY:
+        told = "none" if share == 0 else f"only {share:.0%}"
+        raise UnsupportedPrecision(f"{told} of the matrix products and convolutions ran in {precision}")
     with np.load(data) as stored:
         reference = _by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None
@@ -145,6 +194,7 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
         "verdict": vars(verdict) if verdict else None,
         "unfounded": unfounded(outputs, other),
         "confirmed": vars(confirmed) if confirmed else None,
+        "precision_share": share,
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
     }
 
@@ -155,6 +205,8 @@ def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[
 
     from accel_platform.backends.operators import Profiled
 
+    if job["mode"] != "inference":
+        return {"reason": f"operators are looked at in inference only, not in {job['mode']}"}
     if not isinstance(backend, Profiled):
         return {"reason": f"the {backend.name} backend keeps no operator times"}
     trace = Path(job["traces"][number])

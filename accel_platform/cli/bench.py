@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli import campaign
+from accel_platform.cli import campaign, suite
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
@@ -21,11 +22,11 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from accel_platform.hardware import Inventory
     from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
-
-
+app.command("suite")(suite.suite)
 app.command("coverage")(coverage)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
@@ -40,7 +41,16 @@ def bench() -> None:
 def run(
     *,
     models: Annotated[str | None, typer.Option(help="Models, comma-separated: keys, aliases or hub ids.")] = None,
-    set_: Annotated[str, typer.Option("--set", help="A named set of models, where --models is not given.")] = "small",
+    set_: Annotated[
+        str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
+    ] = None,
+    models_file: Annotated[
+        Path | None, typer.Option("--models-file", help="JSON with models of your own, the set custom.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help='Real weights: a folder or hub id, or as JSON {"model": "folder or hub id"}.'),
+    ] = None,
     hardware: Annotated[
         str | None, typer.Option(help="Hardware names, comma-separated.", show_default="all here but emulated ones")
     ] = None,
@@ -54,7 +64,21 @@ def run(
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
+    mode: Annotated[
+        str, typer.Option(help="What the models do: inference, generation, training; comma-separated.")
+    ] = "inference",
+    nproc: Annotated[int, typer.Option(help="Processes that train together, with data parallel.")] = 1,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
+        ),
+    ] = None,
     profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    report_dir: Annotated[
+        Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     older_than: Annotated[
         str | None, typer.Option(help="With --missing: also what was measured longer ago, such as 30d or 12h.")
@@ -81,32 +105,35 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.backends.registry import RUNTIMES, in_browser
+    from accel_platform.bench.ability import refusal
     from accel_platform.bench.choice import stale_before, work_of
+    from accel_platform.bench.modes import mode_named
     from accel_platform.bench.plan import done_cells, fingerprints, plan
     from accel_platform.bench.plan import missing as lacking
     from accel_platform.bench.profiles import profile_named
     from accel_platform.bench.resume import last_interrupted
-    from accel_platform.bench.runner import run_benchmark
+    from accel_platform.bench.runner import measure_cells
     from accel_platform.bench.work import How
     from accel_platform.cli.bench_answers import print_plan, print_summary
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
-    from accel_platform.hardware import detect
+    from accel_platform.precisions import precision_named
+    from accel_platform.reports.run import make_places, write_reports
 
     settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
     since = stale_before(older_than, missing=missing)
     how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
-    specs = _models(models, set_)
-    names = words(hardware) if hardware is not None else list(RUNTIMES)
-    if browser is not None:
-        names = [in_browser(name, browser) for name in names]
-    inventory = detect(names)
+    specs = _models(models, set_, models_file, weights)
+    make_places(report_dir, csv)
+    names, inventory = _hardware(hardware, browser)
+    modes = [mode_named(word) for word in words(mode)]
+    precisions = [precision_named(word) for word in words(precision)] if precision is not None else [None]
+    cells = plan(
+        specs, names, numbers(batch_sizes), [sequence_length], precisions=precisions, modes=modes, processes=nproc
+    )
     if hardware is None:
-        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
-        names = [name for name, device in found.items() if device and device.available and not device.emulated]
-    cells = plan(specs, names, numbers(batch_sizes), [sequence_length])
+        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
+        cells = tuple(cell for cell in cells if refusal(cell) is None)
     log = EventLog.open(settings)
     resumes = None
     if resume:
@@ -118,18 +145,36 @@ def run(
         print_plan(cells, wanted, inventory, log, chosen, how, for_machines)
         return
     try:
-        summary = run_benchmark(
+        summary = measure_cells(
             wanted, settings, log, profile=chosen, how=how, on_progress=note, inventory=inventory, resumes=resumes
         )
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; `accel bench run --resume` goes on from there.")
         raise
+    if summary.run_id is not None:
+        summary.files += write_reports(log, summary.run_id, folder=report_dir, csv=csv)
     if wanted or for_machines:
         print_summary(summary, how, for_machines)
     else:
         note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
     if wanted and not summary.ok:
         raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def _hardware(hardware: str | None, browser: str | None) -> tuple[list[str], Inventory]:
+    """The names asked for, or all that answer here, and what was found of them."""
+    from accel_platform.backends.registry import RUNTIMES, in_browser
+    from accel_platform.hardware import detect
+
+    names = words(hardware) if hardware is not None else list(RUNTIMES)
+    if browser is not None:
+        names = [in_browser(name, browser) for name in names]
+    inventory = detect(names)
+    if hardware is None:
+        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
+        names = [name for name, device in found.items() if device and device.available and not device.emulated]
+    return names, inventory
 
 
 @app.command(name="models")
@@ -177,10 +222,36 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_table([answer])
 
 
-def _models(models: str | None, set_: str) -> list[ModelSpec]:
-    from accel_platform.workloads.families import model_set, resolve_model
+def _models(models: str | None, set_: str | None, models_file: Path | None, weights: str | None) -> list[ModelSpec]:
+    from accel_platform.bench.api import models_named
+    from accel_platform.workloads.custom import read_models
 
-    return [resolve_model(name) for name in words(models)] if models is not None else list(model_set(set_))
+    names = tuple(words(models)) if models is not None else None
+    own = read_models(models_file) if models_file is not None else {}
+    return models_named(names, set_, own, _weights(weights, names or tuple(own)))
+
+
+def _weights(text: str | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
+    import json
+
+    from accel_platform.documents import read_object
+    from accel_platform.errors import InvalidInput
+
+    if text is None:
+        return {}
+    path = Path(text)
+    if not text.lstrip().startswith("{") and not (path.suffix == ".json" and path.is_file()):
+        if len(names) != 1:
+            raise InvalidInput("--weights with one source needs one model, in --models; or write it as a JSON object.")
+        return {names[0]: text}
+    try:
+        found = read_object(path)[0] if path.suffix == ".json" else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"--weights is no JSON object: {error.msg} at character {error.pos}.") from error
+    if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
+        raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
+    return found
 
 
 def words(text: str) -> list[str]:

@@ -33,11 +33,32 @@ def print_plan(
     as_json: bool,
 ) -> None:
     """Each cell with what would become of it and how long that takes, and the time of all."""
+    rows, time = plan_rows(cells, wanted, inventory, log, profile, how)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(rows)
+    if time:
+        note(time)
+
+
+def plan_rows(
+    cells: Sequence[Cell],
+    wanted: Sequence[Cell],
+    inventory: Inventory,
+    log: EventLog,
+    profile: Profile,
+    how: How,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """A row per cell, and a sentence on the time of all; None where nothing is timed."""
+    from accel_platform.bench.ability import refusal
     from accel_platform.bench.estimate import estimate
     from accel_platform.bench.lanes import silicon
     from accel_platform.bench.plan import fingerprints, good_results
 
-    here = [cell for cell in wanted if (device := inventory.device(cell.hardware)) is not None and device.available]
+    devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
+    present = {name for name, device in devices.items() if device is not None and device.available}
+    here = [cell for cell in wanted if cell.hardware in present and refusal(cell) is None]
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
     timed = how.work != "verify"
     times = estimate(here, good_results(log), fingerprints(inventory), profile.sampling) if timed else {}
@@ -47,6 +68,8 @@ def print_plan(
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
+        elif (refused := refusal(cell)) is not None:
+            state = f"cannot: {refused.reason}"
         time = times.get(cell)
         rows.append(
             {
@@ -55,26 +78,32 @@ def print_plan(
                 "batch_size": cell.batch_size,
                 "sequence_length": cell.sequence_length,
                 "precision": cell.precision,
+                "mode": cell.mode,
+                "processes": cell.processes,
                 "state": state,
                 "estimate_s": round(time.seconds, 1) if time else None,
                 "estimate_from": time.basis if time else None,
             }
         )
-    if as_json:
-        print_json(rows)
-        return
-    print_table(rows)
     if not times:
-        return
+        return rows, None
     lanes: dict[str | None, float] = {}
     for cell, time in times.items():
         lane = silicon(cell.hardware, inventory) if how.parallel else None
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
-    note(
+    return rows, (
         f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
         f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
     )
+
+
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "inference": (),
+    "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
+    "training": ("forward_ms", "backward_ms", "optimizer_ms", "processes", "scaling_efficiency"),
+}
+"""What a result of a mode tells beside what all do."""
 
 
 def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
@@ -85,17 +114,34 @@ def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
     if as_json:
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
         answer |= {"operators": summary.operators} if how.operators else {}
-        print_json({**answer, "unavailable": summary.unavailable, "results": rows})
+        print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
         return
-    shown = ["model_id", "hardware", "batch_size"]
+    # What all rows have in common is left out.
+    shown = ["model_id", "hardware", *(["precision"] if len({row["precision"] for row in rows}) > 1 else [])]
+    shown.append("batch_size")
+    shown += ["sequence_length"] if _has_lengths(rows) else []
     if how.work == "verify":
         shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
     else:
-        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", "samples", "noisy", "status"]
+        modes = dict.fromkeys(entry["mode"] for entry in rows)
+        figures = [name for mode in modes for name in _FIGURES[mode]]
+        shown = ["mode"] * bool(figures) + shown
+        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures]
+        shown += ["samples", "noisy", "status"]
         # Shown only where there was one: most runs need none.
         shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
     print_table([{column: entry[column] for column in shown} for entry in rows])
     print_operators(summary.operators)
+    for file in summary.files:
+        note(f"written: {file}")
+
+
+def _has_lengths(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows of one model differ in their sequence length."""
+    lengths: dict[str, set[int | None]] = {}
+    for entry in rows:
+        lengths.setdefault(entry["model_id"], set()).add(entry["sequence_length"])
+    return any(len(found) > 1 for found in lengths.values())
 
 
 def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
@@ -120,15 +166,21 @@ def row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
         return entry.model_dump(mode="json")
     known = len(entry.samples_ns) >= MEDIAN_COUNT
     median_ms = median_ns(entry.samples_ns) / 1e6 if known else None
+    batches_per_s = 1000 / median_ms if median_ms else None
+    items = entry.batch_size * (entry.processes or 1) if entry.batch_size else None
+    per_s = items * batches_per_s if items and batches_per_s else None
     plain = (
-        "model_id hardware backend device_id precision batch_size sequence_length status reason failure_class remedy"
-        " noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms"
+        "model_id hardware backend device_id mode precision batch_size sequence_length status reason failure_class"
+        " remedy noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms output_tokens prefill_ms"
+        " time_to_first_token_ms time_per_output_token_ms forward_ms backward_ms optimizer_ms processes"
+        " scaling_efficiency"
     )
     return {
         **{name: getattr(entry, name) for name in plain.split()},
         "samples": len(entry.samples_ns) or None,
         "latency_p50_ms": median_ms,
-        "throughput_items_per_s": entry.batch_size * 1000 / median_ms if median_ms and entry.batch_size else None,
+        "throughput_items_per_s": per_s,
+        "throughput_tokens_per_s": per_s * entry.output_tokens if per_s and entry.output_tokens else None,
     }
 
 

@@ -10,6 +10,7 @@ from accel_platform.cli.output import (
     Format,
     Home,
     Json,
+    Mode,
     OutputFormat,
     note,
     print_json,
@@ -21,6 +22,7 @@ from accel_platform.cli.output import (
 
 def matrix(
     model: Annotated[str | None, typer.Option(help="Only this model or family.", show_default=False)] = None,
+    mode: Annotated[Mode, typer.Option(help="What the models do.")] = Mode.inference,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -30,7 +32,7 @@ def matrix(
     from accel_platform.errors import NotFound
     from accel_platform.warehouse.query import Reader
 
-    answer = compatibility_matrix(Reader(settings_for(home)), model=model)
+    answer = compatibility_matrix(Reader(settings_for(home)), model=model, mode=mode.value)
     if model is not None and not answer["models"]:
         raise NotFound(
             f"No evidence for {model!r}. `accel matrix` shows what there is; `accel bench run` measures more."

@@ -23,6 +23,14 @@ class Format(enum.StrEnum):
     json = "json"
 
 
+class Mode(enum.StrEnum):
+    """What a model does while it is measured; `events.types.Mode` for options."""
+
+    inference = "inference"
+    generation = "generation"
+    training = "training"
+
+
 Home = Annotated[
     Path | None, typer.Option("--home", help="State directory (default: $ACCEL_HOME or ./.accel).", show_default=False)
 ]

@@ -11,6 +11,7 @@ from accel_platform.cli.output import (
     Format,
     Home,
     Json,
+    Mode,
     OutputFormat,
     note,
     print_json,
@@ -29,12 +30,6 @@ class Objective(enum.StrEnum):
     latency = "latency"
     throughput = "throughput"
     memory = "memory"
-
-
-class Mode(enum.StrEnum):
-    inference = "inference"
-    generation = "generation"
-    training = "training"
 
 
 Model = Annotated[str, typer.Argument(help="A model's key, alias or hub id, e.g. bert-base-uncased.")]

@@ -80,6 +80,8 @@ class ModelDescribed(Payload):
     modality: str
     aliases: tuple[str, ...] = ()
     config: dict[str, Any] = {}
+    size: str | None = None
+    """What people call its size, such as `base`."""
     parameters: Count | None = None
     layers: Count | None = None
     flops_per_item: Count | None = None
@@ -138,6 +140,9 @@ class ResultRecorded(Payload):
     precision: str | None = None
     batch_size: Positive | None = None
     sequence_length: Positive | None = None
+    weights_source: str | None = None
+    """The folder or hub revision that real weights came from; None for random ones, and where a file does not say."""
+    weights_sha256: str | None = None
     device_id: str | None = None
     device_name: str | None = None
     fingerprint: str | None = None
@@ -166,6 +171,24 @@ class ResultRecorded(Payload):
     """Peak resident memory of the measuring process (VmHWM) and its children; of the browser's processes, where
     `environment` says how they were summed; or what the imported file called peak memory."""
     memory_device_peak_mib: Quantity | None = None
+    output_tokens: Positive | None = None
+    """Generation: new tokens per sequence. A sample is then one whole generation of them, for the batch."""
+    prefill_ms: Quantity | None = None
+    """Generation, median: the prompt's forward pass, with the encoder's where there is one."""
+    time_to_first_token_ms: Quantity | None = None
+    """Generation, median: prefill and choosing the first token."""
+    time_per_output_token_ms: Quantity | None = None
+    """Generation, median of `token_samples_ns`."""
+    token_samples_ns: tuple[Count, ...] | None = None
+    """Generation: time of each later token, for the batch, in order; `output_tokens` - 1 of them per sample."""
+    forward_ms: Quantity | None = None
+    """Training, median, like the next two. A sample is then one whole step: forward, backward, optimizer."""
+    backward_ms: Quantity | None = None
+    optimizer_ms: Quantity | None = None
+    processes: Positive | None = None
+    """Training: how many trained together, each on a batch of `batch_size` of its own."""
+    scaling_efficiency: Quantity | None = None
+    """Training: items/s of all processes over `processes` times items/s of one alone with the same threads."""
     energy_j_per_item: Quantity | None = None
     """Joules counted over the steady phase, by its runs and their batch size. None where nothing counts them, and
     `environment["energy"]` says why."""
@@ -198,6 +221,9 @@ class VerificationRecorded(Payload):
     precision: str
     batch_size: Positive
     sequence_length: Positive | None = None
+    mode: Mode = "inference"
+    processes: Positive | None = None
+    weights_sha256: str | None = None
     passed: bool
     reference: str
     max_abs_error: Quantity | None = None

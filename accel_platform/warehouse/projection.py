@@ -38,12 +38,16 @@ JUDGED = """
 SELECT r.*, v.passed AS verified
 FROM results AS r
 LEFT JOIN (
-    SELECT run_id, model_id, hardware, device_id, precision, batch_size, sequence_length, bool_and(passed) AS passed
+    SELECT run_id, model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes,
+        weights_sha256,
+        bool_and(passed) AS passed
     FROM verifications
     GROUP BY ALL
 ) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
+    AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
     AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
+    AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
 # Micro-benchmarks are of no model, and figures whose file names no hardware recommend none.

@@ -1,15 +1,17 @@
-"""Models as torch modules: from their config with seeded random weights, or with real weights from a folder or the hub.
+"""Models as torch modules: from their config with seeded random weights, or with real weights from a folder.
 
-Inputs are in `inputs.py`, what a model costs in `cost.py`.
+Inputs are in `inputs.py`, what a model costs in `cost.py`, where real weights are found in `weights.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.families import ModelSpec
+from accel_platform.workloads.heads import Head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,26 +24,39 @@ def config_of(spec: ModelSpec) -> Any:
     return _without_cache(AutoConfig.for_model(spec.architecture, **spec.config))
 
 
-def build_model(spec: ModelSpec, weights: str | None = None) -> nn.Module:
-    """The model in float32 and evaluation mode.
+def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:
+    """The model, with a head or without, in float32 and evaluation mode.
 
-    Without `weights` its parameters are random, seeded by the model's config: every process on every machine gets the
-    same. `weights` is a folder written by `save_pretrained` or a hub id. Raises NotFound where those cannot be read.
+    Without weights of its own its parameters are random, seeded by the model's config: every process on every machine
+    gets the same. Raises NotFound where the weights cannot be read or are another model's.
     """
-    import torch
-    from transformers import AutoModel
+    return built(spec, head=head)[0]
 
-    if weights is not None:
-        try:
-            model = AutoModel.from_pretrained(weights, dtype=torch.float32)
-        except OSError as error:
-            raise NotFound(f"The weights {weights!r} cannot be loaded: {str(error).splitlines()[0]}") from error
-        _without_cache(model.config)
-        return model.eval()  # type: ignore[no-any-return]
-    auto: Any = AutoModel
+
+def built(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tuple[str, ...]]:
+    """The same, and the names of parameters that its real weights do not hold, which are random (seeded likewise)."""
+    import torch
+    import transformers
+
+    auto: Any = getattr(transformers, head)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(spec))
-        return auto.from_config(config_of(spec), dtype=torch.float32).eval()  # type: ignore[no-any-return]
+        if spec.weights is None:
+            return auto.from_config(config_of(spec), dtype=torch.float32).eval(), ()
+        try:
+            how = {name: spec.config[name] for name in ("attn_implementation",) if name in spec.config}
+            model, loading = auto.from_pretrained(
+                spec.weights.folder, dtype=torch.float32, output_loading_info=True, **how
+            )
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise NotFound(f"The weights {spec.weights.source} cannot be loaded: {reason}") from error
+    lacking = tuple(sorted(loading["missing_keys"]))
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    if sum(sizes.get(name, 0) for name in lacking) > sum(sizes.values()) / 2:
+        raise NotFound(f"The weights {spec.weights.source} hold less than half of {spec.model_id}'s parameters.")
+    _without_cache(model.config)
+    return model.eval(), lacking
 
 
 def seed_of(spec: ModelSpec) -> int:
@@ -59,6 +74,15 @@ def tensors_of(output: Any) -> dict[str, Any]:
     import torch
 
     return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
+
+
+def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays that a model on the processor makes of these arrays, by name."""
+    import torch
+
+    with torch.inference_mode():
+        output = tensors_of(model(**{name: torch.from_numpy(array) for name, array in inputs.items()}))
+    return {name: value.numpy() for name, value in output.items()}
 
 
 def _without_cache(config: Any) -> Any:

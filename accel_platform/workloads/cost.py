@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from accel_platform.precisions import precision_named
 from accel_platform.workloads.families import ModelSpec, sequence_length_for
 
 _TRACING = threading.Lock()
@@ -16,7 +17,7 @@ _TRACING = threading.Lock()
 
 @dataclass(frozen=True)
 class Cost:
-    """One float32 forward pass of a whole batch."""
+    """One forward pass of a whole batch in one precision."""
 
     parameters: int
     layers: int | None
@@ -28,31 +29,38 @@ class Cost:
     """Parameters and buffers."""
 
 
-def cost_of(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None) -> Cost:
+def cost_of(
+    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, precision: str = "float32"
+) -> Cost:
     """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
 
-    Raises InvalidInput for a batch size or length that the model cannot take.
+    Of int8 the weights of matrix products and convolutions count a byte each; the rest, and all activations, stay
+    float32, as quantising runtimes keep them. Raises InvalidInput for a batch size or length that the model cannot take
+    and for a precision nobody knows.
     """
-    return _cost(spec, batch_size, sequence_length_for(spec, sequence_length))
+    return _cost(spec, batch_size, sequence_length_for(spec, sequence_length), precision_named(precision))
 
 
 def parameters_of(spec: ModelSpec) -> int:
     """How many parameters it has; faster than the whole cost, as nothing is traced."""
-    return sum(p.numel() for p in _meta_model(spec).parameters())
+    import torch
+
+    return sum(p.numel() for p in _meta_model(spec, torch.float32).parameters())
 
 
 @lru_cache(maxsize=4096)
-def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost:
+def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None, precision: str) -> Cost:
     import torch
 
     from accel_platform.workloads.inputs import describe_inputs
 
-    model = _meta_model(spec)
+    dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
+    model = _meta_model(spec, dtype)
     inputs = {
         # Sizes decide shapes, so they need their values.
         item.name: torch.full(item.shape, item.value)
         if item.kind == "size"
-        else torch.empty(item.shape, dtype=torch.float32 if item.kind == "signal" else torch.int64, device="meta")
+        else torch.empty(item.shape, dtype=dtype if item.kind == "signal" else torch.int64, device="meta")
         for item in describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length)
     }
     flops, written = _trace(model, inputs)
@@ -62,12 +70,22 @@ def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None) -> Cost
         layers=_layers(model.config),
         flops=flops,
         activation_bytes=written,
-        weight_bytes=sum(t.numel() * t.element_size() for t in stored),
+        weight_bytes=sum(t.numel() * t.element_size() for t in stored)
+        - (_saved_by_quantising(model) if precision == "int8" else 0),
     )
 
 
+def _saved_by_quantising(model: Any) -> int:
+    """Bytes that float32 weights of linear layers and convolutions lose as int8."""
+    import torch
+
+    layers = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
+    weights = {id(m.weight): m.weight for m in model.modules() if isinstance(m, layers)}
+    return sum(w.numel() * (w.element_size() - 1) for w in weights.values())
+
+
 @lru_cache(maxsize=8)
-def _meta_model(spec: ModelSpec) -> Any:
+def _meta_model(spec: ModelSpec, dtype: Any) -> Any:
     import torch
     from transformers import AutoModel
 
@@ -75,7 +93,7 @@ def _meta_model(spec: ModelSpec) -> Any:
 
     auto: Any = AutoModel
     with torch.device("meta"):
-        return auto.from_config(config_of(spec), dtype=torch.float32).eval()
+        return auto.from_config(config_of(spec), dtype=dtype).eval()
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:

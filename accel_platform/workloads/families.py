@@ -17,6 +17,16 @@ Modality = Literal["text", "vision", "audio", "multimodal"]
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Real weights: where they come from, where they lie, and a hash of what they are."""
+
+    source: str
+    """A folder, or a hub id with its revision."""
+    folder: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """A model's identity and everything needed to build it from its config."""
 
@@ -30,6 +40,16 @@ class ModelSpec:
     """Keyword arguments of the architecture's transformers config."""
     sequence_length: int | None = None
     """Tokens measured unless another length is asked for; None where the inputs have one fixed size."""
+    size: str | None = None
+    """What a models file calls its size; nothing is decided by it."""
+    weights: Weights | None = None
+    """None: random ones, seeded by the config."""
+
+    @classmethod
+    def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
+        """Back from the JSON in which it crossed to another process (`asdict`)."""
+        weights = fields.get("weights")
+        return cls(**{**fields, "aliases": tuple(fields["aliases"]), "weights": weights and Weights(**weights)})
 
 
 def resolve_model(name: str) -> ModelSpec:
@@ -46,6 +66,11 @@ def resolve_model(name: str) -> ModelSpec:
     near = list(dict.fromkeys(catalogue.names[c] for c in close))
     hint = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(catalogue.models)}."
     raise NotFound(f"No model is called {name!r}.{hint}")
+
+
+def architectures() -> dict[str, dict[str, Any]]:
+    """What the catalogue knows of each architecture: family, modality, and the usual sequence length if it has one."""
+    return _catalogue().architectures
 
 
 def known_models() -> tuple[ModelSpec, ...]:
@@ -82,6 +107,7 @@ class _Catalogue:
     names: dict[str, str]
     """Slug of every name to the model's id."""
     sets: dict[str, list[str]]
+    architectures: dict[str, dict[str, Any]]
 
 
 @lru_cache(maxsize=1)
@@ -102,7 +128,7 @@ def _catalogue() -> _Catalogue:
         for slug in _own_names((spec.model_id, *spec.aliases)):
             if names.setdefault(slug, spec.model_id) != spec.model_id:
                 raise InvalidInput(f"sets.toml: {slug!r} names both {names[slug]} and {spec.model_id}.")
-    return _Catalogue(models, names, raw["sets"])
+    return _Catalogue(models, names, raw["sets"], raw["architectures"])
 
 
 def _own_names(names: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The documented `{model}_{device}_{precision}_{timestamp}.json`: `batch_results.b{B}_s{S}` cells in milliseconds.
 
 A cell's `latency_ms` is the list of its samples. The loading figures are of the whole process: every cell carries the
-load time; the peak memory belongs to the largest cell and is given to no other.
+load time; the peak memory belongs to the largest cell and is given to no other. Reports that this platform writes say
+more of each cell (its own peak, first run, compilation, mode), and `b{B}` where inputs have one size.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
-from migrations.cells import Cell, Machine, Named, reason_unless_ok
+from accel_platform.events.types import Mode
+from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.documents import Document
 from migrations.identity import hardware_named
 from migrations.records import Record, Refused, child, refuse
 from migrations.values import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
 
-_KEY = re.compile(r"b(?P<batch>\d+)_s(?P<seq>\d+)")
+_KEY = re.compile(r"b(?P<batch>\d+)(_s(?P<seq>\d+))?")
 _UNITS = {
     "latency_ms": "ms",
     "throughput_samples_per_sec": "items/s",
@@ -50,22 +52,31 @@ def read(document: Document) -> Iterator[Record | Refused]:
     """One record per cell; a file without cells is one failure of the model as a whole."""
     value = document.value
     load = _object(value.get("load_results"))
+    runtime = _object(value.get("device_info")).get("runtime")
     whole = Cell(
         document.source_path,
         "",
-        Named((value.get("model_id"),), value.get("device"), value.get("architecture_type"), value.get("precision")),
+        Named(
+            (value.get("model_id"),),
+            value.get("device"),
+            value.get("architecture_type"),
+            value.get("precision"),
+            runtime,
+        ),
         times=(value.get("timestamp"),),
         machine=_machine(value),
         original={"task": value.get("task")},
     )
     cells = value.get("batch_results")
-    load_ms = {"load_ms": scaled(load.get("load_time_seconds"), MS_PER_S)}
+    load_ms = {**_own(value), "load_ms": scaled(load.get("load_time_seconds"), MS_PER_S)}
     if not cells:
         yield whole.result("failed", load_ms, reason=reason_unless_ok("failed", value, "no batch_results"))
         return
-    largest = max(cells, key=_items)
+    own = {key: quantity(content.get("peak_memory_mb")) for key, content in cells.items() if isinstance(content, dict)}
+    if not any(own.values()):
+        own = {max(cells, key=_items): quantity(load.get("peak_memory_mb"))}
     for key, content in cells.items():
-        peak = {"memory_peak_mib": quantity(load.get("peak_memory_mb"))} if key == largest else {}
+        peak = {"memory_peak_mib": own[key]} if key in own else {}
         yield _cell(replace(whole, pointer=child("/batch_results", key)), key, content, {**load_ms, **peak})
 
 
@@ -76,8 +87,11 @@ def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Recor
     size = {"batch_size": count(shape["batch"], at_least=1), "sequence_length": count(shape["seq"], at_least=1)}
     cell = replace(whole, original={**whole.original, "cell": key})
     if content.get("error") or content.get("success") is False:
-        reason = reason_unless_ok("failed", content, content.get("success"))
-        return cell.result("failed", {**size, **loading}, reason=reason)
+        status = status_of(content.get("status"))
+        status = "failed" if status == "ok" else status
+        reason = reason_unless_ok(status, content, content.get("success"))
+        failure = {"failure_class": _text(content.get("failure_class"))}
+        return cell.result(status, {**size, **failure, **loading}, reason=reason)
     stated = {name: quantity(content.get(name)) for name in _STATISTICS if name in content}
     samples = samples_ns(content.get("latency_ms"), ns_per_unit=NS_PER_MS)
     if samples:
@@ -87,16 +101,31 @@ def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Recor
         latencies = {_STATISTICS[name]: value for name, value in stated.items()}
         # Some files hold one number where the list should be: the only latency they know.
         latencies.setdefault("latency_mean_ms", quantity(content.get("latency_ms")))
+    first_ms = content.get("first_run_ms")
     rates = {
         "throughput_items_per_s": quantity(content.get("throughput_samples_per_sec")),
-        "first_ms": quantity(content.get("first_token_latency_ms")),
+        "first_ms": quantity(first_ms if first_ms is not None else content.get("first_token_latency_ms")),
+        "compile_ms": quantity(content.get("compile_ms")),
+        "memory_device_peak_mib": quantity(content.get("peak_device_memory_mb")),
+        "warmup_iterations": count(content.get("warmup_iterations")),
+        "iterations": len(samples) or None,
     }
     return cell.result("ok", {**size, **loading, **latencies, **rates}, units=_UNITS)
 
 
+def _own(value: dict[str, Any]) -> dict[str, Any]:
+    """What only this platform's reports say of all their cells."""
+    mode, weights = value.get("mode"), _object(value.get("weights"))
+    return {
+        "mode": mode if mode in get_args(Mode) else "inference",
+        "weights_source": _text(weights.get("source")),
+        "weights_sha256": _text(weights.get("sha256")),
+    }
+
+
 def _items(key: str) -> int:
     shape = _KEY.fullmatch(key)
-    return int(shape["batch"]) * int(shape["seq"]) if shape else 0
+    return int(shape["batch"]) * int(shape["seq"] or 1) if shape else 0
 
 
 def _machine(value: dict[str, Any]) -> Machine:
@@ -108,6 +137,10 @@ def _machine(value: dict[str, Any]) -> Machine:
         software={key: str(text) for key, text in info.items() if key.endswith("_version") and text},
         threads=count(info.get("threads"), at_least=1),
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _object(value: Any) -> dict[str, Any]:

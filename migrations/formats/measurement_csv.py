@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Machine, Named
+from migrations.cells import Cell, Machine, Named, status_of
 from migrations.documents import Document
 from migrations.identity import hardware_named, is_hardware
 from migrations.records import Record, Refused, child
@@ -15,6 +15,8 @@ _NEEDED = {"framework", "model", "device_type", "batch_size", "input_shape", "dt
 _UNITS = {"latency": "ms", "throughput_ips": "items/s", "memory_mb": "MiB, written MB", "compilation_time_ms": "ms"}
 _LATENCIES = tuple(f"latency_{name}_ms" for name in ("mean", "p50", "p95", "p99", "min", "max", "std"))
 _TOKENS = re.compile(r"\d+\s*[x,]\s*(?P<length>\d+)")
+_FAILURE = re.compile(r"(?:^|; )(?P<status>failed|timeout): (?P<reason>.*)$")
+"""What this platform notes of a cell that has no figures."""
 _THREADS = re.compile(r"\b(?P<threads>\d+) threads?\b")
 
 
@@ -55,6 +57,8 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
         "compile_ms": quantity(row.get("compilation_time_ms")),
         **{name: quantity(row.get(name)) for name in _LATENCIES},
     }
+    if failure := _FAILURE.search(row.get("notes", "")):
+        return cell.result(status_of(failure["status"]), figures, reason=failure["reason"])
     return cell.result("ok", figures, units=_UNITS)
 
 

@@ -85,7 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
     @app.get("/results", responses=problems.documented(422, 503))
     def results(asked: Annotated[ResultsQuery, Query()]) -> ResultPage:
         """Rows of the results table, newest first."""
-        clauses, values = _where(asked.model_dump(include={"model", "hardware", "provenance", "status"}))
+        clauses, values = _where(asked.model_dump(include={"model", "hardware", "mode", "provenance", "status"}))
         if asked.cursor is not None:
             clauses.append("result_id < ?")
             values.append(_decode(asked.cursor))
@@ -103,7 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         clauses, values = _where(asked.model_dump())
         where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
         rows, snapshot_id = advisor.reader.rows_with_snapshot(
-            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name", values
+            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name, mode", values
         )
         return Matrix.model_validate({"cells": rows, "snapshot_id": snapshot_id})
 

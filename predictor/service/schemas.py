@@ -15,6 +15,7 @@ class MatrixQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
     model: str | None = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
     hardware: str | None = Field(default=None, max_length=200)
+    mode: str | None = Field(default=None, max_length=200, description="inference, generation or training.")
 
 
 class ResultsQuery(MatrixQuery):
@@ -94,6 +95,7 @@ class MatrixCell(BaseModel):
     hardware: str
     device_id: str | None
     device_name: str | None
+    mode: str
     state: str
     rating: str | None
     latency_p50_ms: float | None

@@ -41,7 +41,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {"model": asdict(SPEC), "folder": str(artefacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
     with Child("accel_platform.bench.prepare", job) as child:
-        assert list(child.messages(300)) == [{"kind": "prepared"}]
+        assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     return artefacts
 
 

@@ -64,6 +64,26 @@ def test_measuring_processes_hold_the_runtime_they_measure_and_no_more(measured:
     assert peaks["openvino"] < peaks["cpu"] / 1.5
 
 
+def test_each_precision_is_what_ran_or_a_failure_that_says_so(world: World) -> None:
+    cells = plan([SPEC], HARDWARE, [1], [16], ["bfloat16", "int8"])
+    world.run(cells)
+    found = {(r.hardware, r.precision): r for r in world.events("ResultRecorded")}
+    assert len(found) == 6
+    for (hardware, precision), result in found.items():
+        if result.status == "ok":
+            assert result.environment["precision_share"] >= 0.5, (hardware, precision)
+        else:
+            # A processor without bfloat16 refuses it, and ONNX Runtime's has no such products at all.
+            assert precision == "bfloat16"
+            assert hardware != "cpu"
+            assert result.failure_class == "unsupported_precision"
+            assert "bfloat16" in result.reason or "bf16" in result.reason
+    assert found["onnxruntime", "bfloat16"].status == "failed"
+    assert all(found[hardware, "int8"].status == "ok" for hardware in HARDWARE)
+    errors = {(v.hardware, v.precision): v.relative_error for v in world.events("VerificationRecorded") if v.passed}
+    assert all(errors[hardware, "int8"] > 1e-3 for hardware in HARDWARE), "float32 would come closer"
+
+
 def test_a_second_run_lacks_nothing_and_a_wider_one_only_what_is_new(measured: World, inventory: Inventory) -> None:
     marks = fingerprints(inventory)
     done = done_cells(measured.log)

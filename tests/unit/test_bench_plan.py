@@ -8,11 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, groups, missing, plan
+from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.bench.ability import refusal
+from accel_platform.bench.plan import (
+    SEGMENT_PREFIX,
+    Cell,
+    artefact_of,
+    cell_key,
+    done_cells,
+    groups,
+    missing,
+    plan,
+)
 from accel_platform.bench.profiles import PROFILES, profile_named
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
+from accel_platform.precisions import MEASURED, precision_named
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 
@@ -42,6 +54,43 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
         plan([BERT], ["abacus"], [1])
     with pytest.raises(InvalidInput, match="at least one model"):
         plan([], ["cpu"], [1])
+
+
+def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
+    found = plan([BERT], ["cpu", "onnxruntime", "qnn"], [1], precisions=["float32", "bfloat16", "int8"])
+    assert len(found) == 9
+    refused = {(c.hardware, c.precision): why for c in found if (why := refusal(c)) is not None}
+    assert set(refused) == {
+        ("onnxruntime", "bfloat16"),
+        *(("qnn", name) for name in ("float32", "bfloat16", "int8")),
+    }
+    assert all(hardware in why.reason and name in why.reason for (hardware, name), why in refused.items())
+    assert {(c.hardware, artefact_of(c)) for c in found if c.precision == "int8" and refusal(c) is None} == {
+        ("cpu", "weights"),
+        ("onnxruntime", "onnx-int8-dynamic"),
+    }
+    assert [c.precision for c in plan([BERT], ["cpu", "qnn"], [1])] == ["float32", "float16"]
+    assert len(groups(found)) == 9, "each precision has a process of its own"
+
+
+@pytest.mark.parametrize("hardware", RUNTIMES)
+def test_a_runtime_has_a_precision_or_a_reason_and_its_usual_one(hardware: str) -> None:
+    runtime = runtime_for(hardware)
+    for name in MEASURED:
+        assert (runtime.refusal(name) is None) == (name in runtime.precisions)
+    assert runtime.precision in MEASURED
+    assert not set(runtime.lacks) & set(runtime.precisions)
+
+
+@pytest.mark.parametrize(("text", "name"), [("bf16", "bfloat16"), ("FP16", "float16"), ("torch.float32", "float32")])
+def test_precisions_go_by_several_names(text: str, name: str) -> None:
+    assert precision_named(text) == name
+
+
+@pytest.mark.parametrize(("text", "words"), [("bfloat61", "Did you mean bfloat16"), ("int4", "int"), ("x", "Known")])
+def test_a_precision_nobody_measures_is_refused_with_close_names(text: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        precision_named(text)
 
 
 @given(st.lists(cells, unique=True))
@@ -87,7 +136,7 @@ def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> No
 
     log.append([result("ok", 1), result("failed", 2), result("timeout", 3)], key=f"{SEGMENT_PREFIX}one")
     log.append([result("ok", 4)], key="import-something")
-    assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32", "inference")}
+    assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32", "inference", 1, None)}
     one, two = (Cell(BERT, "cpu", batch, 128) for batch in (1, 2))
     assert missing([one, two], done_cells(log), {"cpu": "a"}) == (two,)
 

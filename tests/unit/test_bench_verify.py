@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from accel_platform.bench.verify import is_constant, relative_rms, verify
+from accel_platform.bench.verify import TOLERANCE, is_constant, relative_rms, verify
+from accel_platform.precisions import MEASURED, PRECISIONS
 
 Array = npt.NDArray[np.float32]
 arrays = hnp.arrays(
@@ -61,6 +62,46 @@ def test_what_cannot_be_compared_fails_with_a_reason() -> None:
         assert not verdict.passed
         assert verdict.reason
         assert verdict.relative_error is None
+
+
+def test_the_lower_the_precision_the_wider_the_tolerance_and_none_takes_what_is_wrong() -> None:
+    assert TOLERANCE["float32"] < TOLERANCE["float16"] < TOLERANCE["bfloat16"] < TOLERANCE["int8"] < 0.2
+    assert set(TOLERANCE) == set(MEASURED)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])
+def test_rounding_passes_and_breakage_fails_in_every_precision(precision: str) -> None:
+    reference, other = random(0), random(1)
+    generator = np.random.default_rng(5)
+    roundoff = PRECISIONS[precision].roundoff
+
+    def disturbed(by: float) -> dict[str, Array]:
+        noise = generator.standard_normal((2, 5))
+        return {name: (a * (1 + by * noise)).astype(np.float32) for name, a in reference.items()}
+
+    assert verify(disturbed(3 * roundoff), other, reference, precision=precision).passed
+    broken = {
+        "a layer left out": {n: np.roll(a, 1, axis=-1) for n, a in reference.items()},
+        "a scale off by a quarter": {n: a * np.float32(1.25) for n, a in reference.items()},
+        "a zero point off": {n: a + np.float32(0.3) for n, a in reference.items()},
+        "saturated": {n: np.clip(a, -0.5, 0.5) for n, a in reference.items()},
+        "the other input's": other,
+        "too much noise": disturbed(0.5),
+    }
+    for what, outputs in broken.items():
+        verdict = verify(outputs, random(2), reference, precision=precision)
+        assert not verdict.passed, what
+        assert "differs from the reference" in (verdict.reason or "")
+
+
+def test_a_tolerance_no_wider_than_what_the_input_changes() -> None:
+    # Random weights may make outputs that hardly depend on the input: then rounding can pass for an answer.
+    reference = random(0)
+    nearby = {name: a + np.float32(0.01) * random(3)[name] for name, a in reference.items()}
+    rounded = {name: a + np.float32(0.02) * random(4)[name] for name, a in reference.items()}
+    verdict = verify(rounded, nearby, reference, precision="int8")
+    assert not verdict.passed
+    assert "input" in (verdict.reason or "")
 
 
 @given(arrays, st.floats(0.5, 2.0))

@@ -55,6 +55,12 @@ def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
     assert full["log_peak_flops"] == pytest.approx(math.log(30.3e12))
 
 
+def test_int8_shrinks_weights_and_not_what_layers_hand_on() -> None:
+    full, small = _features(precision="float32"), _features(precision="int8")
+    assert small["log_weight_bytes"] - full["log_weight_bytes"] == pytest.approx(math.log(0.25))
+    assert small["log_activation_bytes"] == full["log_activation_bytes"]
+
+
 def test_what_is_not_known_is_nan_and_not_a_number() -> None:
     unknown = _features(known=False)
     assert {name for name, value in unknown.items() if math.isnan(value)} == {
@@ -75,6 +81,7 @@ def test_names_are_kept_as_names() -> None:
         "hardware": "cuda",
         "backend": "pytorch",
         "device": "cuda-l4",
+        "precision": None,
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from accel_platform.errors import InvalidInput, NotFound, WarehouseEmpty
 from accel_platform.events import EventLog
 from accel_platform.events.types import Payload
+from accel_platform.precisions import canonical
 from accel_platform.settings import Settings
 from predictor.advisor import Advisor
 from predictor.answers import Answer, PredictQuery, RecommendQuery
@@ -177,6 +178,23 @@ def test_another_mode_or_precision_abstains(advisor: Advisor, more: dict[str, st
     answer = _ask(advisor, "bert-base", hardware=["cpu"], **more)
     assert not answer.recommendations
     assert words in answer.excluded[0].reason
+
+
+def test_the_command_asks_for_the_precision_or_for_hardware_that_has_it(advisor: Advisor) -> None:
+    from accel_platform.backends.registry import RUNTIMES
+
+    for precision in ("bf16", "int8", "float16"):
+        answer = _ask(advisor, "bert-base", precision=precision)
+        assert not answer.recommendations
+        for left_out in answer.excluded:
+            refusal = RUNTIMES[left_out.hardware].refusal(canonical(precision))
+            if refusal is None:
+                assert f"--precision {canonical(precision)}" in left_out.suggestion
+            else:
+                assert "accel bench" not in left_out.suggestion
+                assert left_out.suggestion.startswith("ask for hardware that has")
+                assert left_out.reason == refusal or "unavailable" in left_out.reason
+    assert all("--precision" not in e.suggestion for e in _ask(advisor, "bert-base").excluded)
 
 
 def test_precision_names_mean_the_same(advisor: Advisor) -> None:

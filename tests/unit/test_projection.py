@@ -11,6 +11,7 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from accel_platform.analysis.matrix import compatibility_matrix
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import (
@@ -40,6 +41,15 @@ _payloads = st.one_of(
     st.builds(
         result, status=st.just("failed"), reason=st.sampled_from(["out of memory", None]), samples_ns=st.just(())
     ),
+    st.builds(
+        result,
+        mode=st.sampled_from(["generation", "training"]),
+        output_tokens=st.sampled_from([None, 32]),
+        prefill_ms=st.sampled_from([None, 1.0, 3.0]),
+        time_to_first_token_ms=st.sampled_from([None, 2.0]),
+        processes=st.sampled_from([None, 1, 2]),
+    ),
+    st.builds(verification, mode=st.sampled_from(["generation", "training"]), processes=st.sampled_from([None, 1, 2])),
     st.builds(result, provenance=st.just("imported"), samples_ns=st.just(()), latency_mean_ms=st.floats(0, 100)),
     st.builds(verification, batch_size=_sizes, passed=st.booleans()),
     st.builds(HostObserved, hostname=st.sampled_from("ab"), os=st.just("x"), cpu_model=st.just("c"),
@@ -160,6 +170,16 @@ class TestFigures:
         assert got["throughput_items_per_s"] is None
         assert got["latency_p50_ms"] is None
 
+    def test_tokens_per_second_follow_from_the_samples(self, row: Any) -> None:
+        got = row(mode="generation", batch_size=2, output_tokens=32, samples_ns=(100_000_000,) * 12)
+        assert got["throughput_items_per_s"] == pytest.approx(20)
+        assert got["throughput_tokens_per_s"] == pytest.approx(640)
+
+    def test_each_of_several_processes_has_a_batch_of_its_own(self, row: Any) -> None:
+        got = row(mode="training", batch_size=2, processes=3, samples_ns=(100_000_000,) * 12)
+        assert got["throughput_items_per_s"] == pytest.approx(60)
+        assert got["throughput_tokens_per_s"] is None
+
     def test_raw_samples_are_kept_in_order(self, settings: Settings, row: Any) -> None:
         row(samples_ns=(3_000_000, 1_000_000, 2_000_000))
         assert [r["latency_ms"] for r in Reader(settings).rows("SELECT * FROM samples ORDER BY sample")] == [3, 1, 2]
@@ -190,6 +210,10 @@ class TestRules:
         "p50_not_above_p90": {"samples_ns": (), "latency_p50_ms": 2.0, "latency_p90_ms": 1.0, "provenance": "imported"},
         "p90_not_above_p95": {"samples_ns": (), "latency_p90_ms": 2.0, "latency_p95_ms": 1.0, "provenance": "imported"},
         "p95_not_above_p99": {"samples_ns": (), "latency_p95_ms": 2.0, "latency_p99_ms": 1.0, "provenance": "imported"},
+        "scaling_efficiency_positive": {"scaling_efficiency": 0.0},
+        "prefill_not_above_first_token": {"prefill_ms": 2.0, "time_to_first_token_ms": 1.0},
+        "first_token_not_above_max": {"time_to_first_token_ms": 500.0},
+        "forward_not_above_max": {"forward_ms": 500.0},
         "min_not_above_max": {"samples_ns": (), "latency_min_ms": 2.0, "latency_max_ms": 1.0, "provenance": "imported"},
     }
 
@@ -257,6 +281,36 @@ class TestMatrix:
         log.append([event(result()), event(verification()), event(result(batch_size=64))])
         _stage_and_publish(settings)
         assert [r["batch_size"] for r in Reader(settings).rows("SELECT * FROM usable_results")] == [1]
+
+    def test_one_mode_does_not_vouch_for_another(self, settings: Settings, log: EventLog) -> None:
+        log.append([event(p) for p in (result(), verification(), result(mode="generation"), result(mode="training"))])
+        log.append([event(verification(mode="training", passed=False))])
+        _stage_and_publish(settings)
+        reader = Reader(settings)
+        states = reader.rows("SELECT mode, state, reason FROM compat_matrix ORDER BY mode")
+        assert [(row["mode"], row["state"], row["reason"]) for row in states] == [
+            ("generation", "failed", "outputs not verified"),
+            ("inference", "compatible", None),
+            ("training", "failed", "outputs differ from the reference"),
+        ]
+        assert [row["mode"] for row in reader.rows("SELECT mode FROM usable_results")] == ["inference"]
+        assert compatibility_matrix(reader)["models"]["bert-base"]["cpu"]["state"] == "compatible"
+        assert compatibility_matrix(reader, mode="training")["models"]["bert-base"]["cpu"]["state"] == "failed"
+
+    def test_devices_are_compared_with_equally_many_processes_only(self, settings: Settings, log: EventLog) -> None:
+        def trained(count: int, **changes: Any) -> list[Any]:
+            of = {"mode": "training", "processes": count}
+            return [
+                result(**of, **changes),
+                verification(**of, **{k: changes[k] for k in changes if k != "samples_ns"}),
+            ]
+
+        cells = self._matrix(
+            settings, log, *trained(1), *trained(2, hardware="cuda", device_id="gpu", samples_ns=(1_000_000,) * 12)
+        )
+        assert {name: (cell["state"], cell["rating"]) for name, cell in cells.items()} == {
+            "cpu": ("compatible", None), "cuda": ("compatible", None),
+        }  # fmt: skip
 
     def test_unverified_wrong_and_failed_are_not_compatible(self, settings: Settings, log: EventLog) -> None:
         cells = self._matrix(

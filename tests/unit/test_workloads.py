@@ -183,14 +183,13 @@ def test_building_leaves_the_callers_random_state_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_weights_come_from_a_folder_through_the_same_function(tmp_path: object) -> None:
-    from accel_platform.workloads.build import build_model
-
+def test_lower_precisions_take_the_bytes_they_say() -> None:
     spec = resolve_model("bert-tiny")
-    model = build_model(spec)
-    model.save_pretrained(str(tmp_path))  # type: ignore[operator]
-    again = build_model(spec, weights=str(tmp_path))
-    for name, value in model.state_dict().items():
-        np.testing.assert_array_equal(value.numpy(), again.state_dict()[name].numpy())
-    with pytest.raises(NotFound, match="cannot be loaded"):
-        build_model(spec, weights=f"{tmp_path}/nothing-here")
+    full, half, small = (cost_of(spec, batch_size=2, precision=name) for name in ("float32", "bfloat16", "int8"))
+    assert full.flops == half.flops == small.flops
+    # Token ids and positions are integers in every precision.
+    assert 0.5 <= half.activation_bytes / full.activation_bytes < 0.51
+    assert half.weight_bytes < 0.51 * full.weight_bytes
+    assert small.activation_bytes == full.activation_bytes
+    linear = 2 * (4 * 128**2 + 2 * 128 * 512) + 128**2
+    assert full.weight_bytes - small.weight_bytes == 3 * linear

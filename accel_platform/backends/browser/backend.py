@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported
+from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.placement import placement_of
 from accel_platform.backends.browser.tab import MEMORY_METHOD, find_browser, open_tab
+from accel_platform.backends.products import integer_share
 
 
 class RuntimeBackend:
@@ -45,8 +46,9 @@ class RuntimeBackend:
         return {package.NAME: self._version, self._tab.facts["browser"]: self._tab.facts["version"]}
 
     def load(self, artefact: Path, *, precision: str) -> None:
-        if precision != "float32":
-            raise Unsupported(f"The {self.name} backend measures float32 only, not {precision}.")
+        if precision != "float32" and (precision, self._device) != ("int8", "wasm"):
+            raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision} on {self._device}.")
+        self._artefact, self._precision = artefact, precision
         provider: Any = self._device
         if self._device == "webnn":
             provider = {"name": "webnn", "deviceType": self._tab.facts["webnn"]["deviceType"]}
@@ -85,6 +87,13 @@ class RuntimeBackend:
 
     def placement(self) -> Placement | None:
         return placement_of(self._tab.call("place"), self._device)
+
+    def precision_share(self) -> float | None:
+        """By the graph itself: the runtime does not tell what it made of it, but integers it computes as integers."""
+        import onnx
+
+        graph = onnx.load(self._artefact, load_external_data=False).graph
+        return integer_share((node.op_type for node in graph.node), self._precision)
 
     def confirm(self) -> Confirmation | None:
         """The adapter that WebGPU used; of the others the page learns only where operators went, see `placement`."""

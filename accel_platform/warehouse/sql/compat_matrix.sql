@@ -1,10 +1,10 @@
--- Does each model run on each device, and how does it compare? Only measured and unsuspected imported rows count, and
--- a measured row only where its outputs were verified and none failed. The rating compares equal shapes and modes only:
--- best p50 of that shape on any device over this device's p50, then the median over the shapes both have;
--- high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
+-- Does each model run on each device in each mode, and how does it compare? Only measured and unsuspected imported rows
+-- count, and a measured row only where its outputs were verified and none failed. The rating compares equal shapes (and
+-- numbers of processes) only: best p50 of that shape on any device over this device's p50, then the median over the
+-- shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
 WITH judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        precision, batch_size, sequence_length, count(*) AS results,
+        precision, batch_size, sequence_length, processes, count(*) AS results,
         status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
         CASE WHEN status <> 'ok' THEN status WHEN provenance = 'measured' AND verified IS NULL THEN 'unverified'
              WHEN provenance = 'measured' AND NOT verified THEN 'wrong' END AS failing,
@@ -13,15 +13,18 @@ WITH judged AS (
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM judged_results
-    WHERE provenance IN ('measured', 'imported') AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
-    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, works, failing
+    -- What a runtime does not compute in says nothing of the model; micro-benchmarks are of none, and figures whose
+    -- file names no hardware speak for none.
+    WHERE provenance IN ('measured', 'imported') AND failure_class IS DISTINCT FROM 'unsupported_precision'
+        AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
+    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes, works, failing
 ),
 shapes AS (
-    SELECT model_id, mode, precision, batch_size, sequence_length, min(latency_p50_ms) AS best_ms,
+    SELECT model_id, mode, precision, batch_size, sequence_length, processes, min(latency_p50_ms) AS best_ms,
         count(DISTINCT (hardware, device_id)) AS devices
     FROM judged
     WHERE works
-    GROUP BY model_id, mode, precision, batch_size, sequence_length
+    GROUP BY model_id, mode, precision, batch_size, sequence_length, processes
 ),
 rated AS (
     SELECT j.*, s.devices, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
@@ -29,14 +32,16 @@ rated AS (
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
         AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
+        AND s.processes IS NOT DISTINCT FROM j.processes
 ),
 summed AS (
-    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name,
+    SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
         bool_or(works) AS any_works, quantile_disc(relative_speed, 0.5) AS relative_speed,
-        -- Shown for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
+        -- Shown in float32 if measured in it, for the shape that most devices were measured at, then the smallest, so that a row compares like with like.
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
-            (-devices, batch_size, coalesce(sequence_length, 0), latency_p50_ms, newest[2])
+            (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
+             coalesce(sequence_length, 0), latency_p50_ms, newest[2])
         ) FILTER (WHERE works) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
@@ -44,9 +49,9 @@ summed AS (
         list_sort(list(newest[2]) FILTER (WHERE works)) AS working_evidence,
         list_sort(list(newest[2]) FILTER (WHERE NOT works)) AS failing_evidence
     FROM rated
-    GROUP BY model_id, hardware, device_id
+    GROUP BY model_id, hardware, device_id, mode
 )
-SELECT model_id, model_family, hardware, device_id, device_name,
+SELECT model_id, model_family, hardware, device_id, device_name, mode,
     CASE WHEN any_works THEN 'compatible' ELSE 'failed' END AS state,
     CASE WHEN relative_speed >= 0.8 THEN 'high' WHEN relative_speed >= 0.4 THEN 'medium'
          WHEN relative_speed IS NOT NULL THEN 'low' END AS rating,

@@ -7,11 +7,15 @@ WITH parsed AS (
             "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "backend": "VARCHAR",
             "device_id": "VARCHAR", "device_name": "VARCHAR", "fingerprint": "VARCHAR", "threads": "INTEGER",
             "mode": "VARCHAR", "precision": "VARCHAR", "batch_size": "BIGINT", "sequence_length": "BIGINT",
+            "weights_source": "VARCHAR", "weights_sha256": "VARCHAR",
             "latency_mean_ms": "DOUBLE", "latency_p50_ms": "DOUBLE", "latency_p90_ms": "DOUBLE",
             "latency_p95_ms": "DOUBLE", "latency_p99_ms": "DOUBLE", "latency_min_ms": "DOUBLE",
             "latency_max_ms": "DOUBLE", "latency_std_ms": "DOUBLE", "throughput_items_per_s": "DOUBLE",
             "first_ms": "DOUBLE", "load_ms": "DOUBLE", "compile_ms": "DOUBLE", "memory_peak_mib": "DOUBLE",
             "memory_device_peak_mib": "DOUBLE", "energy_j_per_item": "DOUBLE", "energy_source": "VARCHAR",
+            "output_tokens": "BIGINT", "prefill_ms": "DOUBLE",
+            "time_to_first_token_ms": "DOUBLE", "time_per_output_token_ms": "DOUBLE", "forward_ms": "DOUBLE",
+            "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
             "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
             "occurred_local": "TIMESTAMP", "source_path": "VARCHAR"}') AS p
@@ -25,7 +29,7 @@ rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
         p.model_id, p.model_family, p.hardware, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
-        p.mode, p.precision, p.batch_size, p.sequence_length,
+        p.mode, p.precision, p.batch_size, p.sequence_length, p.weights_source, p.weights_sha256,
         coalesce(mean_ms, p.latency_mean_ms) AS latency_mean_ms,
         CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN quantile_of(ordered, 0.5) END AS latency_p50_ms,
         CASE WHEN n IS NULL THEN p.latency_p90_ms WHEN n >= 64 THEN quantile_of(ordered, 0.9) END AS latency_p90_ms,
@@ -36,9 +40,13 @@ rows AS (
         CASE WHEN n IS NULL THEN p.latency_std_ms WHEN n >= 2 THEN list_stddev_samp(samples_ns) / 1e6 END
             AS latency_std_ms,
         p.first_ms, p.load_ms, p.compile_ms,
-        CASE WHEN n IS NULL THEN p.throughput_items_per_s ELSE p.batch_size * 1e3 / nullif(mean_ms, 0) END
-            AS throughput_items_per_s,
+        -- Each of several processes has a batch of its own.
+        CASE WHEN n IS NULL THEN p.throughput_items_per_s
+             ELSE p.batch_size * coalesce(p.processes, 1) * 1e3 / nullif(mean_ms, 0) END AS throughput_items_per_s,
         p.memory_peak_mib, p.memory_device_peak_mib, p.energy_j_per_item, p.energy_source,
+        p.output_tokens, p.prefill_ms, p.time_to_first_token_ms, p.time_per_output_token_ms,
+        p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0) AS throughput_tokens_per_s,
+        p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
         coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path
     FROM figures

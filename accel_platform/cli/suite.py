@@ -1,0 +1,98 @@
+"""`accel bench suite`: a whole benchmark from a file. What its keys mean is known to `bench/suite.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from accel_platform.bench.api import Planned
+
+DEFAULT = Path("suite.json")
+
+
+def suite(
+    *,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PATH]", help="The suite file.", show_default="suite.json")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The same.", show_default=False)] = None,
+    create_config: Annotated[
+        bool, typer.Option("--create-config", help="Write an example with every key, which runs as it is, and stop.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the file, print what it comes to, and stop.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
+    report_dir: Annotated[
+        Path | None, typer.Option("--report-dir", help="Folder for the reports.", show_default="in the home directory")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Also write the results as CSV.", show_default=False)
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Measure what a suite file asks for, and write its reports, charts and tables."""
+    from accel_platform.bench.api import carry_out, plan_benchmark
+    from accel_platform.bench.suite import read_config, write_example
+    from accel_platform.cli.bench_answers import print_summary
+    from accel_platform.errors import AccelError, InvalidInput
+
+    if path is not None and config is not None and path != config:
+        raise InvalidInput(f"There are two suite files, {path} and {config}: name one.")
+    file, for_machines = path or config or DEFAULT, wants_json(as_json, format_)
+    if create_config:
+        write_example(file)
+        note(f"An example is in {file}: `accel bench suite {file}` runs it, --check prints its plan.")
+        return
+    changes: dict[str, Any] = {"missing": True} if missing else {}
+    changes |= {name: value for name, value in (("report_dir", report_dir), ("csv", csv)) if value is not None}
+    asked = read_config(file).model_copy(update=changes)
+    planned = plan_benchmark(asked, home=settings_for(home).home)
+    if check:
+        _print_plan(planned, for_machines)
+        return
+    for remark in planned.remarks:
+        note(remark)
+    try:
+        summary = carry_out(planned, on_progress=note, always_report=True)
+    except KeyboardInterrupt:
+        note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
+        raise
+    if planned.wanted or for_machines:
+        print_summary(summary, planned.how, for_machines)
+    else:
+        note(f"All {len(planned.cells)} cells are measured already.")
+    if planned.wanted and not summary.ok:
+        raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def _print_plan(planned: Planned, for_machines: bool) -> None:
+    from accel_platform.cli.bench_answers import plan_rows
+    from accel_platform.events import EventLog
+
+    log = EventLog.open(planned.settings)
+    rows, time = plan_rows(planned.cells, planned.wanted, planned.inventory, log, planned.profile, planned.how)
+    remarks = [*planned.remarks, *([time] if time else [])]
+    if for_machines:
+        asked = planned.config.model_dump(mode="json")
+        print_json({"config": asked, "remarks": remarks, "cells": rows})
+        return
+    print_table(rows)
+    for remark in remarks:
+        note(remark)
+    note(f"{len(planned.wanted)} of {len(planned.cells)} cells to measure; the file is valid.")

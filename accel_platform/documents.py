@@ -1,0 +1,107 @@
+"""Reading JSON that people write: strictly, with one line per mistake that says where it is and what belongs there.
+
+What the documents mean is known to the pydantic models that are passed in; a field's `title` says what it expects.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from accel_platform.errors import InvalidInput, NotFound
+
+Model = TypeVar("Model", bound=BaseModel)
+COMMENT = "//"
+"""JSON has no comments: a key that begins with it is one."""
+TAGS = frozenset({"list", "object"})
+"""Names that our unions give their branches; pydantic puts them into the path of an error."""
+
+
+def read_object(path: Path) -> tuple[dict[str, Any], str]:
+    """The JSON object in a file without its comments, and the file's text. Raises NotFound or InvalidInput."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no file {path}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}.") from error
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{path}, line {error.lineno}, column {error.colno}: no JSON, {error.msg}.") from error
+    except _Twice as error:
+        raise InvalidInput(f"{path}: the key {error} is there twice.") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{path}: expected an object {{...}}, got {shown(value)}.")
+    return {key: member for key, member in value.items() if not key.startswith(COMMENT)}, text
+
+
+def validated(model: type[Model], value: Mapping[str, Any], *, where: str, text: str = "") -> Model:
+    """The value as a `model`, without any conversion of types. Raises InvalidInput with a sentence per wrong key.
+
+    `where` names the document; line numbers are found in its `text`.
+    """
+    try:
+        return model.model_validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        first: dict[object, str] = {}
+        for problem in error.errors():
+            key = problem["loc"][0] if problem["loc"] else None
+            first.setdefault(key, _sentence(problem, model, text))
+        raise InvalidInput(f"{where}: {'; '.join(first.values())}.") from error
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in JSON, shortened."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _sentence(problem: ErrorDetails, model: type[BaseModel], text: str) -> str:
+    loc = problem["loc"]
+    if not loc:
+        return _reason(problem)
+    key = str(loc[0])
+    path = key + "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}"
+        for depth, part in enumerate(loc[1:])
+        if not (depth == 0 and part in TAGS)
+    )
+    line = re.search(rf'"{re.escape(key)}"\s*:', text)
+    place = f" (line {text.count(chr(10), 0, line.start()) + 1})" if line else ""
+    if problem["type"] == "extra_forbidden":
+        unknown = str(loc[-1])
+        known = model.model_fields if len(loc) == 1 else {}
+        close = difflib.get_close_matches(unknown, known, n=2)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}" if known else ""
+        return f"unknown key {path}{place}" + (f", {hint}" if hint else "")
+    if problem["type"] == "missing":
+        return f"{path} is missing"
+    if problem["type"] == "value_error":
+        return f"{path}{place}: {_reason(problem)}"
+    expected = model.model_fields[key].title if key in model.model_fields else None
+    return f"{path}{place}: expected {expected or _reason(problem)}, got {shown(problem['input'])}"
+
+
+def _reason(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    return message[:1].lower() + message[1:] if problem["type"] != "value_error" else message
+
+
+class _Twice(Exception):
+    """A key that one object has more than once: which of them was meant?"""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs if not key.startswith(COMMENT)]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise _Twice(repr(key))
+    return dict(pairs)

@@ -1,0 +1,54 @@
+"""Number formats by name: how people write them, how wide they are, what one rounding costs. Nothing is computed."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from accel_platform.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One number format that weights may have."""
+
+    name: str
+    weight_bytes: int
+    activation_bytes: int
+    """Of what operators hand to each other: quantised layers here take and give float32."""
+    roundoff: float
+    """Largest relative error of rounding one number: 2^-p for p bits of significand; of int8, 2^-7 of the largest."""
+    aliases: tuple[str, ...] = ()
+
+
+PRECISIONS: dict[str, Precision] = {
+    precision.name: precision
+    for precision in (
+        Precision("float64", 8, 8, 2.0**-53, ("fp64", "f64", "double")),
+        Precision("float32", 4, 4, 2.0**-24, ("fp32", "f32", "float")),
+        Precision("float16", 2, 2, 2.0**-11, ("fp16", "f16", "half")),
+        Precision("bfloat16", 2, 2, 2.0**-8, ("bf16",)),
+        Precision("int8", 1, 4, 2.0**-7, ("i8", "qint8")),
+    )
+}
+MEASURED = ("float32", "float16", "bfloat16", "int8")
+"""Those that some runtime here has."""
+_NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
+_NAMES |= {"int4": "int4", "i4": "int4"}
+
+
+def canonical(text: str) -> str:
+    """`float32` for fp32, FP32 or torch.float32; a name nobody knows stays as it is, in lower case."""
+    word = text.strip().lower().removeprefix("torch.")
+    return _NAMES.get(word, word)
+
+
+def precision_named(text: str) -> str:
+    """The precision to measure that a name means. Raises InvalidInput with the closest names."""
+    name = canonical(text)
+    if name not in MEASURED:
+        close = difflib.get_close_matches(name, [n for n in _NAMES if _NAMES[n] in MEASURED], n=3)
+        near = list(dict.fromkeys(_NAMES[c] for c in close))
+        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(MEASURED)}."
+        raise InvalidInput(f"No precision is called {text!r}. {hint}")
+    return name

@@ -1,0 +1,61 @@
+"""The statistics of one result as the tables have them: from its samples, percentiles only where there are enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accel_platform.events.types import ResultRecorded
+
+NEEDED = {50: 11, 90: 64, 95: 130, 99: 662}
+"""Samples that a percentile needs, by the early-stopping rule of MLPerf Inference."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Milliseconds of one batch, and items per second; None where it is not known."""
+
+    mean_ms: float | None
+    p50_ms: float | None
+    p90_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
+    std_ms: float | None
+    items_per_s: float | None
+
+
+def figures_of(result: ResultRecorded) -> Figures:
+    """Linear interpolation between order statistics (Hyndman & Fan type 7), as in the table `results`.
+
+    Without samples they are what the result itself states.
+    """
+    if not result.samples_ns:
+        return Figures(
+            result.latency_mean_ms,
+            result.latency_p50_ms,
+            result.latency_p90_ms,
+            result.latency_p95_ms,
+            result.latency_p99_ms,
+            result.latency_min_ms,
+            result.latency_max_ms,
+            result.latency_std_ms,
+            result.throughput_items_per_s,
+        )
+    samples_ms = np.array(result.samples_ns) / 1e6
+    mean_ms = float(samples_ms.mean())
+    count = len(samples_ms)
+    percentiles = {q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in NEEDED.items()}
+    return Figures(
+        mean_ms,
+        percentiles[50],
+        percentiles[90],
+        percentiles[95],
+        percentiles[99],
+        float(samples_ms.min()),
+        float(samples_ms.max()),
+        float(samples_ms.std(ddof=1)) if count > 1 else None,
+        result.batch_size * 1e3 / mean_ms if result.batch_size and mean_ms else None,
+    )

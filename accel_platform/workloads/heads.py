@@ -1,0 +1,49 @@
+"""Which head a model needs to generate or to be trained: the transformers class that adds it. Nothing is built here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from accel_platform.workloads.families import ModelSpec
+
+Head = Literal[
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSpeechSeq2Seq",
+    "AutoModelForMaskedLM",
+    "AutoModelForImageClassification",
+    "AutoModelForAudioClassification",
+]
+"""The names of transformers' Auto classes; `AutoModel` is a model without any head."""
+_BY_MODALITY: dict[str, tuple[Head, ...]] = {
+    # In order of preference. Transformers gives encoders such as BERT a causal head too, and BART's decoder one of its
+    # own: what has a masked head was made to fill gaps, what has a sequence-to-sequence head to answer an input.
+    "text": ("AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForCausalLM"),
+    "vision": ("AutoModelForImageClassification",),
+    "audio": ("AutoModelForSpeechSeq2Seq", "AutoModelForAudioClassification"),
+}
+_GENERATING: tuple[Head, ...] = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
+
+
+def generation_head(spec: ModelSpec) -> Head | None:
+    """The head that predicts the next token; None for a model that was not made to. Imports torch."""
+    head = training_head(spec)
+    return head if head in _GENERATING else None
+
+
+def training_head(spec: ModelSpec) -> Head:
+    """The head whose labels give a loss; `AutoModel` where there is none for the model's inputs. Imports torch."""
+    from transformers.models.auto import modeling_auto as auto
+
+    known: dict[Head, Mapping[str, object]] = {
+        "AutoModelForSeq2SeqLM": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        "AutoModelForMaskedLM": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "AutoModelForSpeechSeq2Seq": auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+        "AutoModelForImageClassification": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+        "AutoModelForAudioClassification": auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,
+    }
+    fitting = _BY_MODALITY.get(spec.modality, ())
+    return next((head for head in fitting if spec.architecture in known[head]), "AutoModel")

@@ -1,0 +1,179 @@
+"""Generation and training on torch devices, against the reference: what is right passes, what is wrong is found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from accel_platform.backends.base import Eager
+from accel_platform.backends.registry import make_backend
+from accel_platform.bench import generation, prepare, training, worker
+from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.modes import head_for
+from accel_platform.bench.observe import Counted
+from accel_platform.bench.process import Message
+from accel_platform.bench.sampling import MEDIAN_COUNT, Sampling
+from accel_platform.events.types import Mode
+from accel_platform.settings import Settings
+from accel_platform.workloads.build import build_model
+from accel_platform.workloads.families import ModelSpec, resolve_model
+
+FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, limit_s=20.0, warmup_max_s=0.0)
+HERE = Counted("cpu", None)
+SHAPE = (2, 12)
+GPT, T5, BERT = (resolve_model(name) for name in ("gpt2-tiny", "t5-tiny", "bert-tiny"))
+Prepared = dict[tuple[str, Mode], Artefacts]
+
+
+def prepared_job(spec: ModelSpec, mode: Mode, artefacts: Artefacts) -> Message:
+    job = {"model": asdict(spec), "mode": mode, "head": head_for(spec, mode), "folder": str(artefacts.folder)}
+    return {**job, "shapes": [SHAPE], "kinds": ["weights"], "threads": 2}
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    settings = Settings(home=tmp_path_factory.mktemp("home"))
+    wanted: list[tuple[ModelSpec, Mode]] = [
+        (GPT, "generation"),
+        (T5, "generation"),
+        (GPT, "training"),
+        (BERT, "training"),
+    ]
+    made = {(spec.model_id, mode): Artefacts.of(spec, settings, mode) for spec, mode in wanted}
+    threads = torch.get_num_threads()
+    for spec, mode in wanted:
+        said: list[Message] = []
+        prepare.prepare(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
+        assert said == [{"kind": "prepared", "drawn": ()}]
+    torch.set_num_threads(threads)
+    return made
+
+
+class ModesContract:
+    """Inherit and name the hardware; every device of torch takes the same path."""
+
+    hardware: ClassVar[str]
+
+    def loaded(self, prepared: Prepared, spec: ModelSpec, mode: Mode) -> Any:
+        backend = make_backend(self.hardware, threads=1)
+        assert isinstance(backend, Eager)
+        head = head_for(spec, mode)
+        assert head is not None
+        backend.load(prepared[spec.model_id, mode].weights, precision="float32", head=head)
+        return backend
+
+    def data(self, prepared: Prepared, spec: ModelSpec, mode: Mode) -> dict[str, dict[str, Any]]:
+        return worker.read_data(str(prepared[spec.model_id, mode].data(SHAPE)))
+
+    @pytest.mark.parametrize("spec", [GPT, T5], ids=lambda spec: spec.model_id)
+    def test_generated_tokens_are_those_of_the_reference(self, prepared: Prepared, spec: ModelSpec) -> None:
+        data = self.data(prepared, spec, "generation")
+        answer = generation.measure(
+            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
+        )
+        assert answer["verdict"]["passed"], answer["verdict"]["reason"]
+        assert answer["verdict"]["relative_error"] < 1e-5
+        figures = answer["figures"]
+        assert len(figures["token_samples_ns"]) == len(answer["samples_ns"]) * (generation.NEW_TOKENS - 1)
+        assert sum(figures["token_samples_ns"]) < sum(answer["samples_ns"])
+        if len(answer["samples_ns"]) >= MEDIAN_COUNT:  # a busy machine gives fewer, and then there is no median
+            assert 0 < figures["prefill_ms"] <= figures["time_to_first_token_ms"] < max(answer["samples_ns"]) / 1e6
+
+    @pytest.mark.parametrize("spec", [GPT, T5], ids=lambda spec: spec.model_id)
+    def test_a_cache_that_forgets_is_found(
+        self, prepared: Prepared, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kept = generation.Greedy._keep
+
+        def forget(self: generation.Greedy, output: Any) -> None:
+            cache = output.past_key_values
+            for layer in getattr(cache, "self_attention_cache", cache).layers:
+                layer.values.zero_()
+            kept(self, output)
+
+        monkeypatch.setattr(generation.Greedy, "_keep", forget)
+        data = self.data(prepared, spec, "generation")
+        answer = generation.measure(
+            self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
+        )
+        assert not answer["verdict"]["passed"]
+        assert answer["verdict"]["reason"].startswith("last_logits differs from the reference")
+
+    def test_training_begins_at_the_reference_and_learns(self, prepared: Prepared) -> None:
+        for spec in (GPT, BERT):
+            data = self.data(prepared, spec, "training")
+            answer = training.measure(
+                self.loaded(prepared, spec, "training"), data, FEW, precision="float32", counted=HERE
+            )
+            assert answer["verdict"]["passed"], answer["verdict"]["reason"]
+            assert answer["verdict"]["relative_error"] < 1e-5
+            assert answer["notes"]["loss_last"] < answer["notes"]["loss_first"]
+            steps = [answer["figures"][name] for name in ("forward_ms", "backward_ms", "optimizer_ms")]
+            if len(answer["samples_ns"]) >= MEDIAN_COUNT:
+                assert all(0 < part < max(answer["samples_ns"]) / 1e6 for part in steps)
+
+    def test_a_wrong_gradient_is_found(self, prepared: Prepared) -> None:
+        backend = self.loaded(prepared, GPT, "training")
+        # The forward pass is right, and the gradient of one matrix twice what it should be.
+        backend.model.transformer.h[0].mlp.c_fc.weight.register_hook(lambda gradient: gradient * 2)
+        answer = training.measure(backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE)
+        assert not answer["verdict"]["passed"]
+        assert answer["verdict"]["reason"].startswith("gradient_norms differs from the reference")
+
+    def test_a_model_that_does_not_learn_is_found(self, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+        backend = self.loaded(prepared, GPT, "training")
+        monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
+        backend.model.config.resid_pdrop = 0.0
+        for module in backend.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        answer = training.measure(backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE)
+        assert not answer["verdict"]["passed"]
+        assert "does not fall" in answer["verdict"]["reason"]
+
+
+class TestCpu(ModesContract):
+    hardware = "cpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.version.hip is not None, reason="no CUDA device here")
+class TestCuda(ModesContract):
+    hardware = "cuda"
+
+
+def test_the_reference_is_what_passes_without_a_cache_would_choose_one_by_one(prepared: Prepared) -> None:
+    data = worker.read_data(str(prepared["gpt2-tiny", "generation"].data(SHAPE)))
+    model = build_model(GPT, head="AutoModelForCausalLM")
+    tokens = torch.from_numpy(data["input"]["input_ids"])
+    chosen: list[npt.NDArray[Any]] = []
+    with torch.inference_mode():
+        for _ in range(generation.NEW_TOKENS):
+            logits = model(input_ids=tokens, use_cache=False).logits[:, -1]
+            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
+            chosen.append(tokens[:, -1].numpy())
+    assert (np.stack(chosen, 1) == data["greedy"]["tokens"]).all()
+    np.testing.assert_allclose(logits.numpy(), data["reference"]["last_logits"], rtol=1e-3, atol=1e-5)
+
+
+def test_what_is_fixed_in_a_model_stays_fixed_when_it_is_loaded(tmp_path: Path) -> None:
+    model: Any = torch.nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    data = {"parameters": {"trainable": training.trainable(model)["parameters/trainable"]}}
+    loaded = torch.nn.Linear(2, 2)
+    training.fix_parameters(loaded, data)
+    assert [p.requires_grad for p in loaded.parameters()] == [True, False]
+
+
+def test_a_runtime_of_graphs_refuses_in_its_words() -> None:
+    said: list[Message] = []
+    job = {"hardware": "onnxruntime", "mode": "generation", "head": "AutoModelForCausalLM", "artefact": "none"}
+    worker.measure({**job, "threads": 1, "processes": 1, "precision": "float32", "cells": []}, said.append)
+    [answer] = said
+    assert (answer["kind"], answer["failure_class"]) == ("not_loaded", "unsupported_mode")
+    assert "onnxruntime backend runs inference only, not generation" in answer["reason"]
