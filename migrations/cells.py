@@ -25,7 +25,6 @@ _STATUS: dict[str, Status] = {
     "not_available": "unavailable",
     "unsupported": "unavailable",
 }
-_GENERATION = {"output_tokens", "prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class Cell:
         units: Mapping[str, str] | None = None,
     ) -> Record | Refused:
         """The cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` their units in the file.
-        Figures of generation that the event has no field for stay under `original["stated"]`.
 
         A cell whose model or hardware cannot be named, or whose figures are impossible, is refused with its content.
         """
@@ -108,8 +106,6 @@ class Cell:
         hardware = identity.hardware_named(named.hardware, named.runtime)
         if hardware is None:
             return refuse(self.pointer, "hardware_unknown", f"no hardware is called {named.hardware!r} here", content)
-        stated = {name: figures[name] for name in _GENERATION - ResultRecorded.model_fields.keys() if name in figures}
-        figures = {name: value for name, value in figures.items() if name not in stated}
         when = first_moment(*self.times)
         host_id = identity.imported_id(machine.host)
         device_name = machine.device_names.get(hardware)
@@ -133,7 +129,7 @@ class Cell:
                     **({"settings": settings} if (settings := _known(machine.settings)) else {}),
                 },
                 occurred_local=when.local,
-                original=self._original(when, units, _known(stated)),
+                original=self._original(when, units),
                 source_path=self.source_path,
                 **figures,
             )
@@ -143,7 +139,7 @@ class Cell:
             return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
         return Record(result, self.pointer, when.at, host_id)
 
-    def _original(self, when: Moment, units: Mapping[str, str] | None, stated: Mapping[str, Any]) -> dict[str, Any]:
+    def _original(self, when: Moment, units: Mapping[str, str] | None) -> dict[str, Any]:
         """The file's own words; its time only where nothing could be made of it."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]
@@ -157,9 +153,7 @@ class Cell:
             **self.original,
         }
         if isinstance(kept.get("stated"), Mapping):
-            kept["stated"] = {**_known(kept["stated"]), **stated}
-        elif stated:
-            kept["stated"] = stated
+            kept["stated"] = _known(kept["stated"])
         return _known(kept)
 
 

@@ -44,8 +44,6 @@ _HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
     ("metal", "mps"),
     ("qnn", "qnn"),
     ("qualcomm", "qnn"),
-    ("jax", "jax"),
-    ("wasm", "wasm"),
     ("xpu", "xpu"),
     ("sycl", "xpu"),
     ("tpu", "tpu"),
@@ -54,6 +52,8 @@ _HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
     ("hailo", "hailo"),
     ("sambanova", "sambanova"),
     ("neuron", "neuron"),
+    ("jax", "jax"),
+    ("wasm", "wasm"),
     ("cpu", "cpu"),
     (NOT_STATED, "unknown"),
 )

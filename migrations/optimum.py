@@ -86,7 +86,8 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     listed = list(_names(pick(config, "GPUs", "GPU Name", "GPU")))
     if device is None:
         # Prettied reports leave the device out, but name the provider or the GPUs.
-        device = next((text for text in (provider, *listed) if text and hardware_named(text)), None)
+        by_provider = provider.removesuffix("ExecutionProvider") if provider else None
+        device = next((text for text in (by_provider, *listed) if text and hardware_named(text)), None)
     framework = text_of(pick(config, "backend.name", "backend")) or (text_of(pick(config, "Backend")))
     framework = framework or next(
         (part for part in parts(path) if part in ("pytorch", "onnxruntime", "openvino")), None

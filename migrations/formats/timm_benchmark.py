@@ -29,7 +29,7 @@ _CUDA = re.compile(r"(?<![a-z])cu(?P<major>\d\d)(?P<minor>\d)(?!\d)", re.IGNOREC
 def recognise(document: Document) -> float:
     """Sure where rows name a model and a rate of one of the two modes."""
     rate = max(share_of_rows(document, "model", f"{mode}_samples_per_sec") for mode in _MODES)
-    return 0.95 * rate
+    return 0.95 if rate and share_of_rows(document, "model") == 1.0 else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:

@@ -37,10 +37,8 @@ def of(value: Any, path: str = "/old/made.json") -> dict[str, ResultRecorded]:
 
 
 def figure(result: ResultRecorded, name: str) -> Any:
-    """A figure that later events have a field for, and earlier ones under `original["stated"]`."""
-    if name in ResultRecorded.model_fields:
-        return getattr(result, name)
-    return result.original["stated"][name]
+    """A figure, or what the file states without the event having a field for it."""
+    return getattr(result, name) if name in ResultRecorded.model_fields else result.original["stated"][name]
 
 
 class TestOptimumBenchmark:
