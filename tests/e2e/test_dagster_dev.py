@@ -134,7 +134,7 @@ def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
         if node["assetKey"]["path"][0] in {"raw_events", "results", "compat_matrix", "predictor"}:
             assert any("data:image/png;base64," in entry.get("mdStr", "") for entry in entries.values()), node
             snapshots.add(tags["dagster/data_version"])
-    assert len(nodes) == 7
+    assert len(nodes) == 8
     assert len(snapshots) == 1
 
 
