@@ -18,7 +18,7 @@ from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.history import HistoryConfig
+from assets.history import CampaignConfig, HistoryConfig
 from assets.jobs import main_line
 from assets.local import dagster_home
 from assets.matrix import compat_matrix
@@ -42,7 +42,12 @@ class Home:
     def line(self, history: list[str]) -> dg.ExecuteInProcessResult:
         """Materialise the whole graph; `history` are the paths of old files."""
         job = build_defs(resources=self.resources).resolve_job_def(main_line.name)
-        config = dg.RunConfig(ops={"measurements": TINY, "legacy_history": HistoryConfig(paths=history)})
+        ops = {
+            "measurements": TINY,
+            "legacy_history": HistoryConfig(paths=history),
+            "reference_campaign": CampaignConfig(paths=[]),
+        }
+        config = dg.RunConfig(ops=ops)
         return job.execute_in_process(instance=self.instance, run_config=config, raise_on_error=False)
 
     def materialise(self, *selected: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
