@@ -28,8 +28,8 @@ def labelled(folder: Path) -> dict[str, object]:
         path = folder / "data" / name
         if not path.exists():
             continue
-        builds = list(dict.fromkeys(line.split(",")[1] for line in path.read_text().splitlines()[1:]))
         rows = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
+        builds = list(dict.fromkeys(rows))
         alerts = watch(read_series(path, value="Measurement", group="GHC").values)
         truth = builds.index(rows[row]) if row else None
         right = [alert for alert in alerts if truth is not None and abs(alert.index - truth) <= 5]

@@ -55,14 +55,14 @@ class Change:
     """Position of the value after which it was known."""
 
 
-def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0, alpha: float = ALPHA) -> list[Change]:
+def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[Change]:
     """Every lasting shift of a finished series, in order: binary segmentation by the scan, then a look at its end.
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
     """
     series = _checked(values)
-    cuts = _segment(series, alpha)
-    cuts = _pruned(series, cuts, min_change_percent, alpha)
+    cuts = _segment(series)
+    cuts = _pruned(series, cuts, min_change_percent)
     start = cuts[-1] if cuts else 0
     late = _recent_change(series[start:], min_change_percent, ALPHA_LATE)
     bounds = [0, *cuts, *([start + late[0]] if late else []), len(series)]
@@ -97,7 +97,7 @@ def watch(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[C
     return changes
 
 
-def _segment(series: Values, alpha: float) -> list[int]:
+def _segment(series: Values) -> list[int]:
     """Cuts of the series, in order: the clearest one, and those on either side of it."""
     pending, cuts = [(0, len(series))], []
     while pending:
@@ -105,13 +105,13 @@ def _segment(series: Values, alpha: float) -> list[int]:
         if right - left < 2 * EDGE:
             continue
         cut, p_value = _scan(series[left:right])
-        if p_value < alpha:
+        if p_value < ALPHA:
             cuts.append(left + cut)
             pending += [(left, left + cut), (left + cut, right)]
     return sorted(cuts)
 
 
-def _pruned(series: Values, cuts: list[int], min_change_percent: float, alpha: float) -> list[int]:
+def _pruned(series: Values, cuts: list[int], min_change_percent: float) -> list[int]:
     """Without the cuts that their neighbours, found later, have explained away, and those too small to matter."""
     cuts = list(cuts)
     while cuts:
@@ -122,7 +122,7 @@ def _pruned(series: Values, cuts: list[int], min_change_percent: float, alpha: f
             moved = _moved(series[left:cut], series[cut:right], min_change_percent)
             doubt.append(p_value if moved else 1.0)
         worst = int(np.argmax(doubt))
-        if doubt[worst] < alpha:
+        if doubt[worst] < ALPHA:
             break
         del cuts[worst]
     return cuts

@@ -13,7 +13,7 @@ from pathlib import Path
 from accel_platform.bench.plan import SEGMENT_PREFIX
 from accel_platform.durable import write_durably
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.events import EventLog, Snapshot, codec
+from accel_platform.events import EventLog, codec
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) ->
     Raises NotFound where there are none or one of the runs is not in the log, InvalidInput where the file cannot be
     written.
     """
-    own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
+    own = log.snapshot().beginning(SEGMENT_PREFIX)
     events = [event for event in log.read(own) if not runs or event.run_id in runs]
     found = {event.run_id for event in events}
     if unknown := set(runs) - found:

@@ -23,7 +23,6 @@ from accel_platform.bench.failures import classify_death
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
-from accel_platform.events.log import Snapshot
 from accel_platform.events.types import ArchitectureChecked, Payload, RunFinished, RunStarted
 from accel_platform.hardware.host import host_id, installed_versions, observe_host
 from accel_platform.workloads.architectures import classify
@@ -85,7 +84,7 @@ def check_architectures(
 def latest_checks(log: EventLog, hardware: Iterable[str] = HARDWARE) -> dict[Pair, ArchitectureChecked]:
     """The last check of each pair made with the versions that are installed now."""
     now = {name: installed_versions(_PACKAGES[name]) for name in hardware}
-    own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
+    own = log.snapshot().beginning(SEGMENT_PREFIX)
     found: dict[Pair, tuple[Any, ArchitectureChecked]] = {}
     for event in log.read(own, types={"ArchitectureChecked"}):
         check = event.payload

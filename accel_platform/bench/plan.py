@@ -8,7 +8,7 @@ from datetime import datetime
 
 from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.errors import InvalidInput
-from accel_platform.events.log import EventLog, Snapshot
+from accel_platform.events.log import EventLog
 from accel_platform.events.types import Mode, ResultRecorded
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, fingerprint_of
@@ -164,7 +164,7 @@ def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKe
 
     Only the runner's own segments are read, so a long imported history costs nothing.
     """
-    own = Snapshot(frozenset(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX)))
+    own = log.snapshot().beginning(SEGMENT_PREFIX)
     found: dict[CellKey, tuple[datetime, ResultRecorded]] = {}
     for event in log.read(own, types={"ResultRecorded"}):
         result = event.payload

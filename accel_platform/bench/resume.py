@@ -59,10 +59,10 @@ def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
 
     Raises NotFound where there is none. A run that is still under way has no end yet either.
     """
-    names = sorted(name for name in log.snapshot().segments if name.startswith(SEGMENT_PREFIX))
+    benchmarks = log.snapshot().beginning(SEGMENT_PREFIX)
     started: dict[str, tuple[RunStarted, datetime]] = {}
     ended, resumed = set(), set()
-    for event in log.read(Snapshot(frozenset(names)), types={"RunStarted", "RunFinished"}):
+    for event in log.read(benchmarks, types={"RunStarted", "RunFinished"}):
         run_id, payload = event.run_id, event.payload
         if run_id is None or event.host_id != host_id:
             continue
@@ -74,8 +74,7 @@ def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
     # A UUIDv7 begins with its time.
     for run_id in sorted(started.keys() - ended - resumed, reverse=True):
         begun, at = started[run_id]
-        own = Snapshot(frozenset(name for name in names if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")))
-        done = _done(log, own)
+        done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
         if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
             profile = dict(begun.plan["profile"])
             sampling = Sampling(**profile.pop("sampling"))

@@ -41,6 +41,10 @@ class Snapshot:
         """32 hex digits; equal ids mean equal events."""
         return hashlib.sha256("\n".join(sorted(self.segments)).encode()).hexdigest()[:32]
 
+    def beginning(self, prefix: str) -> Snapshot:
+        """The part of it whose segments' names begin with `prefix`."""
+        return Snapshot(frozenset(name for name in self.segments if name.startswith(prefix)))
+
 
 @dataclass(frozen=True)
 class Appended:
