@@ -168,9 +168,8 @@ ORDER BY c.measured, c.newest, c.fingerprint
 _FAILURES = f"""
 SELECT {_CELL}, min(device_name) AS device_name, max_by(reason, recorded_at) AS reason,
     max_by(event_id, recorded_at) AS event_id
-FROM (SELECT *, {_DEVICE} AS device FROM results)
-WHERE provenance IN ('measured', 'imported') AND batch_size IS NOT NULL AND coalesce(processes, 1) = 1
-    AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
+FROM (SELECT *, {_DEVICE} AS device FROM judged_results)
+WHERE counts AND batch_size IS NOT NULL AND coalesce(processes, 1) = 1
 GROUP BY {_CELL}
 HAVING bool_and(status <> 'ok')
 """

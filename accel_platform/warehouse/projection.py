@@ -55,8 +55,11 @@ WHERE samples_ns IS NOT NULL
 """
 # Whether a result's outputs were checked in its own run: true, false, NULL for never. Another run's verdict says
 # nothing of it: a driver may have been mended, or broken, in between.
+# `counts`: whether it can answer for anything, well or badly. Micro-benchmarks are of no model, and figures whose file
+# names no hardware speak for none.
 JUDGED = """
-SELECT r.*, v.passed AS verified
+SELECT r.*, v.passed AS verified, r.provenance IN ('measured', 'imported') AND r.model_family <> 'microbenchmark'
+    AND r.hardware <> 'unknown' AS counts
 FROM results AS r
 LEFT JOIN (
     SELECT run_id, model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes,
@@ -71,11 +74,9 @@ LEFT JOIN (
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
 # What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
-# Micro-benchmarks are of no model, and figures whose file names no hardware recommend none.
 USABLE = """
-SELECT * FROM judged_results
-WHERE status = 'ok' AND (provenance = 'imported' OR (provenance = 'measured' AND verified))
-    AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
+SELECT * EXCLUDE (counts) FROM judged_results
+WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
 """
 
 

@@ -13,10 +13,8 @@ WITH judged AS (
         CASE failing WHEN 'unverified' THEN 'outputs not verified'
             WHEN 'wrong' THEN 'outputs differ from the reference' ELSE newest[3] END AS problem
     FROM judged_results
-    -- What a runtime does not compute in says nothing of the model; micro-benchmarks are of none, and figures whose
-    -- file names no hardware speak for none.
-    WHERE provenance IN ('measured', 'imported') AND failure_class IS DISTINCT FROM 'unsupported_precision'
-        AND model_family <> 'microbenchmark' AND hardware <> 'unknown'
+    -- What a runtime does not compute in says nothing of the model.
+    WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
     GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes, works, failing
 ),
 shapes AS (
