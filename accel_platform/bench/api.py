@@ -10,19 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.ability import refusal
 from accel_platform.bench.choice import stale_before
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.profiles import Profile, profile_named
 from accel_platform.bench.recording import RunSummary
+from accel_platform.bench.resume import last_interrupted
 from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import MEDIAN_COUNT
-from accel_platform.bench.suite import WEB, BenchmarkConfig, config_of
+from accel_platform.bench.suite import WEB, BenchmarkConfig, config_of, is_web
 from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.hardware.host import host_id
 from accel_platform.precisions import precision_named
 from accel_platform.settings import Settings
 from accel_platform.workloads.custom import custom_models, read_models
@@ -53,6 +55,8 @@ class Planned:
     """Model id to its heading in `model_families`."""
     remarks: tuple[str, ...]
     """What a reader of the configuration might not expect."""
+    resumes: str | None = None
+    """The interrupted run that it goes on with."""
 
 
 def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
@@ -84,18 +88,18 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         pooled=config.use_resource_pool,
         operators=config.operators,
     )
-    for name in config.hardware_types or ():
-        runtime_for(name)
+    named = _named(config)
     models, headings = _models(config)
     left_out = _unreadable(models, config.sequence_lengths or (None,))
-    inventory = detect(config.hardware_types or ())
+    inventory = detect(named)
     asked = plan(
         models,
-        _hardware(config, inventory),
+        named if config.hardware_types is not None else _here(config, named, inventory),
         config.batch_sizes,
         config.sequence_lengths or (None,),
         [precision_named(name) for name in config.precisions or ()] or (None,),
         config.modes,
+        config.processes,
     )
     if config.hardware_types is None:
         # Of what nobody named, a runtime that has not the mode or the precision is no failure.
@@ -116,6 +120,29 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
 
 
+def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+    """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
+    afterwards counts. Raises NotFound where no run was interrupted."""
+    config = config_of(config)
+    settings = Settings() if home is None else Settings(home=Path(home))
+    left = last_interrupted(EventLog.open(settings), settings, host_id())
+    begun = (
+        f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC: {len(left.cells)} cells are left."
+    )
+    return Planned(
+        config,
+        settings,
+        detect(cell.hardware for cell in left.cells),
+        left.profile,
+        left.how,
+        left.cells,
+        left.cells,
+        {},
+        (f"{begun}: {len(left.cells)} cells are left.",),
+        left.run_id,
+    )
+
+
 def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_report: bool = False) -> RunSummary:
     """Measure a plan, then write its files and refresh the tables, as its configuration says."""
     from accel_platform.reports.run import make_places, write_reports
@@ -132,6 +159,7 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         inventory=planned.inventory,
         asked=config.model_dump(mode="json", exclude_defaults=True),
         how=planned.how,
+        resumes=planned.resumes,
     )
     if summary.run_id is None:
         return summary
@@ -206,16 +234,29 @@ def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
     return models_named(tuple(names) or None, config.set, own, config.weights), headings
 
 
-def _hardware(config: BenchmarkConfig, inventory: Inventory) -> list[str]:
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    pairs = zip(inventory.names, inventory.devices, strict=True)
-    here = [name for name, device in pairs if device.available and not device.emulated]
-    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else here)]
+def _named(config: BenchmarkConfig) -> list[str]:
+    """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
+    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
     if config.include_web_platforms:
         names += WEB
     if config.include_web_platforms is False:
-        names = [name for name in names if name.casefold().partition(":")[0] not in WEB]
-    return list(dict.fromkeys(names))
+        names = [name for name in names if not is_web(name)]
+    if config.browser is not None:
+        names = [in_browser(name, config.browser) for name in names]
+    return list(dict.fromkeys(runtime_for(name).name for name in names))
+
+
+def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
+    """Of the names that nobody chose, those that answer here, further devices of a runtime among them."""
+    found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
+    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+    devices = {name: inventory.device(name) for name in found}
+    return [
+        name
+        for name, device in devices.items()
+        if (device is not None and device.available and not device.emulated)
+        or (config.include_web_platforms and is_web(name))
+    ]
 
 
 def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> dict[tuple[ModelSpec, int | None], str]:

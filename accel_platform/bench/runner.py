@@ -26,6 +26,7 @@ from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
 from accel_platform.bench.remedies import Name, Remedy, remedies
+from accel_platform.bench.underway import under_way
 from accel_platform.bench.work import How
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -69,9 +70,9 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(
-            resumes, asked
-        )
+        run = _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary)
+        with under_way(settings, run.run_id):
+            run.run(resumes, asked)
     return summary
 
 

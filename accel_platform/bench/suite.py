@@ -73,6 +73,11 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="true adds webnn, webgpu and wasm, false leaves them out.",
     )
+    browser: str | None = Field(
+        default=None,
+        title='"chromium", "chrome", "edge" or "firefox"',
+        description="The browser for webnn, webgpu and wasm; by default one of Chromium's kind.",
+    )
     batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1)] = Field(
         default=(1, 4),
         title=f"whole numbers from 1 to {MAX_BATCH_SIZE:,}, such as [1, 4]",
@@ -93,6 +98,11 @@ class BenchmarkConfig(BaseModel):
         default=("inference",),
         title='modes such as ["inference", "generation", "training"]',
         description="What is timed.",
+    )
+    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] = Field(
+        default=1,
+        title="a whole number from 1 to 1,024",
+        description="Processes that train together, with data parallel; for the mode training alone.",
     )
     profile: str = Field(
         default="standard",
@@ -187,10 +197,15 @@ class BenchmarkConfig(BaseModel):
 
     @model_validator(mode="after")
     def _web_is_said_once(self) -> BenchmarkConfig:
-        named = [name for name in self.hardware_types or () if name.casefold().partition(":")[0] in WEB]
+        named = [name for name in self.hardware_types or () if is_web(name)]
         if named and self.include_web_platforms is False:
             raise ValueError(f"hardware_types names {named[0]}, but include_web_platforms is false: change one of them")
         return self
+
+
+def is_web(name: str) -> bool:
+    """Whether a hardware name is served by a browser."""
+    return name.casefold().partition(":")[0] in WEB
 
 
 def read_config(path: Path) -> BenchmarkConfig:
