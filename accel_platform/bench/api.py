@@ -13,8 +13,8 @@ from typing import Any
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.ability import refusal
 from accel_platform.bench.choice import stale_before
+from accel_platform.bench.effort import Effort, effort_named
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.profiles import Profile, profile_named
 from accel_platform.bench.recording import RunSummary
 from accel_platform.bench.resume import last_interrupted
 from accel_platform.bench.runner import measure_cells
@@ -45,7 +45,7 @@ class Planned:
     config: BenchmarkConfig
     settings: Settings
     inventory: Inventory
-    profile: Profile
+    effort: Effort
     how: How
     cells: tuple[Cell, ...]
     """All of it."""
@@ -79,14 +79,14 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
-    profile = profile_of(config)
+    effort = effort_of(config)
     since = stale_before(config.older_than, missing=config.missing)
     how = How(
         config.work,
         fix=config.fix,
         parallel=config.parallel,
         pooled=config.use_resource_pool,
-        operators=config.operators,
+        operators=config.profile,
     )
     named = _named(config)
     models, headings = _models(config)
@@ -111,12 +111,12 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         config,
         settings,
         inventory,
-        profile,
+        effort,
         how,
         cells,
         wanted,
         headings,
-        (*left_out.values(), *_remarks(config, profile)),
+        (*left_out.values(), *_remarks(config, effort)),
     )
 
 
@@ -133,7 +133,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
         config,
         settings,
         detect(cell.hardware for cell in left.cells),
-        left.profile,
+        left.effort,
         left.how,
         left.cells,
         left.cells,
@@ -154,7 +154,7 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         planned.wanted,
         settings,
         log,
-        profile=planned.profile,
+        effort=planned.effort,
         on_progress=on_progress,
         inventory=planned.inventory,
         asked=config.model_dump(mode="json", exclude_defaults=True),
@@ -181,10 +181,10 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
     return summary
 
 
-def profile_of(config: BenchmarkConfig) -> Profile:
-    """The named profile with the configuration's own limits. Raises InvalidInput for an unknown name."""
-    profile = profile_named(config.profile)
-    sampling = profile.sampling
+def effort_of(config: BenchmarkConfig) -> Effort:
+    """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
+    effort = effort_named(config.effort)
+    sampling = effort.sampling
     if config.warmup_iterations is not None:
         sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
     if config.benchmark_iterations is not None:
@@ -193,8 +193,8 @@ def profile_of(config: BenchmarkConfig) -> Profile:
         # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
         half = config.timeout / 2
         sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
-        profile = replace(profile, timeout_s=config.timeout)
-    return replace(profile, sampling=sampling)
+        effort = replace(effort, timeout_s=config.timeout)
+    return replace(effort, sampling=sampling)
 
 
 def models_named(
@@ -275,12 +275,12 @@ def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> d
     return refused
 
 
-def _remarks(config: BenchmarkConfig, profile: Profile) -> list[str]:
+def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
     remarks = []
     if config.benchmark_iterations is not None and config.benchmark_iterations < MEDIAN_COUNT:
         remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
     if config.timeout is not None:
-        remarks.append(f"timeout: a cell samples for at most {profile.sampling.limit_s:g} s, half of it")
+        remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
     if config.schedule is not None:
         remarks.append(
             f"schedule: {config.schedule!r} is valid and recorded with each run; nothing starts a suite by itself yet"

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from accel_platform.bench.effort import Effort
 from accel_platform.bench.plan import SEGMENT_PREFIX, Cell
-from accel_platform.bench.profiles import Profile
 from accel_platform.bench.sampling import Sampling
 from accel_platform.bench.underway import is_under_way
 from accel_platform.bench.work import How
@@ -28,13 +28,13 @@ class Interrupted:
     run_id: str
     started_at: datetime
     cells: tuple[Cell, ...]
-    profile: Profile
+    effort: Effort
     how: How
 
 
 def described(
     cells: Sequence[Cell],
-    profile: Profile,
+    effort: Effort,
     how: How,
     *,
     threads: int,
@@ -46,7 +46,7 @@ def described(
     work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
     return {
         "cells": [cell.label for cell in cells],
-        "profile": asdict(profile),
+        "effort": asdict(effort),
         "how": asdict(how),
         "threads": threads,
         "models": [asdict(model) for model in models],
@@ -80,9 +80,9 @@ def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interru
         begun, at = started[run_id]
         done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
         if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
-            profile = dict(begun.plan["profile"])
-            sampling = Sampling(**profile.pop("sampling"))
-            return Interrupted(run_id, at, cells, Profile(sampling=sampling, **profile), How(**begun.plan["how"]))
+            effort = dict(begun.plan["effort"])
+            sampling = Sampling(**effort.pop("sampling"))
+            return Interrupted(run_id, at, cells, Effort(sampling=sampling, **effort), How(**begun.plan["how"]))
     raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
 
 

@@ -104,7 +104,7 @@ class BenchmarkConfig(BaseModel):
         title="a whole number from 1 to 1,024",
         description="Processes that train together, with data parallel; for the mode training alone.",
     )
-    profile: str = Field(
+    effort: str = Field(
         default="standard",
         title='"quick", "standard" or "thorough"',
         description="How thorough sampling is: minimum time and count, target error, limits.",
@@ -117,7 +117,7 @@ class BenchmarkConfig(BaseModel):
     benchmark_iterations: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] | None = Field(
         default=None,
         title="a whole number of at least 1",
-        description="Samples per cell at least; sampling goes on until the profile's time and error are reached. Fewer"
+        description="Samples per cell at least; sampling goes on until the effort's time and error are reached. Fewer"
         " than 11 are raised to 11, which a median needs.",
     )
     timeout: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] | None = Field(
@@ -149,7 +149,7 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="Whether cells that fail are tried again by the documented alternatives.",
     )
-    operators: bool = Field(
+    profile: bool = Field(
         default=False,
         strict=True,
         title="true or false",
@@ -243,7 +243,7 @@ _EXAMPLE: dict[str, Any] = {
     "warmup_iterations": 5,
     "benchmark_iterations": 20,
     "timeout": 600,
-    "profile": "quick",
+    "effort": "quick",
     "generate_plots": True,
     "update_compatibility_matrix": True,
     "schedule": {"enabled": False, "frequency": "daily", "time": "02:00"},

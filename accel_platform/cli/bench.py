@@ -70,7 +70,7 @@ def run(
             help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
         ),
     ] = None,
-    profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     report_dir: Annotated[
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
     ] = None,
@@ -92,8 +92,8 @@ def run(
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Devices side by side, never two cells on one device.")
     ] = False,
-    operators: Annotated[
-        bool, typer.Option("--operators", help="Afterwards, profile each cell by operator; writes Chrome traces.")
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards, profile each cell by operator; writes Chrome traces.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
     home: Home = None,
@@ -121,13 +121,13 @@ def run(
         "modes": [mode_named(word) for word in words(mode)],
         "processes": nproc,
         "precisions": words(precision) if precision is not None else None,
-        "profile": profile,
+        "effort": effort,
         "missing": missing,
         "older_than": older_than,
         "work": work_of(verify_only, benchmark_only),
         "fix": not no_fix,
         "parallel": parallel,
-        "operators": operators,
+        "profile": profile,
         "report_dir": _path(report_dir),
         "csv": _path(csv),
     }

@@ -68,7 +68,7 @@ def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
     if how.work != "verify":
         earlier = good_results(EventLog.open(planned.settings))
-        times = estimate(here, earlier, fingerprints(inventory), planned.profile.sampling)
+        times = estimate(here, earlier, fingerprints(inventory), planned.effort.sampling)
     rows: list[dict[str, Any]] = []
     for cell in planned.cells:
         device = inventory.device(cell.hardware)
@@ -101,7 +101,7 @@ def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (
         f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
-        f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
+        f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.bench.choice import stale_before, work_of
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.estimate import estimate, sampling_s
 from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, earlier_medians, good_results, plan
-from accel_platform.bench.profiles import PROFILES
 from accel_platform.bench.resume import described, last_interrupted
 from accel_platform.bench.sampling import MEDIAN_COUNT
 from accel_platform.bench.underway import is_under_way, under_way
@@ -95,7 +95,7 @@ def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
 
 def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
     started = RunStarted(
-        kind="benchmark", plan=described(cells, PROFILES["quick"], How(fix=False, parallel=True), threads=2, **plan_)
+        kind="benchmark", plan=described(cells, EFFORTS["quick"], How(fix=False, parallel=True), threads=2, **plan_)
     )
     events = [event(started, run_id=run_id), *(event(of(cell), run_id=run_id) for cell in done)]
     log.append(events, key=f"{SEGMENT_PREFIX}{run_id}-0000")
@@ -111,7 +111,7 @@ def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog, sett
     interrupted(log, "a", cells, cells[:3])
     left = last_interrupted(log, settings, "host-test")
     assert (left.run_id, left.cells) == ("a", cells[3:])
-    assert left.profile == PROFILES["quick"]
+    assert left.effort == EFFORTS["quick"]
     assert left.how == How(fix=False, parallel=True)
     end(log, "a", "cancelled")
     assert last_interrupted(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
@@ -162,21 +162,21 @@ def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
 
 @given(st.lists(st.integers(10_000, 10**10), min_size=11, max_size=60))
 def test_sampling_takes_at_least_its_minimum_and_at_most_its_limits(samples: list[int]) -> None:
-    sampling = PROFILES["standard"].sampling
+    sampling = EFFORTS["standard"].sampling
     seconds = sampling_s(result(samples_ns=tuple(samples)), sampling)
     longest = max(samples) / 1e9
     assert sampling.min_time_s <= seconds <= sampling.limit_s + sampling.warmup_max_s + longest
 
 
 def test_an_estimate_says_what_it_rests_on() -> None:
-    sampling = PROFILES["quick"].sampling
+    sampling = EFFORTS["quick"].sampling
     known, new = Cell(BERT, "cpu", 1, 128), Cell(BERT, "cpu", 2, 128)
     environment = {"import_ms": 2000.0}
     earlier = of(known, samples_ns=(10_000_000,) * 30, load_ms=500.0, first_ms=40.0, environment=environment)
     found = estimate([known, new], {cell_key(known, "f"): earlier}, {"cpu": "f"}, sampling)
     assert found[known].basis == "earlier result"
     assert found[known].seconds == pytest.approx(2.54 + 0.04 + sampling.min_time_s, abs=0.01)
-    assert found[new].basis == "profile limits"
+    assert found[new].basis == "effort limits"
     assert found[new].seconds == sampling.warmup_max_s + sampling.max_time_s, "the process is running by then"
     alone = replace(new, hardware="openvino")
-    assert estimate([alone], {}, {}, sampling)[alone].basis == "profile limits"
+    assert estimate([alone], {}, {}, sampling)[alone].basis == "effort limits"
