@@ -79,13 +79,13 @@ def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float
     return max(1, math.ceil(max(for_noise, for_least)))
 
 
-def noise_level_of(medians_ns: Sequence[float], *, processes: int = 1) -> float:
+def noise_level_of(medians_ns: Sequence[float], *, processes: float = 1) -> float:
     """The relative change of a median that noise alone passes with probability ALPHA.
 
     `medians_ns` are those of single processes that measured the same thing, in order of time; `processes` is how many
-    are pooled on each side of the comparison to be made. The spread comes from successive differences (von Neumann),
-    because slow drift touches both sides of a comparison whose processes take turns. Raises ValueError for fewer than
-    five medians, or any that is not positive.
+    are pooled on each side of the comparison to be made, their harmonic mean where the sides differ. The spread comes
+    from successive differences (von Neumann), because slow drift touches both sides of a comparison whose processes
+    take turns. Raises ValueError for fewer than five medians, or any that is not positive.
     """
     return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
 

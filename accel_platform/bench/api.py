@@ -14,6 +14,7 @@ from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.ability import refusal
 from accel_platform.bench.choice import stale_before
 from accel_platform.bench.effort import Effort, effort_named
+from accel_platform.bench.labels import with_commit
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.recording import RunSummary
 from accel_platform.bench.resume import last_interrupted
@@ -55,6 +56,8 @@ class Planned:
     """Model id to its heading in `model_families`."""
     remarks: tuple[str, ...]
     """What a reader of the configuration might not expect."""
+    labels: Mapping[str, str]
+    """What the run is called by its user, its commit among them where it is known."""
     resumes: str | None = None
     """The interrupted run that it goes on with."""
 
@@ -117,6 +120,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         wanted,
         headings,
         (*left_out.values(), *_remarks(config, effort)),
+        with_commit(config.labels),
     )
 
 
@@ -139,6 +143,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
         left.cells,
         {},
         (f"{begun}: {len(left.cells)} cells are left.",),
+        with_commit({**left.labels, **config.labels}),
         left.run_id,
     )
 
@@ -160,6 +165,7 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         asked=config.model_dump(mode="json", exclude_defaults=True),
         how=planned.how,
         resumes=planned.resumes,
+        labels=planned.labels,
     )
     if summary.run_id is None:
         return summary

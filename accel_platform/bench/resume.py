@@ -30,6 +30,7 @@ class Interrupted:
     cells: tuple[Cell, ...]
     effort: Effort
     how: How
+    labels: Mapping[str, str]
 
 
 def described(
@@ -79,11 +80,22 @@ def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interru
             continue
         begun, at = started[run_id]
         done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
-        if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
-            effort = dict(begun.plan["effort"])
-            sampling = Sampling(**effort.pop("sampling"))
-            return Interrupted(run_id, at, cells, Effort(sampling=sampling, **effort), How(**begun.plan["how"]))
+        if cells := tuple(cell for cell in cells_of(begun.plan) if _key(cell.model.model_id, cell) not in done):
+            return Interrupted(run_id, at, cells, effort_of(begun.plan), How(**begun.plan["how"]), begun.labels)
     raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
+
+
+def cells_of(plan: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a plan as `described` made it."""
+    models = [ModelSpec.of_job(model) for model in plan["models"]]
+    return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
+
+
+def effort_of(plan: Mapping[str, Any]) -> Effort:
+    """The effort of a plan as `described` made it."""
+    effort = dict(plan["effort"])
+    sampling = Sampling(**effort.pop("sampling"))
+    return Effort(sampling=sampling, **effort)
 
 
 def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
@@ -93,11 +105,6 @@ def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
         assert isinstance(result, ResultRecorded | VerificationRecorded)
         done.add(_key(result.model_id, result))
     return done
-
-
-def _cells(plan: dict[str, Any]) -> list[Cell]:
-    models = [ModelSpec.of_job(model) for model in plan["models"]]
-    return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
 
 
 def _key(model_id: str, of: Any) -> tuple[Any, ...]:

@@ -51,13 +51,14 @@ def measure_cells(
     inventory: Inventory | None = None,
     resumes: str | None = None,
     asked: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
     `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
-    from; both are recorded. On KeyboardInterrupt children die, finished cells are kept, the run is recorded as
-    cancelled, and it goes on up.
+    from; both are recorded, as are its `labels`. On KeyboardInterrupt children die, finished cells are kept, the run is
+    recorded as cancelled, and it goes on up.
     """
     inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
@@ -72,7 +73,7 @@ def measure_cells(
     if possible:
         run = _Run(possible, settings, log, effort, how, on_progress or (lambda _: None), inventory, summary)
         with under_way(settings, run.run_id):
-            run.run(resumes, asked)
+            run.run(resumes, asked, labels or {})
     return summary
 
 
@@ -118,12 +119,13 @@ class _Run:
         self.taken = set(cells)
         self.unprepared: Unprepared = {}
 
-    def run(self, resumes: str | None, asked: Mapping[str, Any] | None) -> None:
+    def run(self, resumes: str | None, asked: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
         plan = resume.described(self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked)
-        self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
+        software = self.inventory.host.software
+        self.recording.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
         self.recording.observe_hardware()
         try:
             cells = self.refuse()

@@ -18,6 +18,8 @@ MEDIAN_COUNT = 11
 """The fewest samples that give a median, by the early-stopping rule of MLPerf."""
 _Z_95 = 1.96
 PROCESSES_MOST = 10
+DISAGREE = "the medians of the last"
+"""How the reason begins where processes disagree: what compares processes knows that without being told."""
 SPREAD_MOST = 0.02
 """How far the medians of processes that measured one thing may vary, as their coefficient of variation."""
 
@@ -164,7 +166,7 @@ def unsettled(medians_ns: Sequence[float]) -> str | None:
     if len(newest) < 3:
         return None
     spread = stdev(newest) / mean(newest)
-    return f"the medians of the last {len(newest)} processes vary by {spread:.1%}" if spread > SPREAD_MOST else None
+    return f"{DISAGREE} {len(newest)} processes vary by {spread:.1%}" if spread > SPREAD_MOST else None
 
 
 def _timed(run: Callable[[], None], clock: Callable[[], int]) -> int:

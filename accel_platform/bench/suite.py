@@ -180,6 +180,12 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="Whether to bring the tables, and with them the matrix, up to the log afterwards.",
     )
+    labels: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default={},
+        title='an object of texts such as {"branch": "main"}',
+        description="What the run is to be found by later. `commit` is the code that is measured; where it is not"
+        " given, ACCEL_COMMIT, GITHUB_SHA or CI_COMMIT_SHA says it.",
+    )
     report_dir: Path | None = Field(
         default=None,
         title="a path",

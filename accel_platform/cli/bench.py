@@ -75,6 +75,10 @@ def run(
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="What to find the run by, such as commit=abc; repeatable."),
+    ] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
     older_than: Annotated[
         str | None, typer.Option(help="With --missing: also what was measured longer ago, such as 30d or 12h.")
@@ -103,6 +107,7 @@ def run(
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
     from accel_platform.bench.api import plan_benchmark, resume_benchmark
     from accel_platform.bench.choice import work_of
+    from accel_platform.bench.labels import labels_of
     from accel_platform.bench.modes import mode_named
     from accel_platform.bench.suite import BenchmarkConfig
     from accel_platform.cli.bench_answers import measure_and_print, print_plan
@@ -130,6 +135,7 @@ def run(
         "profile": profile,
         "report_dir": _path(report_dir),
         "csv": _path(csv),
+        "labels": labels_of(label or ()),
     }
     config = validated(BenchmarkConfig, asked, where="accel bench run")
     planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(home).home)

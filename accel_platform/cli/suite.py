@@ -42,12 +42,16 @@ def suite(
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Also write the results as CSV.", show_default=False)
     ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="As in the file; may be repeated.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
     from accel_platform.bench.api import plan_benchmark
+    from accel_platform.bench.labels import labels_of
     from accel_platform.bench.suite import read_config, write_example
     from accel_platform.cli.bench_answers import measure_and_print
     from accel_platform.errors import InvalidInput
@@ -61,7 +65,9 @@ def suite(
         return
     changes: dict[str, Any] = {"missing": True} if missing else {}
     changes |= {name: value for name, value in (("report_dir", report_dir), ("csv", csv)) if value is not None}
-    asked = read_config(file).model_copy(update=changes)
+    asked = read_config(file)
+    changes["labels"] = {**asked.labels, **labels_of(label or ())}
+    asked = asked.model_copy(update=changes)
     planned = plan_benchmark(asked, home=settings_for(home).home)
     if check:
         _print_plan(planned, for_machines)

@@ -95,6 +95,8 @@ class RunStarted(Payload):
     kind: str
     plan: dict[str, Any] = {}
     software: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    """What its user says of it; `commit` is the code that it measured."""
 
 
 class RunFinished(Payload):
@@ -298,6 +300,57 @@ class SuspicionOverruled(Payload):
     reason: str
 
 
+class MeasuredSeries(BaseModel):
+    """What all results have in common that may be compared: one model in one configuration under one fingerprint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_id: str
+    hardware: str
+    choice: str | None = None
+    device_id: str
+    fingerprint: str
+    mode: Mode
+    precision: str
+    batch_size: Positive
+    sequence_length: Positive | None = None
+    processes: Positive | None = None
+    weights_sha256: str | None = None
+
+
+class RegressionFound(MeasuredSeries, Payload):
+    """A series of measurements moved, as more than one process says."""
+
+    regression_id: str
+    """Hash of the series and its first result at the new level: finding it twice gives one id."""
+    found_by: Literal["check", "history"]
+    state: Literal["regressed", "improved"]
+    before_ms: Quantity | None = None
+    """Median latency of a batch before, and at the new level: None where the cell failed."""
+    after_ms: Quantity | None = None
+    change_percent: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    p_value: Annotated[float, Field(ge=0, le=1)] | None = None
+    noise_percent: Quantity | None = None
+    """What noise alone seldom passes in this series, with so many processes; None for the history."""
+    processes_before: Positive
+    processes_after: Positive
+    """Measuring processes, whose results are the evidence."""
+    first_result: UUID
+    """The first at the new level."""
+    evidence: tuple[UUID, ...]
+    commits_before: tuple[str, ...] = ()
+    commits_after: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class ShiftAccepted(MeasuredSeries, Payload):
+    """A person takes the new level of a series for granted, from one result on. What was measured before stays."""
+
+    regression_id: str
+    first_result: UUID
+    by: str
+    reason: str
+
+
 class PredictorTrained(Payload):
     """A predictor was trained; `promoted` says whether it serves."""
 
@@ -325,6 +378,8 @@ PAYLOADS: dict[str, type[Payload]] = {
         RecordQuarantined,
         ResultSuspected,
         SuspicionOverruled,
+        RegressionFound,
+        ShiftAccepted,
         PredictorTrained,
     )
 }

@@ -2,7 +2,7 @@
 WITH started AS (
     SELECT run_id, min(occurred_at) AS started_at, arg_min(host_id, (recorded_at, event_id)) AS host_id,
         unnest(json_transform(arg_min(payload, (recorded_at, event_id)),
-            '{"kind": "VARCHAR", "plan": "JSON", "software": "JSON"}'))
+            '{"kind": "VARCHAR", "plan": "JSON", "software": "JSON", "labels": "JSON"}'))
     FROM events
     WHERE type = 'RunStarted'
     GROUP BY run_id
@@ -21,7 +21,8 @@ counted AS (
 )
 SELECT run_id, s.kind, c.source, s.host_id, s.started_at, f.finished_at, f.duration_s,
     CASE WHEN f.status IS NOT NULL THEN f.status WHEN s.run_id IS NOT NULL THEN 'running' END AS status, f.reason,
-    f.cells_ok, f.cells_failed, f.cells_skipped, coalesce(c.results, 0) AS results, s.plan, s.software
+    f.cells_ok, f.cells_failed, f.cells_skipped, coalesce(c.results, 0) AS results, s.plan, s.software,
+    s.labels, s.labels->>'$.commit' AS "commit"
 FROM started AS s
 FULL JOIN finished AS f USING (run_id)
 FULL JOIN counted AS c USING (run_id)
