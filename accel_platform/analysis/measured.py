@@ -23,7 +23,8 @@ WHERE r.provenance = 'measured' AND r.precision IS NOT NULL AND r.batch_size IS 
 ORDER BY r.result_id
 """
 _DETAILS = """
-SELECT event_id, payload->>'$.noisy_reason' AS noisy_reason, samples_ns FROM events WHERE list_contains($ids, event_id)
+SELECT event_id, payload->>'$.noisy_reason' AS noisy_reason, samples_ns FROM events
+WHERE event_id IN (SELECT unnest($ids))
 """
 
 

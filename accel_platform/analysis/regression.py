@@ -38,6 +38,8 @@ EARLIER_LEAST = 5
 EARLIER_MOST = 50
 """The noise of a series is known from so many of its processes; it changes over the years."""
 SPIKE = 5.0
+NOISE_MOST = 0.25
+"""Where noise alone passes this, that nothing is seen says nothing."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,11 @@ def _compared(
     of_each_side = 2 * len(before) * len(after) / (len(before) + len(after))
     noise = noise_level_of(medians, processes=of_each_side)
     told = replace(told, noise_percent=100 * noise)
-    if not found.different:
-        return replace(told, state="ok")
+    if abs(math.log(found.ratio)) <= math.log1p(least):
+        if noise <= NOISE_MOST:
+            return replace(told, state="ok")
+        needed = processes_needed(medians, effect=NOISE_MOST)
+        return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {NOISE_MOST:.0%}")
     found = compare(first, second, noise_level=max(noise, least))
     if (why_not := _doubt(found, before, after, levels)) is None:
         return replace(told, state="regressed" if found.verdict == "slower" else "improved")
@@ -158,9 +163,10 @@ def _doubt(
         return f"{len(after)} against {len(before)} processes: noise alone may do that"
     if len(after) < PROCESSES_LEAST:
         return "one process alone says so"
+    # Where the baseline is as noisy, the noise of the series is known with it.
     doubtful = [process.doubt for process in after if process.doubt]
-    if 2 * len(doubtful) > len(after):
-        return f"{len(doubtful)} of {len(after)} processes are noisy: {doubtful[0]}"
+    if 2 * len(doubtful) > len(after) and 2 * sum(process.doubt is not None for process in before) <= len(before):
+        return f"{len(doubtful)} of {len(after)} processes are noisy, and the baseline was not: {doubtful[0]}"
     if not _stands(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
         return "one process on a side makes it: without that one there is no change"
     return None

@@ -1,8 +1,8 @@
-"""Measuring cells of an earlier run once more, as that run planned them. Whether that is worth it is not known here."""
+"""Measuring cells of earlier runs once more, as those planned them. Whether that is worth it is not known here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from accel_platform.settings import Settings
 
 
 def measure_again(
-    plan: Mapping[str, Any],
+    plans: Sequence[Mapping[str, Any]],
     wanted: Collection[CellKey],
     times: int,
     settings: Settings,
@@ -24,23 +24,25 @@ def measure_again(
     labels: Mapping[str, str],
     on_progress: Tell | None = None,
 ) -> list[str]:
-    """Measure those cells of a run's recorded plan that are `wanted`, in `times` new runs; the ids of the runs.
+    """Measure those cells of recorded plans (one at least) that are `wanted`, in `times` new runs; the ids of the runs.
 
-    A key holds a fingerprint, so only what this host would measure under the same one is measured: there may be none.
-    Each run gives every cell a new process. On KeyboardInterrupt what was measured is kept.
+    The last plan that has a cell says how. A key holds a fingerprint, so only what this host would measure under the
+    same one is measured: there may be none. Each run gives every cell a new process. On KeyboardInterrupt what was
+    measured is kept.
     """
-    cells = cells_of(plan)
+    cells = [cell for plan in plans for cell in cells_of(plan)]
     inventory = detect({cell.hardware for cell in cells})
     here = fingerprints(inventory)
-    chosen = [cell for cell in cells if cell_key(cell, here.get(cell.hardware, "")) in wanted]
-    how = replace(How(**plan["how"]), work="all", operators=False)
+    keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
+    chosen = [cell for key, cell in keys.items() if key in wanted]
+    effort, how = effort_of(plans[-1]), replace(How(**plans[-1]["how"]), work="all", operators=False)
     log, runs = EventLog.open(settings), []
     for _ in range(times if chosen else 0):
         summary = measure_cells(
             chosen,
             settings,
             log,
-            effort=effort_of(plan),
+            effort=effort,
             how=how,
             on_progress=on_progress,
             inventory=inventory,

@@ -1,15 +1,46 @@
-"""`accel regress`: when did a series of results move? The statistics are in `analysis/changepoint.py`."""
+"""`accel regress`: did something get slower, when, and who knows of it? The judgement is in `analysis`."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accel_platform.cli.output import Format, Json, OutputFormat, print_json, print_table, wants_json
+from accel_platform.cli import regress_check
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from accel_platform.events.types import RegressionFound
+    from accel_platform.settings import Settings
+    from accel_platform.warehouse.query import Reader
 
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
+app.command("check")(regress_check.check)
+
+_LIST = """
+SELECT * FROM regressions
+WHERE ($state IS NULL OR state = $state)
+ORDER BY found_at DESC, regression_id
+"""
+
+
+class RegressionState(enum.StrEnum):
+    open = "open"
+    accepted = "accepted"
+    gone = "gone"
 
 
 @app.callback()
@@ -56,3 +87,144 @@ def series(
         print_json(rows)
     else:
         print_table(rows, empty=f"No change in {len(read.values):,} values.")
+
+
+@app.command()
+def history(
+    *,
+    model: Annotated[str | None, typer.Option(help="A model's id or family.", show_default="all")] = None,
+    hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
+    min_change_percent: Annotated[
+        float, typer.Option("--min-change", min=0, help="Smallest shift worth telling, in per cent.")
+    ] = 3.0,
+    record: Annotated[bool, typer.Option("--record", help="Keep what is found, for `accel regress list`.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Every measured series in order of time, and when it moved, as a watcher would have told it."""
+    from accel_platform.analysis.measured import read_measured
+    from accel_platform.analysis.shifts import accepted_shifts, histories
+    from accel_platform.reports.regressions import cell
+
+    settings = settings_for(home)
+    reader = tables(settings)
+    found = histories(
+        read_measured(reader, model=model, hardware=hardware),
+        accepted_shifts(reader),
+        min_change_percent=min_change_percent,
+    )
+    if record:
+        record_found(settings, [shift for series in found for shift in series.shifts])
+    if wants_json(as_json, format_):
+        print_json(
+            [
+                {
+                    **one.series.model_dump(),
+                    "results": one.results,
+                    "newest_ms": one.newest_ms,
+                    "shifts": [shift.model_dump(mode="json") for shift in one.shifts],
+                }
+                for one in found
+            ]
+        )
+        return
+    shifts = [
+        {
+            "regression_id": shift.regression_id,
+            "state": shift.state,
+            "model_id": shift.model_id,
+            "cell": cell(shift),
+            "before_ms": shift.before_ms,
+            "after_ms": shift.after_ms,
+            "change_percent": shift.change_percent,
+            "commit": ", ".join(commit[:12] for commit in shift.commits_after) or None,
+            "first_result": shift.first_result,
+        }
+        for one in found
+        for shift in one.shifts
+    ]
+    print_table(shifts, empty="No series moved.")
+    note(f"{len(found):,} series of {sum(one.results for one in found):,} results.")
+
+
+@app.command(name="list")
+def list_regressions(
+    *,
+    state: Annotated[
+        RegressionState | None, typer.Option(help="Only open, accepted or gone ones.", show_default="all")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """The recorded regressions and improvements, the newest first, and what became of each."""
+    from accel_platform.events.types import MeasuredSeries
+    from accel_platform.reports.regressions import cell
+
+    rows = tables(settings_for(home)).rows(_LIST, {"state": state.value if state else None})
+    if wants_json(as_json, format_):
+        print_json(rows)
+        return
+    shown = ("before_ms", "after_ms", "change_percent", "found_at")
+    print_table(
+        [
+            {
+                "regression_id": row["regression_id"],
+                "state": row["state"],
+                "direction": row["direction"],
+                "model_id": row["model_id"],
+                "cell": cell(MeasuredSeries.model_construct(**row)),
+                **{name: row[name] for name in shown},
+                "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
+                "accepted_by": row["accepted_by"],
+            }
+            for row in rows
+        ],
+        empty="None is recorded.",
+    )
+
+
+@app.command()
+def accept(
+    *,
+    regression_id: Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")],
+    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
+    by: Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])],
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Take a recorded shift for granted: its level is the new baseline of its series. The history stays."""
+    from accel_platform.analysis.shifts import acceptance
+    from accel_platform.events import Event, EventLog
+
+    settings = settings_for(home)
+    payload = acceptance(tables(settings), regression_id, by=by, reason=reason)
+    event = Event.of(payload, source="accel regress")
+    EventLog.open(settings).append([event], key=f"accepted-{event.event_id}")
+    if wants_json(as_json, format_):
+        print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
+    else:
+        typer.echo(f"The level since {payload.first_result} is the new baseline of {payload.model_id}.")
+
+
+def tables(settings: Settings) -> Reader:
+    """The tables, brought up to the log."""
+    from accel_platform.warehouse.publish import bring_up_to_date
+    from accel_platform.warehouse.query import Reader
+
+    bring_up_to_date(settings, progress=note)
+    return Reader(settings)
+
+
+def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
+    """Append what was found, each once: finding it again changes nothing."""
+    from accel_platform.events import Event, EventLog
+
+    log = EventLog.open(settings)
+    new = 0
+    for payload in found:
+        event = Event.of(payload, source="accel regress")
+        new += log.append([event], key=f"regression-{payload.regression_id}").new
+    note(f"{len(found)} found, {new} of them new: recorded.")

@@ -81,6 +81,14 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     )
 
 
+def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) -> None:
+    """`refresh`, unless the tables in service are those of the log as it is."""
+    serving = _serving(settings)
+    now = EventLog.open(settings).snapshot().id
+    if serving is None or (serving.snapshot_id, serving.schema_id) != (now, project.schema_id()):
+        refresh(settings, progress=progress)
+
+
 def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> Staged:
     """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible."""
     started = time.perf_counter()

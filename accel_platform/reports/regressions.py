@@ -1,0 +1,137 @@
+"""A check for regressions as Markdown for a pull request and as JUnit XML for a CI server. Nothing is decided here."""
+
+from __future__ import annotations
+
+import re
+from xml.sax.saxutils import escape, quoteattr
+
+from accel_platform.analysis.check import Check
+from accel_platform.analysis.regression import Decision, State
+from accel_platform.events.types import MeasuredSeries
+
+_HEADINGS: dict[State, str] = {
+    "regressed": "Regressed",
+    "suspicious": "Suspicious, nobody is alerted",
+    "improved": "Improved",
+    "insufficient_data": "Not decided",
+    "ok": "Unchanged",
+}
+_SHOWN = 50
+"""Rows of a Markdown table; a comment has its limits, the JSON has them all."""
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def title(checked: Check) -> str:
+    """The outcome in one line."""
+    counts = [f"{checked.count(state)} {_words(state)}" for state in _HEADINGS if checked.count(state)]
+    outcome = {0: "No regression", 1: "Regression", 2: "Cannot decide"}[checked.exit_code]
+    return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
+
+
+def markdown(checked: Check) -> str:
+    """One section per state, the worst first; what is unchanged is folded away."""
+    lines = [f"### {title(checked)}", "", f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}."]
+    for state, heading in _HEADINGS.items():
+        decisions = [decision for decision in checked.decisions if decision.state == state]
+        if not decisions:
+            continue
+        table = [
+            "| model | cell | before | after | change | noise | processes | why |",
+            "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            *("| " + " | ".join(map(_in_table, _row(decision))) + " |" for decision in decisions[:_SHOWN]),
+        ]
+        if len(decisions) > _SHOWN:
+            table += ["", f"… and {len(decisions) - _SHOWN} more."]
+        if state == "ok":
+            table = [f"<details><summary>{heading} ({len(decisions)})</summary>", "", *table, "", "</details>"]
+        else:
+            table = [f"**{heading}**", "", *table]
+        lines += ["", *table]
+    return "\n".join(lines) + "\n"
+
+
+def junit(checked: Check) -> str:
+    """A test case per cell: regressed ones fail, undecided ones are skipped, suspicious ones pass and say why."""
+    cases = []
+    for decision in checked.decisions:
+        series = decision.series
+        name, classname = quoteattr(_clean(cell(series))), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
+        told = _clean(told_of(decision))
+        inside = {
+            "regressed": f"<failure message={quoteattr(told)} type={quoteattr('regression')}/>",
+            "insufficient_data": f"<skipped message={quoteattr(told)}/>",
+        }.get(decision.state, f"<system-out>{escape(f'{_words(decision.state)}: {told}')}</system-out>")
+        cases.append(f"    <testcase classname={classname} name={name}>{inside}</testcase>")
+    counts = (
+        f"tests={quoteattr(str(len(cases)))} failures={quoteattr(str(checked.count('regressed')))}"
+        f" errors={quoteattr('0')} skipped={quoteattr(str(checked.count('insufficient_data')))}"
+    )
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites {counts}>\n  <testsuite name="accel regress" {counts}>'
+    return "\n".join([head, *cases, "  </testsuite>", "</testsuites>", ""])
+
+
+def cell(series: MeasuredSeries) -> str:
+    """The configuration in words; what every cell of its kind has in common with the usual is left out."""
+    parts = [
+        series.hardware + (f":{series.choice}" if series.choice else ""),
+        series.mode if series.mode != "inference" else None,
+        f"{series.processes} processes" if (series.processes or 1) > 1 else None,
+        f"batch {series.batch_size}",
+        f"length {series.sequence_length}" if series.sequence_length else None,
+        series.precision,
+        f"weights {series.weights_sha256[:8]}" if series.weights_sha256 else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def told_of(decision: Decision) -> str:
+    """The figures and the reason of one decision in a sentence."""
+    figures = None
+    if decision.change_percent is not None:
+        figures = (
+            f"{_ms(decision.before_ms)} -> {_ms(decision.after_ms)}, {decision.change_percent:+.1f} %"
+            f" (noise {_percent(decision.noise_percent)}, {decision.processes_before} against"
+            f" {decision.processes_after} processes)"
+        )
+    return "; ".join(part for part in (figures, why(decision)) if part)
+
+
+def why(decision: Decision) -> str:
+    """Its reason, and how many processes would settle it."""
+    more = f"{decision.processes_needed} processes a side would tell" if decision.processes_needed else None
+    return "; ".join(part for part in (decision.reason, more) if part)
+
+
+def _row(decision: Decision) -> list[str]:
+    change = decision.change_percent
+    return [
+        decision.series.model_id,
+        cell(decision.series),
+        _ms(decision.before_ms),
+        _ms(decision.after_ms),
+        "" if change is None else f"{change:+.1f} %",
+        _percent(decision.noise_percent),
+        f"{decision.processes_before} / {decision.processes_after}",
+        why(decision),
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g} ms"
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"±{value:.1f} %"
+
+
+def _words(state: str) -> str:
+    return {"ok": "unchanged", "insufficient_data": "not decided"}.get(state, state)
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _clean(text: str) -> str:
+    """Without the characters that XML has no way to write."""
+    return _NOT_XML.sub("", text)
