@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import Phase, given
@@ -20,8 +21,10 @@ from accel_platform.events.types import (
     HostObserved,
     ModelDescribed,
     RecordQuarantined,
+    RegressionFound,
     RunFinished,
     RunStarted,
+    ShiftAccepted,
 )
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project, publish, rules
@@ -30,6 +33,9 @@ from accel_platform.warehouse.query import Reader
 from factories import event, result, verification
 
 _sizes = st.sampled_from([1, 4])
+_SERIES: Any = {"model_id": st.just("bert-base"), "hardware": st.just("cpu"), "device_id": st.just("cpu-test"),
+                "fingerprint": st.just("test"), "mode": st.just("inference"), "precision": st.just("float32"),
+                "batch_size": st.just(1), "sequence_length": st.just(128)}  # fmt: skip
 _payloads = st.one_of(
     st.builds(
         result,
@@ -58,7 +64,13 @@ _payloads = st.one_of(
               device_id=st.sampled_from(["d1", "d2", None])),
     st.builds(ModelDescribed, model_id=st.just("bert-base"), architecture=st.just("bert"), family=st.just("bert"),
               modality=st.just("text"), parameters=st.integers(1, 9)),
-    st.builds(RunStarted, kind=st.sampled_from(["bench", "import"])),
+    st.builds(RunStarted, kind=st.sampled_from(["bench", "import"]), labels=st.sampled_from([{}, {"commit": "c"}])),
+    st.builds(RegressionFound, **_SERIES, regression_id=st.sampled_from("ab"), found_by=st.just("check"),
+              state=st.just("regressed"), before_ms=st.just(1.0), after_ms=st.sampled_from([None, 2.0, 500.0]),
+              processes_before=st.just(1), processes_after=st.just(2), first_result=st.just(UUID(int=0)),
+              evidence=st.just(())),
+    st.builds(ShiftAccepted, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
+              by=st.just("b"), reason=st.sampled_from("rs")),
     st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
     st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
               outcome=st.just("imported"), size_bytes=st.just(1)),

@@ -1,0 +1,404 @@
+"""From events to the verdict on a candidate, and what is kept of it. The figures are made up; the tables are real."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from accel_platform.analysis.check import Check, check
+from accel_platform.analysis.measured import read_measured
+from accel_platform.analysis.refs import runs_of
+from accel_platform.analysis.regression import Decision
+from accel_platform.analysis.shifts import acceptance, accepted_shifts, histories, regression_of
+from accel_platform.bench.labels import COMMIT_VARIABLES, labels_of, with_commit
+from accel_platform.cli import app
+from accel_platform.cli.regress import record_found
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import DeviceObserved, RunStarted
+from accel_platform.reports.regressions import junit, markdown
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.query import Reader
+from factories import event, result, verification
+
+OLD, NEW = "a" * 40, "b" * 40
+_VERDICT_FIELDS = ("hardware", "backend", "device_id", "precision", "batch_size", "sequence_length")
+
+
+class Lab:
+    """A log that benchmark runs are written to as the runner would."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.log = settings, EventLog.open(settings)
+        self._generator, self._runs = random.Random(7), 0
+
+    def run(
+        self, commit: str | None, factor: float = 1.0, *, driver: str = "1.0", verify: bool = True, **changes: Any
+    ) -> str:
+        """One run of one process of the cell; its id."""
+        self._runs += 1
+        run_id = f"run-{self._runs:04d}"
+        offset = factor * (1 + self._generator.gauss(0, 0.005))
+        samples = tuple(int(20e6 * offset * self._generator.lognormvariate(0, 0.01)) for _ in range(30))
+        measured = result(**{"samples_ns": samples, "fingerprint": f"driver {driver}", "threads": 1, **changes})
+        versions = {"torch": driver}
+        device = DeviceObserved(hardware="cpu", backend="pytorch", available=True, device_id="cpu-test",
+                                driver=driver, runtime_versions=versions)  # fmt: skip
+        payloads: list[Any] = [
+            RunStarted(kind="benchmark", labels={"commit": commit} if commit else {}), device, measured,
+        ]  # fmt: skip
+        if verify and measured.status == "ok":
+            payloads.append(verification(**{name: getattr(measured, name) for name in _VERDICT_FIELDS}))
+        self.log.append([event(payload, run_id=run_id) for payload in payloads], key=f"bench-{run_id}-0000")
+        return run_id
+
+    def runs(self, count: int, commit: str | None, factor: float = 1.0, **changes: Any) -> list[str]:
+        return [self.run(commit, factor, **changes) for _ in range(count)]
+
+    def reader(self) -> Reader:
+        publish.publish(self.settings, publish.stage(self.settings))
+        return Reader(self.settings)
+
+    def check(self, baseline: str = OLD, candidate: str = NEW, **options: Any) -> Check:
+        reader = self.reader()
+        return check(reader, runs_of(reader, baseline), runs_of(reader, candidate), **options)
+
+    def only(self, **options: Any) -> Decision:
+        [decision] = self.check(**options).decisions
+        return decision
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.reader().rows("SELECT * FROM regressions ORDER BY found_at")
+
+    def accel(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["regress", *arguments, "--home", str(self.settings.home)])
+
+
+@pytest.fixture
+def lab(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("ACCEL_HOME", str(settings.home))  # --home sets it, and nobody else would set it back
+    for name in COMMIT_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return Lab(settings)
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(("factor", "state", "code"), [(1.0, "ok", 0), (1.2, "regressed", 1), (0.8, "improved", 0)])
+    def test_a_candidate_is_held_against_its_baseline(self, lab: Lab, factor: float, state: str, code: int) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, factor)
+        checked = lab.check()
+        [found] = checked.decisions
+        assert (found.state, checked.exit_code) == (state, code)
+        assert (found.processes_before, found.processes_after) == (6, 3)
+        assert (found.commits_before, found.commits_after) == ((OLD,), (NEW,))
+        assert found.change_percent == pytest.approx(100 * (factor - 1), abs=2)
+        assert found.p_value is not None
+
+    def test_without_anything_to_decide_the_exit_code_says_so(self, lab: Lab) -> None:
+        lab.runs(2, OLD)
+        lab.run(NEW, 2.0)
+        checked = lab.check()
+        assert (checked.decisions[0].state, checked.exit_code) == ("insufficient_data", 2)
+        assert checked.decisions[0].reason == "its noise is unknown: 3 more earlier processes of this series are needed"
+
+    def test_earlier_runs_of_other_commits_tell_the_noise(self, lab: Lab) -> None:
+        lab.runs(8, None)
+        lab.runs(2, OLD)
+        lab.runs(2, NEW, 1.3)
+        assert lab.only().state == "regressed"
+
+    def test_runs_made_to_confirm_decide_alone(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        first = lab.run(NEW, 1.4)
+        again = lab.runs(3, NEW, 1.0)
+        found = lab.only(again=again)
+        assert (found.state, found.processes_after) == ("ok", 3)
+        reader = lab.reader()
+        [newest] = reader.rows("SELECT result_id FROM results WHERE run_id = ?", (first,))
+        assert found.first_result == newest["result_id"]
+
+    def test_a_cell_that_fails_now_regressed(self, lab: Lab) -> None:
+        lab.runs(2, OLD)
+        lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
+        found = lab.only()
+        assert (found.state, found.reason) == ("regressed", "it fails now: out of memory")
+
+    def test_a_cell_whose_outputs_are_wrong_now_regressed(self, lab: Lab) -> None:
+        lab.runs(2, OLD)
+        run = lab.run(NEW, verify=False)
+        lab.log.append([event(verification(passed=False), run_id=run)])
+        assert lab.only().reason == "it fails now: its outputs were found wrong"
+
+    def test_cells_of_one_side_are_named(self, lab: Lab) -> None:
+        lab.runs(2, OLD, batch_size=2)
+        lab.runs(2, NEW, batch_size=4)
+        told = {d.series.batch_size: (d.state, d.reason) for d in lab.check().decisions}
+        assert told == {
+            2: ("insufficient_data", "the candidate did not measure it"),
+            4: ("insufficient_data", "the baseline did not measure it"),
+        }
+
+    @pytest.mark.parametrize("changes", [{"provenance": "emulated"}, {"provenance": "imported"}])
+    def test_only_what_was_measured_counts(self, lab: Lab, changes: dict[str, Any]) -> None:
+        lab.runs(6, OLD, **changes)
+        lab.runs(3, NEW, 2.0, **changes)
+        checked = lab.check()
+        assert (checked.decisions, checked.exit_code) == ((), 2)
+
+    def test_unverified_measurements_answer_for_nothing(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 2.0, verify=False)
+        assert "outputs were not verified" in (lab.only().reason or "")
+
+
+class TestUnlike:
+    def test_unlike_fingerprints_are_never_compared_but_say_what_differs(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 2.0, driver="2.0", threads=4)
+        found = lab.only()
+        assert found.state == "insufficient_data"
+        assert found.reason == (
+            "not comparable: driver 1.0 before, 2.0 now; threads 1 before, 4 now; torch 1.0 before, 2.0 now"
+        )
+        assert found.change_percent is None
+
+    def test_another_device_is_named(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 2.0, device_id="cpu-other", fingerprint="of another")
+        assert lab.only().reason == "not comparable: device cpu-test before, cpu-other now"
+
+    def test_of_several_fingerprints_like_is_held_against_like(self, lab: Lab) -> None:
+        """The faster driver hides nothing, and the slower one accuses nobody."""
+        for driver, factor in (("1.0", 1.0), ("2.0", 3.0)):
+            lab.runs(6, OLD, factor, driver=driver)
+            lab.runs(3, NEW, factor * (1.3 if driver == "1.0" else 1.0), driver=driver)
+        told = {d.series.fingerprint: d.state for d in lab.check().decisions}
+        assert told == {"driver 1.0": "regressed", "driver 2.0": "ok"}
+
+
+class TestRefs:
+    def test_a_run_a_commit_and_their_prefixes(self, lab: Lab) -> None:
+        first, second = lab.runs(2, OLD)
+        reader = lab.reader()
+        assert runs_of(reader, first).run_ids == (first,)
+        assert runs_of(reader, OLD).run_ids == (first, second)
+        assert runs_of(reader, OLD[:7]).run_ids == (first, second)
+        assert runs_of(reader, first).commit == OLD
+
+    def test_what_git_calls_a_commit(self, lab: Lab, tmp_path: Path) -> None:
+        repository = tmp_path / "repository"
+        git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "init", "-q", "-b", "main", str(repository)], check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        with pytest.raises(NotFound, match=f"is commit {commit[:12]}, which no run here measured"):
+            runs_of(lab.reader(), "main", folder=repository)
+        run = lab.run(commit)
+        assert runs_of(lab.reader(), "main", folder=repository).run_ids == (run,)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "second"], check=True)
+        assert runs_of(lab.reader(), "HEAD~1", folder=repository).run_ids == (run,)
+
+    @pytest.mark.parametrize("ref", ["", "aaaaaa", "nothing", "--all", "no such thing"])
+    def test_what_means_no_run_is_refused(self, lab: Lab, ref: str, tmp_path: Path) -> None:
+        lab.run(OLD)
+        with pytest.raises(NotFound, match="is no run"):
+            runs_of(lab.reader(), ref, folder=tmp_path)
+
+    def test_the_beginning_of_two_commits_is_refused(self, lab: Lab) -> None:
+        lab.run("abcdef0123")
+        lab.run("abcdef0999")
+        with pytest.raises(InvalidInput, match="begins several names"):
+            runs_of(lab.reader(), "abcdef0")
+
+
+class TestRecorded:
+    def test_finding_it_again_changes_nothing(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        for _ in range(2):
+            record_found(lab.settings, [regression_of(lab.only())])
+        [row] = lab.rows()
+        assert (row["state"], row["direction"], row["found_by"]) == ("open", "regressed", "check")
+        assert (row["commits_before"], row["commits_after"]) == ([OLD], [NEW])
+        assert row["change_percent"] == pytest.approx(30, abs=2)
+        assert len(row["evidence"]) == 3
+
+    def test_an_accepted_level_is_the_new_baseline_and_the_history_stays(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        record_found(lab.settings, [regression_of(lab.only())])
+        [row] = lab.rows()
+        accepted = acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
+        lab.log.append([event(accepted)])
+        [row] = lab.rows()
+        assert (row["state"], row["accepted_by"], row["accepted_reason"]) == ("accepted", "ada", "more layers")
+        assert (lab.only().state, lab.only().reason) == ("ok", "its new level was accepted")
+        later = "c" * 40
+        lab.runs(3, later, 1.3)
+        assert lab.only(candidate=later).state == "ok"
+        worse = "d" * 40
+        lab.runs(3, worse, 1.7)
+        found = lab.only(candidate=worse)
+        assert (found.state, found.change_percent) == ("regressed", pytest.approx(30, abs=3))
+        assert len(lab.reader().rows("SELECT * FROM results")) == 15
+
+    def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        record_found(lab.settings, [regression_of(lab.only())])
+        states = []
+        for factor in (1.0, 1.3, 1.0, 1.0, 1.0):
+            lab.run("c" * 40, factor)
+            states.append(lab.rows()[0]["state"])
+        assert states == ["open", "open", "open", "open", "gone"]
+
+    def test_a_failure_is_gone_once_it_works(self, lab: Lab) -> None:
+        lab.runs(2, OLD)
+        lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
+        record_found(lab.settings, [regression_of(lab.only())])
+        assert lab.rows()[0]["state"] == "open"
+        lab.run("c" * 40, 7.0)
+        assert lab.rows()[0]["state"] == "gone"
+
+    @pytest.mark.parametrize(("by", "reason", "which"), [("", "r", 0), ("b", " ", 0), ("b", "r", 1)])
+    def test_an_acceptance_needs_a_name_a_reason_and_a_regression(
+        self, lab: Lab, by: str, reason: str, which: int
+    ) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        record_found(lab.settings, [regression_of(lab.only())])
+        known = lab.rows()[0]["regression_id"]
+        with pytest.raises((InvalidInput, NotFound)):
+            acceptance(lab.reader(), [known, "nothing"][which], by=by, reason=reason)
+
+    def test_what_is_no_finding_is_not_recorded(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW)
+        with pytest.raises(ValueError, match="no finding"):
+            regression_of(lab.only())
+
+
+class TestHistory:
+    def _shifts(self, lab: Lab) -> list[Any]:
+        reader = lab.reader()
+        [one] = histories(read_measured(reader), accepted_shifts(reader), min_change_percent=3.0)
+        return list(one.shifts)
+
+    def test_a_shift_names_the_commit_it_began_with(self, lab: Lab) -> None:
+        lab.runs(12, OLD)
+        lab.runs(5, NEW, 1.2)
+        [shift] = self._shifts(lab)
+        assert (shift.state, shift.commits_before, shift.commits_after) == ("regressed", (OLD,), (NEW,))
+        assert shift.processes_after == 3
+        record_found(lab.settings, [shift])
+        assert lab.rows()[0]["regression_id"] == shift.regression_id
+
+    def test_a_spike_is_none(self, lab: Lab) -> None:
+        lab.runs(12, OLD)
+        lab.run(NEW, 3.0)
+        lab.runs(5, OLD)
+        assert self._shifts(lab) == []
+
+    def test_an_accepted_shift_is_not_told_again_and_a_later_one_is(self, lab: Lab) -> None:
+        lab.runs(12, OLD)
+        lab.runs(14, NEW, 1.2)
+        [shift] = self._shifts(lab)
+        record_found(lab.settings, [shift])
+        lab.log.append([event(acceptance(lab.reader(), shift.regression_id, by="ada", reason="meant"))])
+        assert self._shifts(lab) == []
+        lab.runs(4, "c" * 40, 1.5)
+        [later] = self._shifts(lab)
+        assert (later.commits_before, later.commits_after) == ((NEW,), ("c" * 40,))
+
+
+class TestCommand:
+    def test_a_regression_in_every_form(self, lab: Lab, tmp_path: Path) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        page, report = tmp_path / "page.md", tmp_path / "report.xml"
+        asked = ["check", "--baseline", OLD, "--candidate", NEW]
+        done = lab.accel(*asked, "--json", "--markdown", str(page), "--junit", str(report), "--record")
+        assert done.exit_code == 1, done.output
+        told = json.loads(done.stdout)
+        [cell] = told["cells"]
+        assert (told["exit_code"], cell["state"], cell["model_id"]) == (1, "regressed", "bert-base")
+        [case] = ET.parse(report).getroot().iter("testcase")
+        assert case.find("failure") is not None
+        assert "Regression: 1 regressed" in page.read_text()
+        assert "| bert-base | cpu, batch 1, length 128, float32 |" in page.read_text()
+        listed = json.loads(lab.accel("list", "--json").stdout)
+        assert [row["regression_id"] for row in listed] == [cell["regression_id"]]
+        accepted = lab.accel("accept", cell["regression_id"], "--by", "ada", "--reason", "more layers")
+        assert accepted.exit_code == 0, accepted.output
+        assert json.loads(lab.accel("list", "--state", "open", "--json").stdout) == []
+        assert lab.accel(*asked).exit_code == 0
+        assert "more layers" in lab.accel("list", "--json").stdout
+        assert json.loads(lab.accel("history", "--model", "bert", "--json").stdout)[0]["results"] == 9
+
+    @pytest.mark.parametrize(
+        ("baseline", "candidate", "said"),
+        [("nothing", NEW, "is no run"), (OLD, OLD[:9], "both mean run"), ("run-0001", NEW, None)],
+    )
+    def test_what_cannot_be_decided_exits_with_2(
+        self, lab: Lab, baseline: str, candidate: str, said: str | None
+    ) -> None:
+        lab.run(OLD)
+        lab.run(NEW)
+        done = lab.accel("check", "--baseline", baseline, "--candidate", candidate)
+        assert done.exit_code == 2
+        assert (said or "insufficient_data") in done.output
+        assert "Traceback" not in done.output
+
+    def test_a_log_that_cannot_be_read_is_no_regression(self, lab: Lab) -> None:
+        lab.run(OLD)
+        lab.run(NEW)
+        path = lab.settings.home / "log" / "segments" / "bench-run-0001-0000.parquet"
+        path.write_bytes(path.read_bytes()[:100])
+        assert lab.accel("check", "--baseline", OLD, "--candidate", NEW).exit_code == 2
+
+    def test_confirming_measures_only_the_commit_that_is_here(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        lab.runs(6, OLD)
+        lab.run(NEW, 2.0)
+        monkeypatch.setenv("ACCEL_COMMIT", "c" * 40)
+        done = lab.accel("check", "--baseline", OLD, "--candidate", NEW, "--confirm")
+        assert done.exit_code == 2
+        assert "--confirm would measure commit cccccccccccc" in done.output
+
+
+def test_names_that_mean_something_elsewhere_stay_names(lab: Lab) -> None:
+    """Markdown and XML are written of whatever a model or a reason is called."""
+    name = 'a|b "<&>\x01'
+    lab.runs(6, OLD, model_id=name)
+    lab.run(NEW, model_id=name, status="failed", reason="<b>&]]>\n|", samples_ns=())
+    checked = lab.check()
+    [case] = ET.fromstring(junit(checked)).iter("testcase")
+    assert case.get("classname") == 'a|b "<&>.cpu'
+    rows = [line for line in markdown(checked).splitlines() if line.startswith("| a")]
+    assert [row.replace("\\|", "").count("|") for row in rows] == [9]
+
+
+class TestLabels:
+    def test_words_and_the_environment_make_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in COMMIT_VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        assert with_commit(labels_of(["branch=main", "note=a=b"])) == {"branch": "main", "note": "a=b"}
+        monkeypatch.setenv("CI_COMMIT_SHA", "gitlab")
+        assert with_commit({}) == {"commit": "gitlab"}
+        monkeypatch.setenv("GITHUB_SHA", "github")
+        monkeypatch.setenv("ACCEL_COMMIT", "ours")
+        assert with_commit({}) == {"commit": "ours"}
+        assert with_commit({"commit": "said"}) == {"commit": "said"}
+
+    @pytest.mark.parametrize("word", ["", "main", "=main", "branch=", " = "])
+    def test_what_is_no_label_is_refused(self, word: str) -> None:
+        with pytest.raises(InvalidInput, match="KEY=VALUE"):
+            labels_of([word])

@@ -1,0 +1,232 @@
+"""What is called a regression is one, as far as the noise of its own series lets anybody tell."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uuid_utils.compat import uuid7
+
+from accel_platform.analysis.measured import Process
+from accel_platform.analysis.regression import EARLIER_LEAST, Decision, decide
+from accel_platform.events.types import MeasuredSeries
+
+SERIES = MeasuredSeries(
+    model_id="m", hardware="cpu", device_id="d", fingerprint="f", mode="inference", precision="float32", batch_size=1
+)
+ALERTS = ("regressed", "improved")
+
+
+def process(generator: random.Random, factor: float = 1.0, *, spread: float = 0.01, **changes: Any) -> Process:
+    """A process with an offset of its own, as real ones have, and samples around it."""
+    offset = generator.gauss(0, spread)
+    samples = tuple(int(5e6 * factor * (1 + offset) * generator.lognormvariate(0, 0.02)) for _ in range(30))
+    fields: dict[str, Any] = {
+        "result_id": uuid7(), "run_id": "r", "commit": None, "threads": 1, "median_ms": median(samples) / 1e6,
+        "failure": None, "verified": True, "noisy": False, "samples_ns": samples,
+    }  # fmt: skip
+    return Process(**{**fields, **changes})
+
+
+def processes(generator: random.Random, count: int, factor: float = 1.0, **changes: Any) -> list[Process]:
+    return [process(generator, factor, **changes) for _ in range(count)]
+
+
+def failed(reason: str) -> Process:
+    return process(random.Random(1), median_ms=None, failure=reason, samples_ns=())
+
+
+def states(factor: float, *, earlier: int, before: int, after: int, spread: float, count: int = 300) -> Counter[str]:
+    generator = random.Random(f"{factor} {earlier} {before} {after} {spread}")
+    found: Counter[str] = Counter()
+    for _ in range(count):
+        old = processes(generator, earlier, spread=spread)
+        new = processes(generator, after, factor, spread=spread)
+        found[decide(SERIES, old[-before:], new, old).state] += 1
+    return found
+
+
+@pytest.mark.parametrize("sides", [(1, 3), (3, 3)])
+@pytest.mark.parametrize("spread", [0.005, 0.03])
+@pytest.mark.parametrize("earlier", [6, 30])
+def test_noise_is_seldom_called_a_change(sides: tuple[int, int], spread: float, earlier: int) -> None:
+    found = states(1.0, earlier=earlier, before=sides[0], after=sides[1], spread=spread)
+    assert found["regressed"] + found["improved"] <= 0.03 * 300
+
+
+@pytest.mark.parametrize(("factor", "state"), [(1.06, "regressed"), (1 / 1.06, "improved")])
+def test_a_change_well_above_the_noise_is_found(factor: float, state: str) -> None:
+    assert states(factor, earlier=12, before=3, after=3, spread=0.01, count=100)[state] >= 90
+    assert states(factor, earlier=12, before=1, after=3, spread=0.01, count=100)[state] >= 90
+
+
+def test_what_is_missed_in_noise_is_suspicious_and_says_how_many_processes_it_takes() -> None:
+    generator = random.Random(3)
+    old = [*processes(generator, 20, spread=0.06), *processes(generator, 2, spread=0.0)]
+    found = decide(SERIES, old[-2:], processes(generator, 2, 1.06, spread=0.0), old)
+    assert (found.state, found.reason) == ("suspicious", "2 against 2 processes: noise alone may do that")
+    assert found.noise_percent is not None
+    assert found.noise_percent > 5
+    assert found.processes_needed is not None
+    assert found.processes_needed > 2
+    assert states(1.06, earlier=30, before=25, after=25, spread=0.03, count=40)["regressed"] >= 36
+
+
+levels = st.floats(0.05, 20)
+
+
+@given(
+    levels, st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.integers(EARLIER_LEAST, 30), st.booleans()
+)
+def test_one_lone_spike_never_alerts(
+    spike: float, seed: int, before: int, after: int, earlier: int, in_baseline: bool
+) -> None:
+    generator = random.Random(seed)
+    old, new = (processes(generator, count, spread=0.001) for count in (before + earlier, after))
+    side = old if in_baseline else new
+    # Of the baseline's own processes, not of those before them.
+    place = len(old) - 1 - generator.randrange(before) if in_baseline else generator.randrange(after)
+    side[place] = process(generator, spike, spread=0.001)
+    assert decide(SERIES, old[-before:], new, old).state not in ALERTS
+
+
+@given(levels, st.integers(0, 2**32))
+def test_a_spike_long_ago_hides_no_shift(spike: float, seed: int) -> None:
+    generator = random.Random(seed)
+    old, new = processes(generator, 20, spread=0.005), processes(generator, 3, 1.2, spread=0.005)
+    old[7] = process(generator, spike)
+    assert decide(SERIES, old[-3:], new, old).state == "regressed"
+
+
+def test_a_shift_long_ago_hides_none() -> None:
+    generator = random.Random(5)
+    old = [*processes(generator, 12), *processes(generator, 12, 2.0)]
+    assert decide(SERIES, old[-3:], processes(generator, 3, 2.3), old).state == "regressed"
+    assert decide(SERIES, old[-3:], processes(generator, 3, 2.0), old).state == "ok"
+
+
+def test_one_process_alone_is_suspicious_however_slow() -> None:
+    generator = random.Random(1)
+    old = processes(generator, 9)
+    found = decide(SERIES, old[-4:], processes(generator, 1, 5.0), old)
+    assert (found.state, found.reason) == ("suspicious", "one process alone says so")
+    assert found.change_percent == pytest.approx(400, rel=0.05)
+
+
+@pytest.mark.parametrize("known", range(EARLIER_LEAST))
+def test_without_a_history_it_says_how_much_of_one_it_needs(known: int) -> None:
+    generator = random.Random(1)
+    old = processes(generator, max(1, known))
+    found = decide(SERIES, old[-1:], processes(generator, 3, 2.0), old[:known])
+    assert found.state == "insufficient_data"
+    assert f"{EARLIER_LEAST - known} more earlier processes" in (found.reason or "")
+
+
+def test_the_smallest_change_worth_an_alert_can_be_chosen() -> None:
+    generator = random.Random(1)
+    old, new = processes(generator, 12, spread=0.001), processes(generator, 4, 1.04, spread=0.001)
+    told = [decide(SERIES, old[-4:], new, old, min_change_percent=least).state for least in (1.0, 3.0, 6.0)]
+    assert told == ["regressed", "regressed", "ok"]
+    with pytest.raises(ValueError, match="No comparison tells less than 1%"):
+        decide(SERIES, old, new, old, min_change_percent=0.5)
+
+
+def test_a_series_too_noisy_to_show_anything_does_not_pass_for_unchanged() -> None:
+    generator = random.Random(2)
+    old = [process(generator, factor) for factor in (1, 3, 1, 2, 3, 1, 2, 3, 1, 2)]
+    new = [replace(old[4], result_id=uuid7()), replace(old[8], result_id=uuid7())]
+    found = decide(SERIES, [old[4], old[8]], new, old)
+    assert (found.state, found.change_percent) == ("insufficient_data", 0)
+    assert "too noisy" in (found.reason or "")
+    assert found.processes_needed is not None
+    assert found.processes_needed > 10
+
+
+class TestDoubt:
+    def test_processes_noisier_than_the_baseline_alert_nobody(self) -> None:
+        generator = random.Random(1)
+        old, new = processes(generator, 9), processes(generator, 3, 1.5, doubt="others were at work")
+        found = decide(SERIES, old[-3:], new, old)
+        assert found.state == "suspicious"
+        assert "3 of 3 processes are noisy" in (found.reason or "")
+
+    def test_a_series_that_is_always_noisy_is_judged_by_its_noise(self) -> None:
+        generator = random.Random(1)
+        old, new = (processes(generator, n, f, doubt="others were at work") for n, f in ((9, 1.0), (3, 1.5)))
+        assert decide(SERIES, old[-3:], new, old).state == "regressed"
+
+    def test_calm_processes_decide_where_they_are_enough(self) -> None:
+        generator = random.Random(1)
+        old = processes(generator, 9)
+        noisy = processes(generator, 4, 1.5, doubt="others were at work")
+        found = decide(SERIES, old[-3:], [*noisy, *processes(generator, 2)], old)
+        assert (found.state, found.processes_after) == ("ok", 2)
+
+
+class TestFailures:
+    def test_what_worked_and_fails_now_regressed(self) -> None:
+        old = processes(random.Random(1), 3)
+        found = decide(SERIES, old, [failed("out of memory")], old)
+        assert (found.state, found.reason) == ("regressed", "it fails now: out of memory")
+        assert found.before_ms == pytest.approx(5, rel=0.1)
+        assert found.after_ms is None
+
+    def test_what_failed_and_works_now_improved(self) -> None:
+        new = processes(random.Random(1), 1)
+        found = decide(SERIES, [failed("out of memory")], new, [])
+        assert (found.state, found.reason) == ("improved", "it works now; before: out of memory")
+
+    def test_what_fails_on_both_sides_is_no_change(self) -> None:
+        found = decide(SERIES, [failed("a")], [failed("b")], [])
+        assert (found.state, found.reason) == ("insufficient_data", "it fails on both sides: b")
+
+    @pytest.mark.parametrize(("before", "after", "side"), [(0, 2, "baseline"), (2, 0, "candidate")])
+    def test_a_side_that_did_not_measure_it_is_named(self, before: int, after: int, side: str) -> None:
+        generator = random.Random(1)
+        found = decide(SERIES, processes(generator, before), processes(generator, after), [])
+        assert (found.state, found.reason) == ("insufficient_data", f"the {side} did not measure it")
+
+    def test_unverified_outputs_answer_for_nothing(self) -> None:
+        generator = random.Random(1)
+        old = processes(generator, 9)
+        found = decide(SERIES, old[-3:], processes(generator, 3, 2.0, verified=False), old)
+        assert found.state == "insufficient_data"
+        assert "candidate's outputs were not verified" in (found.reason or "")
+
+    def test_too_few_samples_decide_nothing(self) -> None:
+        generator = random.Random(1)
+        old = processes(generator, 9)
+        short = process(generator, 2.0, samples_ns=(10_000_000,) * 5, median_ms=None)
+        assert decide(SERIES, old[-3:], [short], old).state == "insufficient_data"
+
+
+def test_a_process_with_many_samples_does_not_outvote_the_others() -> None:
+    generator = random.Random(1)
+    old = processes(generator, 9, spread=0.001)
+    many = process(generator, 1.5)
+    many = replace(many, samples_ns=many.samples_ns * 40)
+    found = decide(SERIES, old[-3:], [*processes(generator, 3, spread=0.001), many], old)
+    assert found.state == "ok"
+
+
+def test_an_accepted_level_is_the_one_a_lone_baseline_is_held_against() -> None:
+    """One result at an accepted level is a level; one result out of line is a spike."""
+    generator = random.Random(1)
+    old, baseline = processes(generator, 12, spread=0.002), processes(generator, 1, 1.3, spread=0.002)
+    new = processes(generator, 3, 1.6, spread=0.002)
+
+    def state(accepted: Any) -> Decision:
+        return decide(SERIES, baseline, new, [*old, *baseline], accepted=accepted)
+
+    assert state([baseline[0].result_id]).state == "regressed"
+    assert state([]).state == "regressed"  # higher than either
+    back = processes(generator, 3, 1.0, spread=0.002)
+    others = [*old, *baseline]
+    assert decide(SERIES, baseline, back, others).state == "suspicious"
+    assert decide(SERIES, baseline, back, others, accepted=[baseline[0].result_id]).state == "improved"
