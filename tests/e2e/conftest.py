@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,15 @@ from accel_platform.hardware import Inventory, detect
 @pytest.fixture(scope="session")
 def inventory() -> Inventory:
     return detect()
+
+
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """One core measures: other work then slows all processes alike, and none waits for its own threads."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
 
 
 @pytest.fixture(scope="session")
