@@ -249,7 +249,7 @@ def wait_for_segment(log: EventLog, results: int, process: subprocess.Popen[str]
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
 def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: World, signal_: int) -> None:
     options = (*SMALL, "--hardware", "onnxruntime,cpu", "--batch-sizes", "1,2")
-    process = accel(world.settings.home, *options)
+    process = accel(world.settings.home, *options, "--label", "branch=main", "--label", "note=first")
     wait_for_segment(world.log, 2, process)
     left_over = workers(process.pid)
     process.send_signal(signal_)
@@ -267,12 +267,14 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     else:
         assert finished == []
     # The last run goes on from there, and then there is none to go on with.
-    rest = accel(world.settings.home, "--resume", "--json")
+    rest = accel(world.settings.home, "--resume", "--json", "--label", "note=rest")
     output, progress = rest.communicate(timeout=120)
     assert rest.returncode == 0, progress
     assert f"{4 - len(kept)} cells are left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
-    assert world.events("RunStarted")[-1].plan["effort"]["name"] == "quick"
+    resumed = world.events("RunStarted")[-1]
+    assert resumed.plan["effort"]["name"] == "quick"
+    assert resumed.labels.items() >= {"branch": "main", "note": "rest"}.items()
     again = accel(world.settings.home, "--resume")
     assert "nothing to resume" in again.communicate(timeout=60)[1]
 

@@ -184,6 +184,23 @@ class TestUnlike:
         told = {d.series.fingerprint: d.state for d in lab.check().decisions}
         assert told == {"driver 1.0": "regressed", "driver 2.0": "ok"}
 
+    def test_whatever_is_measured_where_no_decision_mixes_fingerprints(self, lab: Lab) -> None:
+        generator = random.Random(3)
+        for _ in range(40):
+            driver = generator.choice("123")
+            lab.run(generator.choice([OLD, NEW, "c" * 40]), generator.uniform(1, 3), driver=driver,
+                    batch_size=generator.choice([1, 2]), device_id=generator.choice(["cpu-test", "cpu-other"]))  # fmt: skip
+        made_by = {
+            row["result_id"]: (row["fingerprint"], row["device_id"], row["batch_size"], row["commit"])
+            for row in lab.reader().rows('SELECT r.*, u."commit" FROM results AS r JOIN runs AS u USING (run_id)')
+        }
+        decisions = lab.check().decisions
+        assert sum(len(d.evidence) for d in decisions) > 5
+        for decision in decisions:
+            series = decision.series
+            for result_id in decision.evidence:
+                assert made_by[result_id] == (series.fingerprint, series.device_id, series.batch_size, NEW)
+
 
 class TestRefs:
     def test_a_run_a_commit_and_their_prefixes(self, lab: Lab) -> None:
