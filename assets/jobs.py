@@ -9,3 +9,8 @@ main_line = dg.define_asset_job(
     selection=dg.AssetSelection.all(),
     description="The whole line: hardware, measurements and old results to checked tables, matrix and predictor.",
 )
+history_line = dg.define_asset_job(
+    "history_line",
+    selection=dg.AssetSelection.assets("legacy_history").downstream(),
+    description="One source of old results, and everything that is made of it. Nothing is measured.",
+)

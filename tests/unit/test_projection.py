@@ -223,7 +223,8 @@ class TestRules:
         staged = publish.stage(settings)
         with staged.projection.open() as con:
             set_aside = con.execute("SELECT DISTINCT rule FROM quarantine").fetchall()
-            every_row = con.execute("SELECT * EXCLUDE (broken_rules) FROM result_rows").df()
+            columns = ", ".join(f"{sql} AS {column}" for column, sql in rules.audited_columns().items())
+            every_row = con.execute(f"SELECT {columns} FROM result_rows").df()
         assert (rule,) in set_aside
         verdicts = {check.rule: check for check in rules.audit(every_row)}
         assert not verdicts[rule].passed
