@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
 
-COMPUTED = {"earliest_at": "coalesce(occurred_at, timezone('UTC', occurred_local - INTERVAL 14 HOUR)) - INTERVAL 1 DAY"}
-"""Columns that rules look at beside those of `results`. `earliest_at`: the earliest that a result can have happened; a
-time without a zone may be 14 hours ahead of UTC, and a clock a day."""
+COMPUTED = {
+    "ahead_h": "(epoch(coalesce(occurred_at, timezone('UTC', occurred_local - INTERVAL 14 HOUR))) - epoch(recorded_at))"
+    " / 3600"
+}
+"""Columns that rules look at beside those of `results`. `ahead_h`: how many hours a result says it happened after it
+was recorded, at the least; a time without a zone may be up to 14 hours ahead of UTC."""
 
 
 class Rule(Protocol):
@@ -36,11 +39,11 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Between:
-    """The column lies in [low, high], or in ]low, high] where `above`."""
+    """The column lies in [low, high], or in ]low, high] where `above`; None is no bound."""
 
     name: str
     column: str
-    low: float
+    low: float | None = None
     high: float | None = None
     above: bool = False
 
@@ -48,8 +51,10 @@ class Between:
         return (self.column,)
 
     def broken_sql(self) -> str:
-        too_low = f"{self.column} {'<=' if self.above else '<'} {self.low}"
-        return too_low if self.high is None else f"({too_low} OR {self.column} > {self.high})"
+        column = _expression(self.column)
+        too_low = [] if self.low is None else [f"{column} {'<=' if self.above else '<'} {self.low}"]
+        too_high = [] if self.high is None else [f"{column} > {self.high}"]
+        return f"({' OR '.join(too_low + too_high)})"
 
     def expectation(self) -> Expectation:
         import great_expectations.expectations.core as gxe
@@ -93,7 +98,7 @@ class Ordered:
         return (self.smaller, self.larger)
 
     def broken_sql(self) -> str:
-        return f"{_expression(self.smaller)} > {_expression(self.larger)}"
+        return f"{self.smaller} > {self.larger}"
 
     def expectation(self) -> Expectation:
         import great_expectations.expectations.core as gxe
@@ -162,6 +167,9 @@ _MOST_ITEMS = 1_000_000
 """Of a batch. The largest in published tables is 65,536."""
 _MOST_TOKENS = 100_000_000
 """Of a sequence. The longest context that anybody sells is 10 million."""
+_MOST_PER_S = 1e12
+_A_DAY_H = 24
+"""Clocks of different machines may disagree by this much."""
 _OF_OTHERS = ("xpu", "tpu", "qaic", "hpu", "hailo", "sambanova", "neuron", "vulkan", "opencl", "directml", "unknown")
 """Accelerators that imported results name and this platform does not run; `unknown` where a file names none."""
 _ORDER = ("min", "p50", "p90", "p95", "p99", "max")
@@ -181,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         for part in _ORDER
         if part != "min"
     ),
-    Between("throughput_positive", "throughput_items_per_s", 0, above=True),
+    Between("throughput_plausible", "throughput_items_per_s", 0, _MOST_PER_S, above=True),
     Between("memory_plausible", "memory_peak_mib", 0, _SIXTEEN_TIB_MIB, above=True),
     Between("device_memory_plausible", "memory_device_peak_mib", 0, _SIXTEEN_TIB_MIB),
     Between("batch_size_plausible", "batch_size", 1, _MOST_ITEMS),
@@ -193,7 +201,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Ordered("min_not_above_mean", "latency_min_ms", "latency_mean_ms"),
     Ordered("mean_not_above_max", "latency_mean_ms", "latency_max_ms"),
-    Ordered("not_in_the_future", "earliest_at", "recorded_at"),
+    Between("not_in_the_future", "ahead_h", high=_A_DAY_H),
+    Between("first_token_plausible", "time_to_first_token_ms", 0, _TEN_HOURS_MS),
+    Between("output_token_plausible", "time_per_output_token_ms", 0, _TEN_HOURS_MS),
     Between("tokens_per_s_positive", "throughput_tokens_per_s", 0, above=True),
     Between("scaling_efficiency_positive", "scaling_efficiency", 0, above=True),
     Ordered("prefill_not_above_first_token", "prefill_ms", "time_to_first_token_ms"),
