@@ -33,7 +33,7 @@ class _Cursor(BaseModel):
 
 @dg.sensor(
     job=history_line,
-    minimum_interval_seconds=30,
+    minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Reads what is put into the inbox, once it has stood still from one look to the next.",
 )

@@ -161,6 +161,8 @@ def _candidate(path: Path, ledger: _Ledger, newest: datetime, spared: tuple[Path
     content = load(path)
     if content.problem is not None:
         raise _Doubt(content.problem)
+    if len(content.raw) != path.lstat().st_size:
+        raise _Doubt("it cannot be read whole")
     entry, _ = ledger.own(content)  # before the parsing, which costs more
     source = SourceDeleted(
         source_path=content.source_path,
@@ -259,15 +261,21 @@ def _delete(batch: Sequence[_Candidate], log: EventLog, dry_run: bool) -> Iterat
     if going and not dry_run:
         log.append([_deletion(candidate) for candidate in going])
     for candidate in going:
-        events = sum(claim.said.total() for claim in candidate.claims)
-        action: Action = "deletable" if dry_run else "deleted"
-        reason = f"its {events} events are in the log"
-        try:
-            if not dry_run:
-                candidate.path.unlink()
-        except OSError as error:
-            action, reason = "undeletable", f"cannot be deleted: {error.strerror}"
-        yield candidate, action, reason
+        yield candidate, *_unlink(candidate, dry_run)
+
+
+def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
+    if (changed := _changed(candidate)) is not None:
+        return "kept", changed
+    events = sum(claim.said.total() for claim in candidate.claims)
+    reason = f"its {events} events are in the log"
+    if dry_run:
+        return "deletable", reason
+    try:
+        candidate.path.unlink()
+    except OSError as error:
+        return "undeletable", f"cannot be deleted: {error.strerror}"
+    return "deleted", reason
 
 
 def _deletion(candidate: _Candidate) -> Event:
