@@ -226,16 +226,15 @@ def _repair(settings: Settings, describe: Describe, names: set[str]) -> Iterator
     if "left_overs" in names:
         for path in list(_temporaries(settings)):
             path.unlink(missing_ok=True)
-            yield f"deleted {path}, which no writer ever finished"
+            yield f"left_overs: deleted {path}, which no writer ever finished"
     if "segments_unreadable" in names or "segments_gone" in names:
         return  # tables that hold more than the log are the last copy of it
     wrong = {"tables_missing", "tables_damaged", "tables_of_another_version", "tables_differ", "rules_broken"} & names
     if wrong or "tables_behind" in names:
-        yield _refreshed(settings, full=bool(wrong))
+        yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
     described = _described(settings, describe)
     if described:
-        yield f"described {len(described)} models from the catalogue: {_some(described)}"
-        yield _refreshed(settings, full=False)
+        yield f"models_undescribed: described {_some(described)}; {_refreshed(settings, full=False)}"
 
 
 def _refreshed(settings: Settings, *, full: bool) -> str:
