@@ -5,8 +5,6 @@ Imports are `accel migrate`; rules and proofs are in `migrations`.
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,11 +135,12 @@ def clean(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
+    from accel_platform.ages import age_of
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from migrations.cleanup import clean as run
 
-    age, settings = _age(older_than), settings_for(home)
+    age, settings = age_of(older_than), settings_for(home)
     log = EventLog.open(settings)
     spare = [settings.home] + ([] if "://" in log.location else [Path(log.location)])
     try:
@@ -163,10 +162,3 @@ def clean(
         typer.echo(f"{report.files} files: {counts}. {report.size_bytes:,} bytes {'would go' if dry_run else 'gone'}.")
     if refused := report.actions.get("undeletable"):
         raise AccelError(f"The file system refused to delete {refused} files: their reasons are above.")
-
-
-def _age(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is no age: write 30d, 12h or 8w.", param_hint="--older-than")
-    return int(found[1]) * {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}[found[2]]
