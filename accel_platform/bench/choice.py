@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from accel_platform.ages import age_of
 from accel_platform.bench.work import Work
 from accel_platform.errors import InvalidInput
 
