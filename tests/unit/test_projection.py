@@ -243,7 +243,7 @@ class TestRules:
         ("sequence_length_plausible", {"sequence_length": 2**40}),
         ("p50_not_above_p99", {"latency_p50_ms": 2.0, "latency_p99_ms": 1.0}),
         ("min_not_above_p50", {"latency_min_ms": 2.0, "latency_p50_ms": 1.0}),
-        ("p99_not_above_max", {"latency_p99_ms": 2.0, "latency_max_ms": 1.0}),
+        ("p50_not_above_max", {"latency_p50_ms": 2.0, "latency_max_ms": 1.0}),
         ("min_not_above_mean", {"latency_min_ms": 2.0, "latency_mean_ms": 1.0}),
         ("mean_not_above_max", {"latency_mean_ms": 2.0, "latency_max_ms": 1.0}),
         ("not_in_the_future", {"occurred_local": datetime.fromisoformat("2199-01-01T00:00:00")}),
@@ -253,7 +253,13 @@ class TestRules:
 
     def test_what_imported_rows_may_not_claim(self, settings: Settings, log: EventLog) -> None:
         claim = {"provenance": "imported", "samples_ns": (), "device_id": None, "fingerprint": None}
-        honest = {"occurred_local": datetime.now()}  # noqa: DTZ005 - a file's time without a zone
+        honest = {
+            "occurred_local": datetime.now(),  # noqa: DTZ005 - a file's time without a zone
+            "latency_mean_ms": 5.000000000000001,  # the mean of equal figures, as summing gives it
+            "latency_min_ms": 5.0,
+            "latency_max_ms": 5.0,
+            "latency_p99_ms": 5.2,  # extrapolated from few samples
+        }
         claims = [event(result(**claim, **said), occurred_at=None) for said in (honest, *(c for _, c in self._CLAIMED))]
         log.append(claims)
         staged = publish.stage(settings)
