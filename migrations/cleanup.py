@@ -268,7 +268,7 @@ def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
     if (changed := _changed(candidate)) is not None:
         return "kept", changed
     events = sum(claim.said.total() for claim in candidate.claims)
-    reason = f"its {events} events are in the log"
+    reason = f"the log has all it says, in {events} event{'s' if events > 1 else ''}"
     if dry_run:
         return "deletable", reason
     try:

@@ -160,5 +160,7 @@ def clean(
         )
         counts = ", ".join(f"{count} {action}" for action, count in sorted(report.actions.items())) or "none"
         typer.echo(f"{report.files} files: {counts}. {report.size_bytes:,} bytes {'would go' if dry_run else 'gone'}.")
+    if report.actions.get("deleted"):
+        note("`accel db rebuild` takes the deletions into the table `events`.")
     if refused := report.actions.get("undeletable"):
         raise AccelError(f"The file system refused to delete {refused} files: their reasons are above.")
