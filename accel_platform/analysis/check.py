@@ -9,8 +9,9 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
+from uuid import UUID
 
-from accel_platform.analysis.measured import Measured, Process, read_around, with_samples
+from accel_platform.analysis.measured import Process, read_around, with_samples
 from accel_platform.analysis.refs import Side
 from accel_platform.analysis.regression import (
     EARLIER_LEAST,
@@ -24,11 +25,13 @@ from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.query import Reader
 
 _DEVICES = """
-SELECT run_id, host_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice,
-    payload->>'$.device_id' AS device, payload->>'$.driver' AS driver, payload->'$.runtime_versions' AS versions
+SELECT run_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice, payload->>'$.driver' AS driver,
+    payload->'$.runtime_versions' AS versions
 FROM events
 WHERE type = 'DeviceObserved' AND list_contains($runs, run_id)
 """
+
+
 _STATES: tuple[State, ...] = get_args(State)
 _Devices = dict[tuple[str, str, str | None], dict[str, Any]]
 """By run, hardware name and choice: the driver and the versions of the runtime's packages."""
@@ -69,41 +72,20 @@ def check(
     """
     old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
     snapshot_id = reader.snapshot_id
-    measured = read_around(reader, old | new)
+    cells = _cells(reader, old, new, set(again))
     accepted = accepted_shifts(reader)
-    known = with_samples(
-        reader, [p for ps in measured.values() for p in (*_of(ps, old | new), *_newest(_others(ps, new)))]
-    )
-    whole = {series: [known.get(p.result_id, p) for p in processes] for series, processes in measured.items()}
     devices = _devices(reader, old | new)
-    decisions = []
-    for series, processes in whole.items():
-        before, after, others = _of(processes, old), _of(processes, new), _others(processes, new)
-        if not before and not after:
-            continue
-        if not before or not after:
-            if (decided := _one_sided(series, whole, old, new, devices)) is not None:
-                decisions.append(decided)
-            continue
-        cuts = accepted.get(series, ())
-        # Of shifts accepted since the baseline, the last is the level to hold the candidate against.
-        since = max((cut for cut in cuts if before[-1].result_id < cut <= after[-1].result_id), default=None)
-        if since is not None:
-            before = _newest([p for p in others if p.result_id >= since])
-        if not before:
-            decisions.append(Decision(series, "ok", "its new level was accepted", processes_after=len(after)))
-            continue
-        decided = decide(
-            series,
-            before,
-            _of(processes, again) or after,
-            others,
-            min_change_percent=min_change_percent,
-            accepted=cuts,
-        )
-        decisions.append(replace(decided, first_result=after[0].result_id))
-    decisions.sort(key=_order)
-    return Check(baseline, candidate, tuple(decisions), snapshot_id)
+    alike: dict[MeasuredSeries, list[_Cell]] = {}
+    for cell in cells:
+        alike.setdefault(_subject(cell.series), []).append(cell)
+    decisions = [
+        _both(cell, accepted.get(cell.series, ()), min_change_percent)
+        if cell.before and cell.after
+        else _one_sided(cell, alike[_subject(cell.series)], devices)
+        for cell in cells
+    ]
+    told = sorted((decision for decision in decisions if decision is not None), key=_order)
+    return Check(baseline, candidate, tuple(told), snapshot_id)
 
 
 def suspects(checked: Check) -> tuple[Decision, ...]:
@@ -111,25 +93,61 @@ def suspects(checked: Check) -> tuple[Decision, ...]:
     return tuple(decision for decision in checked.decisions if decision.alerts)
 
 
-def _one_sided(
-    series: MeasuredSeries, whole: Measured, old: Collection[str], new: Collection[str], devices: _Devices
-) -> Decision | None:
+@dataclass(frozen=True)
+class _Cell:
+    """The processes of one series, in order of time."""
+
+    series: MeasuredSeries
+    before: list[Process]
+    after: list[Process]
+    again: list[Process]
+    """Of `after`, those that were made to confirm."""
+    others: list[Process]
+    """All but `after`."""
+
+
+def _cells(reader: Reader, old: set[str], new: set[str], again: set[str]) -> list[_Cell]:
+    """The series in which either side took part, those processes with their samples that may be compared."""
+    measured = {series: found for series, found in read_around(reader, old | new).items() if _of(found, old | new)}
+    compared = [p for found in measured.values() for p in (*_of(found, old | new), *_newest(_others(found, new)))]
+    known = with_samples(reader, compared)
+    cells = []
+    for series, found in measured.items():
+        processes = [known.get(process.result_id, process) for process in found]
+        sides = _of(processes, old), _of(processes, new), _of(processes, again), _others(processes, new)
+        cells.append(_Cell(series, *sides))
+    return cells
+
+
+def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
+    """A cell of both sides. Of shifts accepted since the baseline, the last is the level to be held against."""
+    before = cell.before
+    since = [first for first in accepted if before[-1].result_id < first <= cell.after[-1].result_id]
+    if since:
+        before = _newest([process for process in cell.others if process.result_id >= since[-1]])
+    if not before:
+        return Decision(cell.series, "ok", "its new level was accepted", processes_after=len(cell.after))
+    decided = decide(
+        cell.series,
+        before,
+        cell.again or cell.after,
+        cell.others,
+        min_change_percent=min_change_percent,
+        accepted=accepted,
+    )
+    return replace(decided, first_result=cell.after[0].result_id)
+
+
+def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: _Devices) -> Decision | None:
     """A cell of one side only; None where the other side's unlike cell tells it already."""
-    before, after = _of(whole[series], old), _of(whole[series], new)
-    alike = [
-        (other, _of(processes, old), _of(processes, new))
-        for other, processes in whole.items()
-        if other != series and _subject(other) == _subject(series)
-    ]
-    if before:
-        unlike = next(((other, theirs) for other, mine, theirs in alike if theirs and not mine), None)
-        told = decide(series, before, (), ())
-        if unlike is not None:
-            other, theirs = unlike
-            what = _differences(before[-1], theirs[-1], series, other, devices)
-            told = replace(told, processes_after=len(theirs), reason=f"not comparable: {what}")
+    told = decide(cell.series, cell.before, cell.after, ())
+    if not cell.before:
+        return None if any(other.before and not other.after for other in alike) else told
+    unlike = next((other for other in alike if other.after and not other.before), None)
+    if unlike is None:
         return told
-    return None if any(mine and not theirs for _, mine, theirs in alike) else decide(series, (), after, ())
+    what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, devices)
+    return replace(told, processes_after=len(unlike.after), reason=f"not comparable: {what}")
 
 
 def _differences(

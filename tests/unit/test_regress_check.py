@@ -188,8 +188,9 @@ class TestUnlike:
         generator = random.Random(3)
         for _ in range(40):
             driver = generator.choice("123")
-            lab.run(generator.choice([OLD, NEW, "c" * 40]), generator.uniform(1, 3), driver=driver,
-                    batch_size=generator.choice([1, 2]), device_id=generator.choice(["cpu-test", "cpu-other"]))  # fmt: skip
+            device, size = generator.choice(["cpu-test", "cpu-other"]), generator.choice([1, 2])
+            commit, factor = generator.choice([OLD, NEW, "c" * 40]), generator.uniform(1, 3)
+            lab.run(commit, factor, driver=driver, batch_size=size, device_id=device)
         made_by = {
             row["result_id"]: (row["fingerprint"], row["device_id"], row["batch_size"], row["commit"])
             for row in lab.reader().rows('SELECT r.*, u."commit" FROM results AS r JOIN runs AS u USING (run_id)')
