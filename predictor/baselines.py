@@ -15,7 +15,14 @@ from predictor.learner import log_latency
 Array = npt.NDArray[np.float64]
 Baseline = Callable[[Sequence[Case], Sequence[Case]], Array]
 """Natural logs of the latencies of the second cases, from the first."""
-_PLAIN = {"objective": "l1", "verbosity": -1, "num_threads": 1, "deterministic": True, "seed": 0, "force_row_wise": True}
+_PLAIN = {
+    "objective": "l1",
+    "verbosity": -1,
+    "num_threads": 1,
+    "deterministic": True,
+    "seed": 0,
+    "force_row_wise": True,
+}
 
 
 def roofline(train: Sequence[Case], test: Sequence[Case]) -> Array:

@@ -68,6 +68,11 @@ class Case:
     latency_ms: float
 
     @property
+    def setting(self) -> str:
+        """All that one benchmark campaign keeps fixed, as one name."""
+        return f"{self.devices} {self.device} {self.backend} {self.layout} {self.compiler} {self.version}"
+
+    @property
     def shape(self) -> tuple[str, str, int, float]:
         """Equal for the same work done elsewhere."""
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, self.size

@@ -30,7 +30,7 @@ FEW = 50
 """Figures below which a device has not been measured enough to have a specialist."""
 _ENOUGH = 200
 _RIDGE = 10.0
-_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode")
+_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode", "setting")
 _ROUNDS = 600
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
@@ -72,7 +72,11 @@ class Encoder:
             cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, np.log(w.steps))
             codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
             rows.append((*cost, c.version, np.log(c.devices), *codes, *blocks_of(c.model)))
-        return np.hstack([np.array(rows, dtype=np.float64), np.log(np.maximum(parts_ms(cases), 1e-12))])
+        parts = np.log(np.maximum(parts_ms(cases), 1e-12))
+        per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
+        return np.hstack(
+            [np.array(rows, dtype=np.float64), parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
+        )
 
     def columns(self, cases: Sequence[Case]) -> Array:
         """For the ridge: 1, costs, parts of the law and blocks as they are, a column per name."""
@@ -129,14 +133,14 @@ class Predicted:
 
 
 class Learner:
-    """Fitted on cases, speaks of others. Everything is deterministic."""
+    """Fitted on cases, at least one; speaks of others. Everything is deterministic."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         counts = Counter(case.device for case in cases)
-        self._known = {device for device, count in counts.items() if count >= FEW}
+        # Where every device has few, the best measured ones have to do.
+        enough = min(FEW, max(counts.values()))
+        self._known = {device for device, count in counts.items() if count >= enough}
         learned = [case for case in cases if case.device in self._known]
-        if not learned:
-            raise ValueError(f"No device has {FEW} figures: too little to learn from.")
         logs = log_latency(learned)
         self._cases, self._logs = learned, logs
         self._law = Law.fit(learned, logs)
@@ -198,7 +202,7 @@ class Learner:
         for kind in {case.kind for case in cases}:
             if kind not in self._generalists:
                 rows = [i for i, case in enumerate(self._cases) if case.kind == kind]
-                names = [name for name in _NAMES if name not in ("device", "kind")]
+                names = [name for name in _NAMES if name not in ("device", "kind", "setting")]
                 enough = len(rows) >= _ENOUGH
                 self._generalists[kind] = (
                     Trees.fit([self._cases[i] for i in rows], self._logs[rows], names) if enough else None

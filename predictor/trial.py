@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,15 @@ from predictor.learner import FEW, Learner, log_latency
 from predictor.splits import SPLITS, Indices
 
 Array = npt.NDArray[np.float64]
-_FEWEST = 2 * FEW
+_FEWEST = FEW
+_LACKING = {
+    (True, True): "measured elsewhere",
+    (False, True): "unseen family",
+    (True, False): "unseen hardware",
+    (False, False): "both unseen",
+}
+"""The split that asks as a case does whose family and device were, or were not, learned from."""
+_NEW_DEVICE = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 
 @dataclass(frozen=True)
@@ -51,16 +59,27 @@ def trials(cases: Sequence[Case], say: Callable[[str], None]) -> list[Asked]:
     return found
 
 
-def judge(train: Sequence[Case], test: Sequence[Case]) -> Asked:
-    """Learn from one set of cases and be asked about another; intervals come from families held out of the first."""
+def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None]) -> Asked:
+    """Learn from one set of cases and be asked about another.
+
+    Intervals come from the first set alone: each test case gets that of the split which holds out what it lacks there,
+    its family, its device or both. Raises InvalidInput where the first are too few or the second none.
+    """
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
     cases = [*train, *test]
     asked = _ask("train and test", cases, [(np.arange(len(train)), np.arange(len(train), len(cases)))])
-    held_out = _ask("unseen family", train, list(SPLITS["unseen family"](train)))
-    errors = np.abs(held_out.predicted - held_out.truth)
-    return Asked(**{**vars(asked), "half_width": np.full(len(test), _quantile(errors))})
+    families, devices = {case.family for case in train}, {case.device for case in train}
+    lacks = [_LACKING[case.family in families, case.device in devices] for case in asked.cases]
+    widths = np.full(len(test), np.nan)
+    for name in sorted(set(lacks)):
+        rounds = list(SPLITS[name](train))
+        if rounds:
+            say(f"interval of the {lacks.count(name)} test cases that are like '{name}'")
+            held_out = _ask(name, train, rounds)
+            widths[[i for i, lack in enumerate(lacks) if lack == name]] = np.nanmax(_group_quantiles(held_out))
+    return replace(asked, half_width=widths)
 
 
 def metrics_of(asked: Asked) -> dict[str, Any]:
@@ -78,7 +97,8 @@ def metrics_of(asked: Asked) -> dict[str, Any]:
         "coverage": float(inside[limits].mean()) if limits.any() else None,
         "interval_high_over_low": float(np.median(np.exp(2 * asked.half_width[limits]))) if limits.any() else None,
         "median_ape_by_device": _by([case.device for case in asked.cases], error),
-        "coverage_by_device": _by([c.device for c, k in zip(asked.cases, limits, strict=True) if k], inside[limits], np.mean),
+        "coverage_by_device": _by(list(np.array([c.device for c in asked.cases])[limits]), inside[limits], np.mean),
+        "median_ape_by_family": _by([case.family for case in asked.cases], error),
         "baselines": {name: _errors_of(logs, asked) for name, logs in asked.baselines.items()},
     }
 
@@ -126,7 +146,7 @@ def _half_widths(
     devices of their own quantiles is taken.
     """
     widths = np.full(len(errors), np.nan)
-    new_device = "hardware" in name or "both" in name
+    new_device = name in _NEW_DEVICE
     group = np.unique([case.device for case in cases], return_inverse=True)[1] if new_device else turn
     for here in np.unique(group):
         others = (group != here) & supported
@@ -137,6 +157,14 @@ def _half_widths(
         else:
             widths[group == here] = _quantile(errors[others])
     return widths
+
+
+def _group_quantiles(asked: Asked) -> list[float]:
+    """The error that LEVEL of the supported cases stay within: one figure, or one per device where devices are new."""
+    errors = np.abs(asked.predicted - asked.truth)
+    names = np.array([case.device if asked.split in _NEW_DEVICE else "" for case in asked.cases])
+    kept = [errors[(names == name) & asked.supported] for name in np.unique(names)]
+    return [_quantile(part) if len(part) else np.nan for part in kept]
 
 
 def _quantile(errors: Array) -> float:
