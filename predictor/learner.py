@@ -4,7 +4,7 @@ Three kinds of knowledge, each for what it can bear:
 
 * the *specialist*, trees that know devices by name, speaks for a device with many figures;
 * the *generalist*, trees of one kind of silicon that see no device, speaks for a device of that kind nobody measured;
-* a model measured elsewhere is carried over: its figures there, times what specialist or law say of the difference.
+* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference.
 
 A few figures of a new device correct it as a whole (`_Correction`). Where neither the kind of silicon nor the way of
 running was ever measured, the learner still computes a figure but does not stand behind it: `supported` is False.
@@ -94,6 +94,8 @@ class Trees:
     """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
 
     law: Law
+    level: float
+    """What devices have in common beyond the law, where they are not told apart."""
     encoder: Encoder
     mean: Array
     scale: Array
@@ -105,6 +107,9 @@ class Trees:
         law = Law.fit(cases, logs)
         encoder = Encoder.fit(cases, names)
         left = logs - law.logs(cases)
+        level = 0.0
+        if "device" not in names:
+            left, level = _levelled(left, [case.device for case in cases])
         design = encoder.columns(cases)
         mean, scale = design.mean(axis=0), design.std(axis=0) + 1e-9
         mean[0], scale[0] = 0.0, 1.0
@@ -114,14 +119,14 @@ class Trees:
         coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
         numbers = encoder.numbers(cases)
         boosters = (_boost(numbers, left), _boost(numbers, left - design @ coefficients))
-        return cls(law, encoder, mean, scale, coefficients, boosters)
+        return cls(law, level, encoder, mean, scale, coefficients, boosters)
 
     def logs(self, cases: Sequence[Case]) -> Array:
         """Natural logs of latencies."""
         numbers = self.encoder.numbers(cases)
         ridge = (self.encoder.columns(cases) - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
-        return np.asarray(self.law.logs(cases) + (plain + over_ridge + ridge) / 2)
+        return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
 
 @dataclass(frozen=True)
@@ -182,15 +187,13 @@ class Learner:
             there = sorted({j for i in here for j in sources[i]})
             at = {j: n for n, j in enumerate(there)}
             elsewhere = [self._cases[j] for j in there]
-            if known:
-                between, base = self._trees([cases[i] for i in here], known=True), self._trees(elsewhere, known=True)
-            else:
-                between, base = self._law.logs([cases[i] for i in here]), self._law.logs(elsewhere)
+            between = self._trees([cases[i] for i in here], known=known)
+            base = self._trees(elsewhere, known=known)
             left = self._logs[there] - base
             for n, i in enumerate(here):
                 rows = [at[j] for j in sources[i]]
                 weights = np.exp([-_apart(cases[i], elsewhere[r]) for r in rows])
-                logs[i] = between[n] + weights @ left[rows] / weights.sum()
+                logs[i] = between[n] + _weighted_median(left[rows], weights)
         return logs
 
     def _trees(self, cases: Sequence[Case], *, known: bool) -> Array:
@@ -249,6 +252,14 @@ class _Correction:
         return _with_one(np.clip((_described(cases) - self.centre) / self.scale, -3, 3)) @ self.coefficients
 
 
+def _levelled(left: Array, devices: Sequence[str]) -> tuple[Array, float]:
+    """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
+    the median of these medians."""
+    names, codes = np.unique(devices, return_inverse=True)
+    medians = np.array([np.median(left[codes == code]) for code in range(len(names))])
+    return left - medians[codes], float(np.median(medians))
+
+
 def _described(cases: Sequence[Case]) -> Array:
     parts = np.log(np.maximum(parts_ms(cases), 1e-12))
     compiled = np.array([bool(case.compiler) for case in cases], dtype=np.float64)
@@ -268,10 +279,18 @@ def _apart(case: Case, other: Case) -> float:
         + 3.0 * (case.kind != other.kind)
         + 3.0 * (case.layout != other.layout)
         + 3.0 * (case.backend != other.backend)
+        + 2.0 * (case.hardware != other.hardware)
         + 2.0 * (case.device != other.device)
         + 2.0 * abs(float(np.log2(case.devices / other.devices)))
         + (0.0 if np.isnan(version) else min(version, 2.0))
     )
+
+
+def _weighted_median(values: Array, weights: Array) -> float:
+    """The value at which half of the weight is reached: one odd device among the sources does not count."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def _boost(numbers: Array, target: Array) -> lgb.Booster:

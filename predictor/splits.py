@@ -5,7 +5,7 @@ Each yields pairs of index arrays, training and test; every case is asked about 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -55,12 +55,22 @@ def few_measurements(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]
 
 
 def sister(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
-    """The family was measured on every device but one; other families were measured on that one too."""
+    """The same work was measured in the same way on another device of the same kind; other families on this one."""
     families = folds_of([case.family for case in cases], FEWER_FOLDS)
     _, devices = np.unique([case.device for case in cases], return_inverse=True)
-    if devices.max(initial=0):
-        # Fold and device together number the round: each device misses each fold once.
-        yield from _held_out((families + devices) % FEWER_FOLDS)
+    places = defaultdict(set)
+    for case in cases:
+        places[_work(case)].add(case.device)
+    # Fold and device together number the round: each device misses each fold once.
+    for train, test in _held_out((families + devices) % FEWER_FOLDS):
+        kept = [i for i in test if len(places[_work(cases[i])]) > 1]
+        if kept:
+            yield train, np.array(kept)
+
+
+def _work(case: Case) -> tuple[object, ...]:
+    way = (case.kind, case.hardware, case.devices, case.backend, case.precision, case.layout, case.compiler)
+    return (*case.shape, *way, str(case.version))
 
 
 SPLITS: dict[str, Split] = {
@@ -69,7 +79,7 @@ SPLITS: dict[str, Split] = {
     "unseen hardware": unseen_hardware,
     "unseen hardware + 10": few_measurements,
     "both unseen": unseen_both,
-    "measured elsewhere": sister,
+    "sister device": sister,
 }
 
 

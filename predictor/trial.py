@@ -24,7 +24,7 @@ from predictor.splits import SPLITS, Indices
 Array = npt.NDArray[np.float64]
 _FEWEST = FEW
 _LACKING = {
-    (True, True): "measured elsewhere",
+    (True, True): "sister device",
     (False, True): "unseen family",
     (True, False): "unseen hardware",
     (False, False): "both unseen",
