@@ -169,8 +169,8 @@ class Learner:
     def _uncorrected(self, cases: Sequence[Case]) -> Array:
         logs = np.empty(len(cases))
         known = np.array([case.device in self._known for case in cases])
-        for here, which in ((np.flatnonzero(known), True), (np.flatnonzero(~known), False)):
-            if len(here):
+        for here, which in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
+            if here:
                 logs[here] = self._of([cases[i] for i in here], known=which)
         return logs
 
@@ -180,10 +180,10 @@ class Learner:
         logs = np.empty(len(cases))
         carried = np.array([bool(found) for found in sources])
         if not carried.all():
-            fresh = np.flatnonzero(~carried)
+            fresh = np.flatnonzero(~carried).tolist()
             logs[fresh] = self._trees([cases[i] for i in fresh], known=known)
         if carried.any():
-            here = np.flatnonzero(carried)
+            here = np.flatnonzero(carried).tolist()
             there = sorted({j for i in here for j in sources[i]})
             at = {j: n for n, j in enumerate(there)}
             elsewhere = [self._cases[j] for j in there]

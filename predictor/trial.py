@@ -120,12 +120,12 @@ def _ask(name: str, cases: Sequence[Case], rounds: Sequence[tuple[Indices, Indic
     baselines = {baseline: np.full(len(cases), np.nan) for baseline in BASELINES}
     turn = np.full(len(cases), -1)
     for number, (train, test) in enumerate(rounds):
-        known, asked = [cases[i] for i in train], [cases[i] for i in test]
+        known, asked = [cases[i] for i in train.tolist()], [cases[i] for i in test.tolist()]
         told = Learner(known).predict(asked)
         predicted[test], supported[test], turn[test] = told.logs, told.supported, number
         for baseline, run in BASELINES.items():
             baselines[baseline][test] = run(known, asked)
-    at = np.flatnonzero(turn >= 0)
+    at = np.flatnonzero(turn >= 0).tolist()
     return Asked(
         split=name,
         cases=tuple(cases[i] for i in at),

@@ -41,7 +41,7 @@ def _charts(dataset: str, asked: Asked, metrics: dict[str, Any]) -> alt.HConcatC
         for case, truth, told in list(zip(asked.cases, asked.truth, asked.predicted, strict=True))[::step]
     ]
     against = (
-        alt.Chart(alt.Data(values=points), title=f"{dataset}, {asked.split}: items per second")
+        alt.Chart({"values": points}, title=f"{dataset}, {asked.split}: items per second")
         .mark_circle(size=14, opacity=0.5)
         .encode(
             x=alt.X("measured:Q", scale=alt.Scale(type="log")),
@@ -68,20 +68,21 @@ def _calibration(asked: Asked) -> alt.LayerChart:
         for level in _LEVELS
         if known.any()
     ]
-    line = alt.Chart(alt.Data(values=points), title="Calibration").mark_line(point=True)
+    line = alt.Chart({"values": points}, title="Calibration").mark_line(point=True)
     line = line.encode(x=alt.X("level:Q", title="level claimed"), y=alt.Y("inside:Q", title="share inside"))
-    ideal = alt.Chart(alt.Data(values=[{"level": 0, "inside": 0}, {"level": 1, "inside": 1}]))
-    return (line + ideal.mark_line(strokeDash=[4, 4]).encode(x="level:Q", y="inside:Q")).properties(
-        width=200, height=240
-    )
+    ideal = alt.Chart({"values": [{"level": 0, "inside": 0}, {"level": 1, "inside": 1}]})
+    dashed = ideal.mark_line(strokeDash=[4, 4]).encode(x="level:Q", y="inside:Q")
+    chart: alt.LayerChart = (line + dashed).properties(width=200, height=240)
+    return chart
 
 
 def _bars(title: str, errors: dict[str, float]) -> alt.Chart:
     worst = sorted(errors.items(), key=lambda item: -item[1])[:25]
     rows = [{"name": name, "median error": error} for name, error in worst]
-    chart = alt.Chart(alt.Data(values=rows), title=f"Median error {title}").mark_bar()
+    bars = alt.Chart({"values": rows}, title=f"Median error {title}").mark_bar()
     x = alt.X("median error:Q").axis(format="%")
-    return chart.encode(x=x, y=alt.Y("name:N", title=None).sort("-x")).properties(width=220)
+    chart: alt.Chart = bars.encode(x=x, y=alt.Y("name:N", title=None).sort("-x")).properties(width=220)
+    return chart
 
 
 def _table(metrics: Sequence[tuple[str, dict[str, Any]]]) -> str:
