@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 import pytest
 
-from accel_platform.hardware.catalog import catalog, cpu_spec, find_spec
+from accel_platform.backends.registry import runtime_for
+from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
+from predictor.evidence import Evidence
+from predictor.targets import choose_targets
 
 
 def test_every_device_has_a_source_and_figures_in_proportion() -> None:
@@ -56,6 +61,18 @@ def test_names_as_drivers_report_them(reported: str, name: str) -> None:
 @pytest.mark.parametrize("name", [None, "", "NVIDIA A100", "NVIDIA L20", "RTX 4090 Laptop GPU", "Test CPU"])
 def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
     assert find_spec(name) is None
+
+
+@pytest.mark.parametrize("device", catalog(), ids=lambda device: device.name)
+def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec) -> None:
+    nothing = Evidence("snapshot", {}, {}, {}, [], {})
+    if device.kind == "cpu" or device.vendor in ("NVIDIA", "AMD", "Apple", "Qualcomm"):
+        [(hardware, name)] = choose_targets(nothing, [device.name])[1]
+        assert runtime_for(hardware)
+        assert name == device.name
+    else:
+        with pytest.raises(InvalidInput, match=f"drives {re.escape(device.name)}"):
+            choose_targets(nothing, [device.name])
 
 
 def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None:
