@@ -116,7 +116,7 @@ def _case(row: dict[str, Any], stated: dict[tuple[str, Any], tuple[float, float,
         return "device not named"
     devices, spec = _silicon(row["device"])
     if spec is None:
-        return f"no spec sheet for {row['device']}"
+        return "device not in the spec sheet"
     precision = row["precision"] or "unstated"
     if row["mode"] == "generation":
         work = _generation(name, row, precision)
