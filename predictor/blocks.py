@@ -8,9 +8,11 @@ from functools import cache
 from importlib.resources import files
 
 _STEMS = (
-    "res", "next", "efficient", "mobile", "swin", "mix", "se", "eca", "nf", "dense", "reg", "hr", "cs", "pool", "ghost",
-    "former", "incep", "max", "ea", "bn", "gc", "nas", "tiny", "small", "base", "large", "rep", "vgg", "dla", "gn",
-    "patch", "hiera", "mlp", "blur", "aa", "edge", "clip", "so", "eva", "coat", "vov", "rex", "focal", "pvt", "vit",
+    "vit", "patch", "res", "next", "efficient", "mobile", "swin", "mix", "se", "eca", "nf", "dpn", "dense", "reg", "hr",
+    "cs", "pool", "ghost", "dw", "deit", "conv", "nest", "former", "incep", "max", "ea", "bn", "gc", "lamb", "nas",
+    "tiny", "small", "base", "large", "rep", "vgg", "dla", "gn", "relpos", "abswin", "hiera", "mlp", "hybrid", "bot",
+    "cross", "cait", "sk", "blur", "aa", "edge", "clip", "window", "so", "eva", "mvit", "coat", "vov", "rex", "focal",
+    "tnt", "twins", "pvt",
 )  # fmt: skip
 """Parts of names that recur in several families."""
 _MAKERS = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
