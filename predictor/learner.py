@@ -107,8 +107,8 @@ class Trees:
         law = Law.fit(cases, logs)
         encoder = Encoder.fit(cases, names)
         left = logs - law.logs(cases)
-        level = 0.0
-        if "device" not in names:
+        level, smooth = 0.0, "device" not in names
+        if smooth:
             left, level = _levelled(left, [case.device for case in cases])
         design = encoder.columns(cases)
         mean, scale = design.mean(axis=0), design.std(axis=0) + 1e-9
@@ -118,7 +118,11 @@ class Trees:
         penalty[0, 0] = 0.0
         coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
         numbers = encoder.numbers(cases)
-        boosters = (_boost(numbers, left), _boost(numbers, left - design @ coefficients))
+        # Random thresholds are smoother, which is what carries to devices the trees never saw.
+        boosters = (
+            _boost(numbers, left),
+            _boost(numbers, left - design @ coefficients, extra_trees=smooth),
+        )
         return cls(law, level, encoder, mean, scale, coefficients, boosters)
 
     def logs(self, cases: Sequence[Case]) -> Array:
@@ -293,5 +297,6 @@ def _weighted_median(values: Array, weights: Array) -> float:
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
-def _boost(numbers: Array, target: Array) -> lgb.Booster:
-    return lgb.train(_PARAMETERS, lgb.Dataset(numbers, label=target, params=_PARAMETERS), num_boost_round=_ROUNDS)
+def _boost(numbers: Array, target: Array, **more: Any) -> lgb.Booster:
+    parameters = {**_PARAMETERS, **more}
+    return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=_ROUNDS)
