@@ -7,13 +7,17 @@ Both rules compare stated figures exactly, on one device and configuration; samp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
 
 import duckdb
 
-from accel_platform.events import EventLog
+from accel_platform.events import Event, EventLog
 from accel_platform.events.log import Source
 from accel_platform.events.types import ResultSuspected
 from migrations.identity import MICROBENCHMARK
+from migrations.ids import numbered_id
+from migrations.reading import SOURCE
 from migrations.suspicion import CHANCE
 
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
@@ -81,8 +85,8 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 """
 
 
-def suspect_across(log: EventLog) -> list[ResultSuspected]:
-    """Suspicions over the whole log that it does not hold yet, in a stable order."""
+def suspect_across(log: EventLog) -> list[Event]:
+    """Suspicions over the whole log that it does not hold yet, as events, in a stable order."""
     sources = log.sources(log.snapshot().segments)
     if not sources:
         return []
@@ -94,10 +98,16 @@ def suspect_across(log: EventLog) -> list[ResultSuspected]:
         identical = con.execute(_IDENTICAL).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
-    return [
-        ResultSuspected(result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)
-        for result_id, rule, verdict, evidence, confidence in (found[key] for key in sorted(found.keys() - set(known)))
-    ]
+    return [_event(*found[key]) for key in sorted(found.keys() - set(known))]
+
+
+def _event(
+    result_id: UUID, rule: str, verdict: Literal["simulated", "suspect"], evidence: str, confidence: float
+) -> Event:
+    suspicion = ResultSuspected(
+        result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence
+    )
+    return Event.of(suspicion, source=SOURCE, event_id=numbered_id(f"suspicion {result_id} {rule}"))
 
 
 def _stored(sources: Sequence[Source]) -> str:
