@@ -1,4 +1,4 @@
-"""Tables as tools really write them: any of three delimiters, rows of another length, a comma too many. No files here."""
+"""Tables as tools really write them: any of three delimiters, rows of another length, a comma too many. No files."""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from accel_platform.errors import NotFound
 from migrations.csv_text import NoTable, find_table
@@ -134,14 +133,14 @@ def load(path: Path) -> Content:
         if found.st_size <= WHOLE_BYTES:
             return Content.of(path.read_bytes(), name)
         with path.open("rb") as file:
-            return large(partial(path.open, "rb"), file, name)
+            return large(lambda: path.open("rb"), file, name)
     except OSError as error:
         return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")
 
 
 def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
     """The content of a file too large to hold, hashed without holding it. Raises OSError."""
-    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()
     size = file.tell()
     file.seek(0)
     return Content(source_path, sha256, file.read(HEAD_BYTES), reopen=reopen, large_bytes=size)

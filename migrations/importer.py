@@ -8,12 +8,15 @@ its last batch ended, and what it repeats doubles nothing.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
@@ -23,6 +26,7 @@ from migrations.documents import Origin, find_files, load
 from migrations.ledger import Ledger
 from migrations.reading import Account, Outcome
 from migrations.taking import Begun, Done, Step, take
+from migrations.workers import Workers
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
@@ -72,65 +76,73 @@ class ImportReport:
 
 
 def migrate(
-    paths: Iterable[Path], log: EventLog, *, dry_run: bool = False, on_progress: Progress | None = None
+    paths: Iterable[Path],
+    log: EventLog,
+    *,
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import every file under the paths. With `dry_run` everything is read and judged, and nothing written.
+    """Import every file under the paths, read by so many processes. With `dry_run` everything is read and judged, and
+    nothing written. Order and report do not depend on `jobs`.
 
-    Raises NotFound for a path that is not there, LogUnavailable where the log cannot be written. `records`, `failures`
-    and `suspects` of the report count what this run brought in.
+    Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
+    cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
     """
+    if jobs < 1:
+        raise InvalidInput(f"At least one process must read, not {jobs}.")
     files = list(find_files(paths))
-    run = _Import(log, dry_run)
-    reports = []
-    for number, path in enumerate(files, start=1):
-        report = run.account(take(load(path), run.knows))
-        reports.append(report)
-        if on_progress is not None:
-            on_progress(number, len(files), report)
-    run.finish()
-    every = [document for report in reports for document in report.all()]
-    new = [document for document in every if not document.already]
-    across = run.suspect_across() if any(document.records for document in new) else 0
-    return ImportReport(
-        found=len(files),
-        outcomes=_outcomes(reports),
-        embedded=_outcomes(inside for report in reports for document in report.all() for inside in document.embedded),
-        records=sum(r.records for r in new),
-        failures=sum(r.failures for r in new),
-        suspects=sum(r.suspects for r in new),
-        suspected_across=across,
-        events=run.events,
-        dry_run=dry_run,
-        documents=tuple(reports),
-    )
+    run = Import(log, dry_run)
+    if jobs == 1:
+        return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+    with Workers(files, run.ledger.keys(), jobs) as workers:
+        return run.report(len(files), map(workers.steps, range(len(files))), on_progress)
 
 
-class _Import:
+class Import:
     """One run: what the log knew at its start and what was met since."""
 
     def __init__(self, log: EventLog, dry_run: bool) -> None:
+        self.ledger = Ledger(log)
         self._log = log
         self._dry_run = dry_run
-        self._ledger = Ledger(log)
         self._batches = Batches(log, dry_run=dry_run)
 
-    @property
-    def events(self) -> int:
-        """Stored so far."""
-        return self._batches.events
+    def report(
+        self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False
+    ) -> ImportReport:
+        """Account for each of the documents; what is known of them counts for nothing where they are read `again`.
 
-    def knows(self, origin: Origin) -> bool:
-        return self._ledger.knows(origin)
+        Interrupted, it stores what is complete. Raises LogUnavailable.
+        """
+        reports = []
+        try:
+            with _collecting_rarely():
+                for number, steps in enumerate(documents, start=1):
+                    reports.append(self._document(_origin(steps), steps, again=again))
+                    if on_progress is not None:
+                        on_progress(number, found, reports[-1])
+        finally:
+            self._batches.flush()
+        every = [document for report in reports for document in report.all()]
+        new = [document for document in every if not document.already]
+        across = self._suspect_across() if any(document.records for document in new) else 0
+        return ImportReport(
+            found=found,
+            outcomes=_outcomes(reports),
+            embedded=_outcomes(inside for document in every for inside in document.embedded),
+            records=sum(r.records for r in new),
+            failures=sum(r.failures for r in new),
+            suspects=sum(r.suspects for r in new),
+            suspected_across=across,
+            events=self._batches.events,
+            dry_run=self._dry_run,
+            documents=tuple(reports),
+        )
 
-    def account(self, steps: Iterator[Step]) -> DocumentReport:
-        """Take the steps of one file. Raises LogUnavailable."""
-        begun = next(steps)
-        assert isinstance(begun, Begun)
-        return self._document(begun.origin, steps)
-
-    def _document(self, origin: Origin, steps: Iterator[Step]) -> DocumentReport:
+    def _document(self, origin: Origin, steps: Iterator[Step], *, again: bool = False) -> DocumentReport:
         """One document, which has begun, up to its end."""
-        known = self._known(origin)
+        known = None if again else self._known(origin)
         inside = []
         for step in steps:
             if isinstance(step, Begun):
@@ -139,32 +151,29 @@ class _Import:
                 else:
                     _pass_over(steps)
             elif isinstance(step, Done):
-                return known or self._enter(step.entry, tuple(inside))
+                known = known or (self._known(origin) if step.entry is None else None)
+                return known or self._enter(step.entry, inside)
             elif known is None:
                 self._batches.add(step.rows)
         raise AssertionError(f"{origin.source_path} has no end")
 
     def _known(self, origin: Origin) -> DocumentReport | None:
         """What became of a content that was met before, here or in an earlier run."""
-        if (own := self._ledger.own(origin)) is not None:
+        if (own := self.ledger.own(origin)) is not None:
             return _report(own.document, already=True)
-        if (first := self._ledger.first(origin)) is None:
+        if (first := self.ledger.first(origin)) is None:
             return None
         account = Account(origin, format="duplicate")
         return self._enter(account.close("duplicate", f"the same content as {first.document.source_path}").events[0])
 
-    def _enter(self, event: Event | None, inside: tuple[DocumentReport, ...] = ()) -> DocumentReport:
+    def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
         assert event is not None
         assert isinstance(event.payload, DocumentImported)
-        self._ledger.add(event)
+        self.ledger.add(event)
         self._batches.add(to_rows([event]))
-        return replace(_report(event.payload), embedded=inside)
+        return replace(_report(event.payload), embedded=tuple(inside))
 
-    def finish(self) -> None:
-        """Store what is left."""
-        self._batches.flush()
-
-    def suspect_across(self) -> int:
+    def _suspect_across(self) -> int:
         """Look for what repeats over all documents ever imported, and store it. Nothing in a dry run, which has
         stored nothing to look at."""
         if self._dry_run:
@@ -173,6 +182,23 @@ class _Import:
         self._batches.add(to_rows(found))
         self._batches.flush()
         return len(found)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Rows come by the ten thousand and hold no cycles: looking for some at every turn is a third of an import."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _origin(steps: Iterator[Step]) -> Origin:
+    begun = next(steps)
+    assert isinstance(begun, Begun)
+    return begun.origin
 
 
 def _pass_over(steps: Iterator[Step]) -> None:

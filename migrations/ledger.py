@@ -37,6 +37,10 @@ class Ledger:
         """Whether this content needs no reading, under whatever path it was met."""
         return key_of(origin) in self._by_content
 
+    def keys(self) -> frozenset[str]:
+        """Of every content that is known (`key_of`)."""
+        return frozenset(self._by_content)
+
     def own(self, origin: Origin) -> Entry | None:
         """The entry of this content under this very path."""
         return self._by_content[key_of(origin)].get(origin.source_path) if self.knows(origin) else None

@@ -1,4 +1,4 @@
-"""A document too large to hold, as a series of documents that are not: lines of JSON, members of a list, rows of tables.
+"""A document too large to hold, as a series of documents that are not: lines, members of a list, rows of tables.
 
 What can only be read at once is, up to a limit. The bytes are read a second time here; their hash is known by then.
 """
@@ -77,8 +77,8 @@ def pieces(content: Content) -> Iterator[Piece]:
 def _at_once(content: Content) -> Document:
     if content.large_bytes > LARGEST_AT_ONCE:
         raise TooLarge(
-            f"one value of {content.large_bytes >> 20:,} MiB can only be read at once, and the limit for that is "
-            f"{LARGEST_AT_ONCE >> 20} MiB: write it as JSON Lines, CSV or Parquet, which are read in pieces, or split it"
+            f"it can only be read at once, and of {content.large_bytes >> 20:,} MiB that is too much: the limit is "
+            f"{LARGEST_AT_ONCE >> 20} MiB: JSON Lines, CSV and Parquet are read in pieces"
         )
     with content.open() as file:
         return parse(Content(content.source_path, content.sha256, file.read()))
@@ -176,10 +176,16 @@ def _of_parquet(content: Content) -> Iterator[Piece]:
 
 
 def _document(
-    content: Content, text: str, kind: Kind, rows: list[Any], columns: tuple[str, ...] = (), notes: tuple[Note, ...] = ()
+    content: Content,
+    text: str,
+    kind: Kind,
+    rows: list[Any],
+    columns: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> Document:
     """A piece under the name and hash of the whole."""
-    return Document(Content(content.source_path, content.sha256, text.encode()), kind, rows, columns, notes=notes)
+    part = Content(content.source_path, content.sha256, text.encode(), large_bytes=content.large_bytes)
+    return Document(part, kind, rows, columns, notes=notes)
 
 
 def _text(content: Content, encoding: str) -> io.TextIOWrapper:

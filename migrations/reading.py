@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,6 +25,9 @@ SOURCE = "migrate"
 KEPT_WHOLE_CHARACTERS = 1_000_000
 """A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
 that the rest is in the file alone."""
+
+_TELLING = ("other_lines", "unreadable_rest")
+"""Notes whose reason says more than their rule."""
 
 Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
 
@@ -49,7 +51,6 @@ def read(document: Document, around: Claims, supersedes: UUID | None = None) -> 
     if document.kind == "unreadable":
         return quarantine(document.content, "unreadable", document.problem or "unreadable", account)
     try:
-        account.format = "unknown"
         found = recognise(document)
         if found is None:
             return _unknown(document, account)
@@ -60,7 +61,9 @@ def read(document: Document, around: Claims, supersedes: UUID | None = None) -> 
         parts = account.add(document, found, claims)
     except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
         reason = f"the reader {account.format} failed: {type(error).__name__}: {error}"
-        return quarantine(document.content, "reader_failed", reason, Account(account.origin, supersedes, account.format))
+        return quarantine(
+            document.content, "reader_failed", reason, Account(account.origin, supersedes, account.format)
+        )
     embedded = tuple(part for part in parts if isinstance(part, Embedded))
     return account.close(embedded=embedded, claims=claims)
 
@@ -79,12 +82,13 @@ class Account:
     origin: Origin
     supersedes: UUID | None = None
     format: str = "unknown"
+    numbered: int = 0
+    """The number of the last event beside the entry."""
     events: list[Event] = field(default_factory=list)
     records: int = 0
     failures: int = 0
     suspects: int = 0
     _embedded: int = 0
-    _kept: int = 0
     _refused: Counter[str] = field(default_factory=Counter)
     _without: Counter[str] = field(default_factory=Counter)
     _notes: Counter[str] = field(default_factory=Counter)
@@ -104,7 +108,7 @@ class Account:
         for part in parts:
             if isinstance(part, Refused):
                 self._refused[f"{part.rule}: {part.reason}"] += 1
-                self._keep(part.rule, part.reason, part.content, _moved(part.pointer, first))
+                self._keep(part.rule, part.reason, part.content, moved(part.pointer, first))
             elif isinstance(part, NoResult):
                 self._without[part.reason] += 1
         for note in document.notes:
@@ -117,7 +121,7 @@ class Account:
 
     def note(self, note: Note) -> None:
         """Keep something that stands beside the records."""
-        self._notes[note.reason if note.rule == "other_lines" else note.rule.replace("_", " ")] += 1
+        self._notes[note.reason if note.rule in _TELLING else note.rule.replace("_", " ")] += 1
         self._keep(note.rule, note.reason, note.content)
 
     def quarantine(self, rule: str, reason: str, content: str) -> None:
@@ -156,7 +160,7 @@ class Account:
         event_id: UUID,
         *,
         cause: UUID | None = None,
-        occurred_at: datetime | None | Literal["now"] = "now",
+        occurred_at: datetime | Literal["now"] | None = "now",
         host_id: str | None = None,
     ) -> Event:
         return Event(
@@ -171,12 +175,10 @@ class Account:
             payload=payload,
         )
 
-    def _store(self, payload: Payload, occurred_at: datetime | None | Literal["now"], host_id: str | None) -> None:
-        self._kept += 1
-        event_id = numbered_id(self._content, self._kept)
-        self.events.append(
-            self.event(payload, event_id, cause=self.entry_id, occurred_at=occurred_at, host_id=host_id)
-        )
+    def _store(self, payload: Payload, occurred_at: datetime | Literal["now"] | None, host_id: str | None) -> None:
+        self.numbered += 1
+        event_id = numbered_id(self._content, self.numbered)
+        self.events.append(self.event(payload, event_id, cause=self.entry_id, occurred_at=occurred_at, host_id=host_id))
 
     def _keep(self, rule: str, reason: str, content: str, pointer: str | None = None) -> None:
         kept = RecordQuarantined(
@@ -247,7 +249,7 @@ def _several(reasons: Counter[str], one: str, many: str) -> str:
     return f"{number}, {most}" + (f" ({times} of them)" if others else "")
 
 
-def _moved(pointer: str, first: int) -> str:
+def moved(pointer: str, first: int) -> str:
     """The pointer into a piece as one into the whole document."""
     number, _, rest = pointer.removeprefix("/").partition("/")
     return f"/{int(number) + first}{'/' + rest if rest else ''}" if first and number.isdigit() else pointer
