@@ -6,6 +6,7 @@ Both rules compare stated figures exactly, on one device and configuration; samp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
@@ -22,21 +23,27 @@ from migrations.suspicion import CHANCE
 
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
+_PARTS = json.dumps(
+    {
+        **dict.fromkeys((*_TEXTS, "status", "model_family"), "VARCHAR"),
+        **dict.fromkeys(_NUMBERS, "DOUBLE"),
+        "original": {"derived_claim": "VARCHAR"},
+    }
+)
 _MODELS = 3
 """Two models of one origin may share a figure by chance, three hardly do."""
 
 _FIGURES = f"""
 CREATE TEMP TABLE figures AS
 WITH imported AS (
-    SELECT event_id, causation_id, payload FROM stored
+    SELECT event_id, causation_id, json_transform(payload, '{_PARTS}') AS said FROM stored
     WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
 ),
 told AS (
-    SELECT causation_id AS document, event_id, {", ".join(f"payload->>'$.{name}' AS {name}" for name in _TEXTS)},
-        {", ".join(f"CAST(payload->>'$.{name}' AS DOUBLE) AS {name}" for name in _NUMBERS)}
+    SELECT causation_id AS document, event_id, {", ".join(f"said.{name}" for name in (*_TEXTS, *_NUMBERS))}
     FROM imported
-    WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived_claim' IS NULL
-        AND payload->>'$.model_family' <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    WHERE said.status = 'ok' AND said.original.derived_claim IS NULL
+        AND said.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
 )
 SELECT told.*, CASE WHEN d.format LIKE 'skill%' THEN 'skill' ELSE d.format END AS format,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT

@@ -12,7 +12,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -103,15 +103,19 @@ class Document:
         return self.content.source_path
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every file under the paths, absolute, each once, in a stable order. Raises NotFound for a path not there."""
+def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Path]:
+    """Every file under the paths, absolute, each once, in a stable order, but nothing under `spare`.
+
+    Raises NotFound for a path that is not there.
+    """
+    spared = tuple(Path(os.path.abspath(path)) for path in spare)
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise NotFound(f"There is no file or directory {path}: check the path.")
         for found in sorted(_walk(path)) if path.is_dir() else [path]:
             absolute = Path(os.path.abspath(found))
-            if absolute not in seen:
+            if absolute not in seen and not any(absolute.is_relative_to(own) for own in spared):
                 seen.add(absolute)
                 yield absolute
 

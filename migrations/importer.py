@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -79,19 +79,20 @@ def migrate(
     paths: Iterable[Path],
     log: EventLog,
     *,
+    spare: Sequence[Path] = (),
     dry_run: bool = False,
     jobs: int = 1,
     on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import every file under the paths, read by so many processes. With `dry_run` everything is read and judged, and
-    nothing written. Order and report do not depend on `jobs`.
+    """Import every file under the paths but none under `spare`, read by so many processes. With `dry_run` everything is
+    read and judged, and nothing written. Order and report do not depend on `jobs`.
 
     Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
     cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
     """
     if jobs < 1:
         raise InvalidInput(f"At least one process must read, not {jobs}.")
-    files = list(find_files(paths))
+    files = list(find_files(paths, spare))
     run = Import(log, dry_run)
     if jobs == 1:
         return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)

@@ -35,7 +35,13 @@ _DECODER = json.JSONDecoder()
 
 
 class TooLarge(ValueError):
-    """The document can only be read at once, and is too large for that."""
+    """A document, or a part of it, can only be read at once and is too large for that."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} can only be read at once, and the limit is {LARGEST_AT_ONCE >> 20} MiB: split it, or write it as "
+            "JSON Lines, CSV or Parquet, which are read in pieces"
+        )
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,10 @@ def pieces(content: Content) -> Iterator[Piece]:
     begins = head.lstrip()[:1]
     if "\0" in head or not begins:
         yield Piece(_at_once(content))
-    elif begins in ("{", "[") and not _is_json(head.lstrip().partition("\n")[0]):
-        is_list = begins == "["
-        yield from _of_json(content, encoding, "json" if is_list else "json_lines", partial(_whole_members, is_list))
+    elif begins == "[" and not _is_json(head.lstrip().partition("\n")[0]):
+        yield from _of_json(content, encoding, "json", partial(_whole_members, True))
+    elif begins == "{" and not _is_json(head.lstrip().partition("\n")[0]):
+        yield from _of_documents(content, encoding)
     elif parse(Content(content.source_path, content.sha256, head.encode())).kind in ("json", "json_lines"):
         yield from _of_json(content, encoding, "json_lines", _whole_lines)
     elif (header := _header(head)) is not None:
@@ -82,6 +89,16 @@ def _at_once(content: Content) -> Document:
         )
     with content.open() as file:
         return parse(Content(content.source_path, content.sha256, file.read()))
+
+
+def _of_documents(content: Content, encoding: str) -> Iterator[Piece]:
+    """Pieces of JSON documents in a row, each over several lines; the one document where it is alone."""
+    with _text(content, encoding) as file:
+        first, *others = itertools.islice(_whole_members(False, file), 2)
+    if others:
+        yield from _of_json(content, encoding, "json_lines", partial(_whole_members, False))
+    else:
+        yield Piece(parse(Content(content.source_path, content.sha256, first.encode())))
 
 
 def _of_json(
@@ -110,7 +127,7 @@ def _whole_lines(file: TextIO) -> Iterator[str]:
         if end:
             yield text[:end]
         elif len(text) > LARGEST_AT_ONCE:
-            raise TooLarge(f"a line of more than {LARGEST_AT_ONCE >> 20} MiB: write one result per line")
+            raise TooLarge("a line of it")
         rest = text[end:]
     if rest.strip():
         yield rest
@@ -127,7 +144,7 @@ def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
         if end:
             yield opening + text[:end].strip(_BETWEEN) + closing
         elif len(text) > LARGEST_AT_ONCE:
-            raise TooLarge(f"one value of more than {LARGEST_AT_ONCE >> 20} MiB in it can only be read at once")
+            raise TooLarge("one value of it")
         rest = text[end:]
     if rest and rest.strip(_BETWEEN + "]"):
         yield rest

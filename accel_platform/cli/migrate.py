@@ -44,7 +44,8 @@ def migrate(
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
-    log = EventLog.open(settings_for(home))
+    settings = settings_for(home)
+    log = EventLog.open(settings)
     progress = _Progress()
     if retry_quarantine:
         from migrations.retry import retry_quarantine as retry
@@ -53,7 +54,8 @@ def migrate(
     elif paths:
         from migrations.importer import migrate as run
 
-        report = run(_existing(paths), log, dry_run=dry_run, jobs=jobs, on_progress=progress)
+        own = (settings.home, Path(log.location))
+        report = run(_existing(paths), log, spare=own, dry_run=dry_run, jobs=jobs, on_progress=progress)
     else:
         raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if wants_json(json_, format_):

@@ -1,4 +1,4 @@
-"""Archives: every member accounted for as a document, nothing written under their names, bombs and broken ones refused."""
+"""Archives: every member accounted for, nothing written under their names, bombs and broken ones refused."""
 
 from __future__ import annotations
 

@@ -509,3 +509,9 @@ class TestCommand:
         answer = CliRunner().invoke(app, [str(tmp_path / "nowhere"), "--home", str(tmp_path)])
         assert isinstance(answer.exception, InvalidInput)
         assert "nowhere" in str(answer.exception)
+
+    def test_the_installation_itself_is_no_history(self, app: typer.Typer, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+        for expected in ("1 imported", "1 already imported"):
+            answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
+            assert f"1 files: {expected}." in answer.stdout

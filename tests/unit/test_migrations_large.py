@@ -102,7 +102,8 @@ def test_documents_in_a_row_over_several_lines(log: EventLog, tmp_path: Path) ->
 
 
 def test_a_table(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = list(csv.reader((FIXTURES / "suite_csv.csv").open(newline="")))
+    with (FIXTURES / "suite_csv.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
     path = tmp_path / "table.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([lines[0], *([*line] for line in lines[1:] * 60)])
@@ -151,7 +152,8 @@ def test_bytes_that_are_no_text_end_the_reading_and_not_what_was_read(log: Event
 
 
 def test_a_second_run_reads_nothing(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs.jsonl").write_text("\n".join(json.dumps(row) for row in rows(40)))
-    migrate([tmp_path], log)
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows(40)))
+    migrate([path], log)
     monkeypatch.setattr(pieces, "find_json", None)
-    assert migrate([tmp_path], log).outcomes == {"already_imported": 1}
+    assert migrate([path], log).outcomes == {"already_imported": 1}
