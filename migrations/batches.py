@@ -10,7 +10,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.codec import Row
 
 MOST_EVENTS = 100_000
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 """Of payload, before compression."""
 SECONDS = 5.0
 """So much work a kill may cost: the next run does it again."""

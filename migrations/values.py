@@ -39,6 +39,8 @@ def number(value: Any) -> float | None:
 
 def quantity(value: Any) -> float | None:
     """A finite number that is not negative, else None: no time, rate or size of memory is below zero."""
+    if value is None:
+        return None
     parsed = number(value)
     return parsed if parsed is not None and parsed >= 0 else None
 

@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 _DICTIONARY_COLUMNS = ["type", "schema_version", "source", "host_id", "run_id"]
 _SMALL = 64
 """Up to this many events a segment is written plain: at that size compressing costs more time than it saves bytes."""
-_PAGE_BYTES = 16 << 20
+_PAGE_BYTES = 4 << 20
 """A page is compressed by itself: of large ones a tenth less is left."""
 _MOST_GROUPS = 8
 _BULK = {"samples_ns"}
