@@ -149,10 +149,9 @@ def write_runs(directory: Path, count: int, samples: int) -> None:
                 "avg_latency": mean, "min_latency": min(times), "max_latency": max(times),
                 "throughput": batch / mean, "iterations": samples, "memory_usage": {"peak": 812.5 + number},
             }  # fmt: skip
-        run = {"status": "completed", "avg_latency": 0.01, "benchmark_results": cells}
-        hardware = {name: run for name in ("cpu", "cuda", "openvino")}
-        value = {"timestamp": f"20250302_{number:06}", "benchmarks": {"text": {"benchmarks": {"bert": {}}}}}
-        value = {"model_name": f"model-{number}", "hardware": "cpu", **value, "results": hardware}
+        run = {"status": "completed", "model_class": "BertModel", "model_load_time": 1.5, "benchmark_results": cells}
+        models = {"bert-base-uncased": {"cpu": {**run, "hardware": "cpu"}, "cuda": {**run, "hardware": "cuda"}}}
+        value = {"timestamp": f"20250302_{number:06}", "benchmarks": {"embedding": models}}
         (directory / f"{number}.json").write_text(json.dumps(value, indent=2))
 
 

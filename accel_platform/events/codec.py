@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 _DICTIONARY_COLUMNS = ["type", "schema_version", "source", "host_id", "run_id"]
 _SMALL = 64
 """Up to this many events a segment is written plain: at that size compressing costs more time than it saves bytes."""
-_PAGE_BYTES = 4 << 20
+_PAGE_BYTES = 16 << 20
 """A page is compressed by itself: of large ones a tenth less is left."""
 _MOST_GROUPS = 8
 _BULK = {"samples_ns"}
@@ -97,7 +97,7 @@ def to_parquet(table: pa.Table) -> bytes:
     else:
         options = {
             "compression": "zstd",
-            "compression_level": 10,
+            "compression_level": 11,
             "use_dictionary": [c for c in (*_DICTIONARY_COLUMNS, "segment") if c in table.column_names],
             # The ids of one document differ in their last bytes, those of one moment nearly so.
             "column_encoding": {"event_id": "DELTA_BYTE_ARRAY", "samples_ns.list.element": "DELTA_BINARY_PACKED"},
