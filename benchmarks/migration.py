@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import random
 import re
 import resource
 import statistics
@@ -19,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ResultRecorded
@@ -116,7 +117,9 @@ def _without_figures(home: Path) -> list[str]:
             found = figure or result.throughput_items_per_s or result.memory_peak_mib or has_other_figure(result)
             known[path] = known.get(path, False) or bool(found)
     entries = [e.payload for e in log.read(types={"DocumentImported"})]
-    read = {e.source_path for e in entries if isinstance(e, DocumentImported) and e.records and "#" not in e.source_path}
+    read = {
+        e.source_path for e in entries if isinstance(e, DocumentImported) and e.records and "#" not in e.source_path
+    }
     empty = sorted(path for path in read if not known.get(path))
     return [path for path in empty if _STATED.search(Path(path).read_text(errors="replace"))]
 
@@ -137,12 +140,12 @@ def against_parsing(what: str, paths: list[Path], scratch: Path, rounds: int) ->
 
 def write_runs(directory: Path, count: int, samples: int) -> None:
     """Files as the old hardware benchmark runner wrote them, with their samples."""
-    random_ = random.Random(5)
+    numbers = np.random.default_rng(5)
     directory.mkdir(parents=True)
     for number in range(count):
         cells = {}
         for batch in (1, 2, 4, 8):
-            times = [random_.uniform(0.01, 0.02) * batch for _ in range(samples)]
+            times = (numbers.uniform(0.01, 0.02, samples) * batch).tolist()
             mean = sum(times) / len(times)
             cells[f"batch_{batch}_seq_128"] = {
                 "status": "completed", "batch_size": batch, "sequence_length": 128, "latencies": times,
@@ -157,18 +160,18 @@ def write_runs(directory: Path, count: int, samples: int) -> None:
 
 def write_lines(path: Path, size: int) -> None:
     """JSON Lines of flat results, so many bytes."""
-    random_ = random.Random(7)
+    numbers = np.random.default_rng(7)
     names = ("bert-base-uncased", "gpt2", "t5-small", "vit-base", "whisper-tiny")
     with path.open("w") as file:
         while file.tell() < size:
             for number in range(5_000):
-                latency = random_.uniform(4, 90)
+                latency = float(numbers.uniform(4, 90))
                 row = {
                     "model_name": names[number % 5], "hardware_type": ("cpu", "cuda", "rocm")[number % 3],
                     "batch_size": 1 << number % 5, "precision": "fp16", "average_latency_ms": latency,
                     "throughput_items_per_second": (1 << number % 5) * 1000 / latency,
-                    "memory_peak_mb": random_.uniform(200, 9000), "iterations": 100, "warmup_iterations": 10,
-                    "timestamp": "2025-03-02T10:00:00", "test_case": f"case {random_.getrandbits(64):x}",
+                    "memory_peak_mb": float(numbers.uniform(200, 9000)), "iterations": 100, "warmup_iterations": 10,
+                    "timestamp": "2025-03-02T10:00:00", "test_case": f"case {numbers.integers(1 << 60):x}",
                     "notes": "as the nightly job of the old framework wrote it, with what it said of the machine",
                 }  # fmt: skip
                 file.write(json.dumps(row) + "\n")
