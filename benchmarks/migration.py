@@ -204,11 +204,11 @@ def main() -> None:
         sys.exit(f"There is no directory {options.data}: name one with --data.")
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        write_runs(scratch / "runs", 60, 400)
+        write_runs(scratch / "runs", 300, 400)
         figures = whole(options.data, scratch / "whole")
         for what, paths in (
             ("its JSON files", _files(options.data, ".json", ".jsonl")),
-            ("60 made runs with their samples", _files(scratch / "runs")),
+            ("300 made runs with their samples", _files(scratch / "runs")),
         ):
             figures.append(against_parsing(what, paths, scratch, options.rounds))
         if options.bytes:

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
-import duckdb
-
 from accel_platform.events import Event, EventLog
 from accel_platform.events.log import Source
 from accel_platform.events.types import ResultSuspected
@@ -115,6 +113,8 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 
 def suspect_across(log: EventLog) -> list[Event]:
     """Suspicions over the whole log that it does not hold yet, as events, in a stable order."""
+    import duckdb  # a run that finds nothing new has no need of it
+
     sources = log.sources(log.snapshot().segments)
     if not sources:
         return []

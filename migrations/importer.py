@@ -26,7 +26,6 @@ from migrations.documents import Origin, find_files, load
 from migrations.ledger import Ledger
 from migrations.reading import Account, Outcome
 from migrations.taking import Begun, Done, Step, take
-from migrations.workers import Workers
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
@@ -96,6 +95,8 @@ def migrate(
     run = Import(log, dry_run)
     if jobs == 1:
         return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+    from migrations.workers import Workers
+
     with Workers(files, run.ledger.keys(), jobs) as workers:
         return run.report(len(files), map(workers.steps, range(len(files))), on_progress)
 

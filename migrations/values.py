@@ -80,7 +80,8 @@ def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
 def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, ...]:
     """The same of numbers alone, which is what most lists are, and they are long."""
     try:
-        in_ns = np.array(values, np.float64) * ns_per_unit
+        with np.errstate(over="ignore"):
+            in_ns = np.array(values, np.float64) * ns_per_unit
     except OverflowError:  # a whole number beyond any float
         return ()
     if not (np.isfinite(in_ns) & (in_ns >= 0) & (in_ns < 2**63)).all():
