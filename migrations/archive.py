@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.events import Event, EventLog
@@ -29,8 +29,9 @@ _PARTS = json.dumps(
         "original": {"derived_claim": "VARCHAR"},
     }
 )
-_MEMORY_MB = 320
-"""Whatever the log holds: what needs more goes through files."""
+_MEMORY_MB = 140
+"""What needs more goes through files; where DuckDB cannot do that, it gets more."""
+_MOST_MEMORY_MB = 8_000
 _MODELS = 3
 """Two models of one origin may share a figure by chance, three hardly do."""
 
@@ -116,11 +117,26 @@ def suspect_across(log: EventLog) -> list[Event]:
     import duckdb  # a run that finds nothing new has no need of it
 
     sources = log.sources(log.snapshot().segments)
-    if not sources:
-        return []
+    memory_mb = _MEMORY_MB
+    while sources:
+        try:
+            found = _repeated(sources, memory_mb)
+        except duckdb.OutOfMemoryException:
+            if memory_mb > _MOST_MEMORY_MB:
+                raise
+            memory_mb *= 2
+        else:
+            return [_event(*row) for row in found]
+    return []
+
+
+def _repeated(sources: Sequence[Source], memory_mb: int) -> list[tuple[Any, ...]]:
+    """Result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
+    import duckdb
+
     with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con:
         con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
-        con.execute(f"SET memory_limit = '{_MEMORY_MB}MB'; SET temp_directory = '{spill}'; SET threads = 1")
+        con.execute(f"SET memory_limit = '{memory_mb}MB'; SET temp_directory = '{spill}'; SET threads = 1")
         con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")
         for step in (_BRIEF, _DOCUMENTS, _COMMON, _FIGURES):
             con.execute(step)
@@ -128,7 +144,7 @@ def suspect_across(log: EventLog) -> list[Event]:
         identical = con.execute(_IDENTICAL).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
-    return [_event(*found[key]) for key in sorted(found.keys() - set(known))]
+    return [found[key] for key in sorted(found.keys() - set(known))]
 
 
 def _event(

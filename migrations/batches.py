@@ -6,6 +6,8 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from accel_platform.events import EventLog
 from accel_platform.events.codec import Row
 
@@ -53,3 +55,4 @@ class Batches:
         appended = self._log.append_rows(rows, key=f"import-{key}")
         self.events += appended.events if appended.new else 0
         self._rows, self._bytes = [], 0
+        pa.default_memory_pool().release_unused()  # compressing took several times the batch
