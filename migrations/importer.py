@@ -153,7 +153,8 @@ class Import:
                 else:
                     _pass_over(steps)
             elif isinstance(step, Done):
-                known = known or (self._known(origin) if step.entry is None else None)
+                if step.entry is None and known is None:  # read again, it stays as it is
+                    return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
                 return known or self._enter(step.entry, inside)
             elif known is None:
                 self._batches.add(step.rows)

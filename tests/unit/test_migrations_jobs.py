@@ -149,13 +149,28 @@ class TestRetry:
         assert {row["outcome"] for row in self.ledger(settings)} == {"imported"}
 
     def test_what_stays_in_quarantine_writes_nothing(self, tmp_path: Path, log: EventLog) -> None:
+        import io
+        import tarfile
+
+        kept = io.BytesIO()
+        with tarfile.open(fileobj=kept, mode="w:gz") as archive:
+            for number in range(3):
+                raw = json.dumps({**CARD, "note": os.urandom(9_000).hex()}).encode()
+                info = tarfile.TarInfo(f"{number}.json")
+                info.size = len(raw)
+                archive.addfile(info, io.BytesIO(raw))
+        (tmp_path / "cut.tgz").write_bytes(kept.getvalue()[:-6_000])
         (tmp_path / "unknown.json").write_text('{"experiment": "x", "timings": [1, 2]}')
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "cut.json").write_text('{"init": "Success", "cpu": ')
-        migrate([tmp_path], log)
+        names = ("unknown.json", "other", "cut.tgz")
+        first = migrate([tmp_path / name for name in names], log)
+        assert first.outcomes == {"quarantined": 3}
+        assert first.embedded["imported"] > 0
         before = log.snapshot()
         report = retry_quarantine(log)
-        assert (report.found, report.outcomes, report.events) == (2, {"already_imported": 2}, 0)
+        assert report.outcomes == {"already_imported": report.found}
+        assert (report.found >= 3, report.events) == (True, 0)
         assert retry_quarantine(log, under=[tmp_path / "other"]).found == 1
         assert log.snapshot() == before
 
