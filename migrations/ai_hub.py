@@ -21,7 +21,7 @@ _BY_UNIT = {"NPU": "qnn", "CPU": "cpu", "GPU": "opencl"}
 _BACKENDS = {"onnx": "onnxruntime", "precompiled_qnn_onnx": "onnxruntime", "tflite": "tflite"}
 _ABOUT = ("component", "domain", "use_case", "n_params", "model_size", "input_resolution")
 _LAYERS = ("layers_total", "layers_npu", "layers_gpu", "layers_cpu")
-_MS_PER_US = 1e-3
+_US_PER_MS = 1_000
 _BYTES_PER_MIB = 1_048_576
 
 Entry = tuple[tuple[str | int, ...], dict[str, Any], dict[str, Any]]
@@ -74,7 +74,15 @@ def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: b
     figures = {
         "latency_mean_ms": latency,
         "memory_peak_mib": quantity(pick(row, "peak_mem_max_mb")) or None,
-        **({"mode": "generation", "time_per_output_token_ms": llm["time_per_output_token_ms"]} if llm else {}),
+        **(
+            {
+                "mode": "generation",
+                "time_per_output_token_ms": llm["time_per_output_token_ms"],
+                "throughput_tokens_per_s": llm["tokens_per_s"],
+            }
+            if llm
+            else {}
+        ),
     }
     return cell.result("ok", figures, units=_UNITS)
 
@@ -91,7 +99,7 @@ def perf_entries(value: Any) -> Iterator[Entry]:
             about["timestamp"] = pick(object_of(entry), "timestamp")
             for runtime, figures in object_of(entry).items():
                 if isinstance(figures, dict) and figures.keys() & {"inference_time", "tokens_per_second"}:
-                    steps = ("models", m, "performance_metrics", d, runtime)
+                    steps: tuple[str | int, ...] = ("models", m, "performance_metrics", d, runtime)
                     yield steps, figures, {**about, "runtime": _plain(runtime), **_in_microseconds(figures)}
     for precision, by_component in object_of(object_of(value).get("precisions")).items():
         components = object_of(object_of(by_component).get("components"))
@@ -121,7 +129,7 @@ def _in_microseconds(figures: dict[str, Any]) -> dict[str, Any]:
     rate = pick(figures, "tokens_per_second")
     return {
         "precision": pick(figures, "precision"),
-        "inference_time_ms": scaled(pick(figures, "inference_time"), _MS_PER_US),
+        "inference_time_ms": _ms(pick(figures, "inference_time")),
         "peak_mem_min_mb": scaled(pick(memory, "min"), 1 / _BYTES_PER_MIB),
         "peak_mem_max_mb": scaled(pick(memory, "max"), 1 / _BYTES_PER_MIB),
         "primary_compute_unit": pick(figures, "primary_compute_unit"),
@@ -132,11 +140,16 @@ def _in_microseconds(figures: dict[str, Any]) -> dict[str, Any]:
         "layers_cpu": layers.get("layers_on_cpu"),
         "llm_metrics": {
             "tokens_per_second": rate,
-            "time_to_first_token_range_milliseconds": {k: scaled(v, _MS_PER_US) for k, v in first.items()},
+            "time_to_first_token_range_milliseconds": {k: _ms(v) for k, v in first.items()},
         }
         if rate is not None
         else None,
     }
+
+
+def _ms(microseconds: Any) -> float | None:
+    time = quantity(microseconds)
+    return None if time is None else time / _US_PER_MS
 
 
 def _in_milliseconds(figures: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:

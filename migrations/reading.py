@@ -82,7 +82,7 @@ def _account(
     entry = ledger_entry(
         content,
         format_,
-        _outcome(bool(records), bool(refused), bool(embedded), bool(without)),
+        _outcome(bool(records), bool(refused), bool(embedded)),
         records=len(records),
         failures=sum(r.result.status != "ok" for r in records),
         suspects=sum(r.result.provenance != "imported" for r in records),
@@ -116,10 +116,10 @@ def _account(
     return entry, [ledger, *results, *(event_of(record, cause=ledger) for record in kept)]
 
 
-def _outcome(records: bool, refused: bool, embedded: bool, without: bool) -> Outcome:
+def _outcome(records: bool, refused: bool, embedded: bool) -> Outcome:
     if records or embedded:
         return "imported"
-    return "quarantined" if refused else "not_results" if without else "imported"
+    return "quarantined" if refused else "not_results"
 
 
 def _reason(

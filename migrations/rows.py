@@ -11,6 +11,7 @@ from typing import Any
 from accel_platform.events.types import Status
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.identity import hardware_named
+from migrations.named_figures import completed
 from migrations.records import Part, refuse
 from migrations.values import MS_PER_S, count, quantity, scaled
 
@@ -38,6 +39,7 @@ _OTHERS = {
 _TIMES = ("timestamp", "created_at", "test_timestamp", "started_at", "date")
 _ERRORS = ("error_message", "error", "failure_reason")
 _VERSIONS = ("driver_version", "platform_version", "torch_version", "transformers_version")
+_READ = {*LATENCY, *THROUGHPUT, *MEMORY, *(key for keys in _OTHERS.values() for key in keys)}
 _PER_ITEM = 0.1
 """Where rate x latency is within this of one item, the latency is that of an item and not of the batch."""
 
@@ -109,7 +111,8 @@ def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, 
             for name, keys in _OTHERS.items()
         },
     }
-    return figures, units
+    more = {key: value for key, value in row.items() if key not in _READ}
+    return completed(figures, more, seconds=False), units
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:

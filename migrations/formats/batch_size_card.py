@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.cells import Cell, Named, outcome, reason_unless_ok, status_of
 from migrations.documents import Document
+from migrations.named_figures import batch_in, completed
 from migrations.records import Record, Refused, child, refuse
-from migrations.values import count, quantity
+from migrations.values import quantity
 
 _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_usage_mb": "MiB, written MB"}
 _CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}
@@ -23,8 +24,10 @@ def recognise(document: Document) -> float:
         return 0.0
     if not {"model", "model_key", "model_path"} & value.keys() or not {"hardware", "hardware_key"} & value.keys():
         return 0.0
+    if not value["batch_sizes"]:
+        return 0.6 if value.keys() & {"compatible", "success", "error"} else 0.0
     cells = [cell for cell in value["batch_sizes"].values() if isinstance(cell, dict)]
-    return 0.9 if cells and all(_CELL_KEYS & cell.keys() for cell in cells) else 0.0
+    return 0.9 if any(_CELL_KEYS & cell.keys() for cell in cells) else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:
@@ -35,19 +38,28 @@ def read(document: Document) -> Iterator[Record | Refused]:
         value.get("hardware_key") or value.get("hardware"),
         family=value.get("model_category"),
     )
+    if not value["batch_sizes"]:
+        said = value.get("success", value.get("compatible", False))
+        status = "failed" if value.get("error") else status_of(said)
+        reason = reason_unless_ok(status, value, said)
+        yield Cell(document.source_path, "/batch_sizes", named, (value.get("timestamp"),)).result(
+            status, {}, reason=reason
+        )
     for key, content in value["batch_sizes"].items():
-        pointer, batch_size = child("/batch_sizes", key), count(key, at_least=1)
+        pointer, batch_size = child("/batch_sizes", key), batch_in(key)
         if not isinstance(content, dict) or batch_size is None:
             yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
             continue
         times = (content.get("timestamp"), value.get("timestamp"))
         original = {"model_shown": value.get("model"), "command": content.get("command")}
-        status = status_of(content.get("success", True))
         figures = {
             "latency_mean_ms": quantity(content.get("latency_ms")),
             "throughput_items_per_s": quantity(content.get("throughput")),
             "memory_peak_mib": quantity(content.get("memory_usage_mb")),
         }
+        figures = completed(figures, content, seconds=False)
+        said = (content.get("success"), content.get("status"))
+        status = outcome(*said, figures=figures, error=content.get("error"))
         yield Cell(document.source_path, pointer, named, times, original=original).result(
             status,
             {"batch_size": batch_size, **(figures if status == "ok" else {})},

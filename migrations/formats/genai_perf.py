@@ -79,6 +79,7 @@ def _figures(metrics: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         "latency_mean_ms": _ms(latency, "avg"),
         **{f"latency_{name}_ms": _ms(latency, name) for name in _STATISTICS},
         "throughput_items_per_s": rates["request_throughput"],
+        "throughput_tokens_per_s": _number(metrics.get("output_token_throughput", {}).get("avg")) or None,
         "iterations": count(rates["request_count"]),
         "time_to_first_token_ms": _centre(object_of(metrics.get("time_to_first_token"))),
         "time_per_output_token_ms": _centre(token),

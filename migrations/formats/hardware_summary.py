@@ -30,7 +30,10 @@ def read(document: Document) -> Iterator[Part]:
     """One record per model and hardware; lists shorter than the models tested name nobody and are refused."""
     none = True
     for family, content in document.value["model_families"].items():
-        results = content.get("hardware_results") if isinstance(content, dict) else None
+        results = content.get("hardware_results") if isinstance(content, dict) else content
+        if results and not isinstance(results, dict):
+            none = False
+            yield refuse(child("/model_families", family), "unexpected_shape", "an object was expected", content)
         models = content.get("models_tested") if isinstance(content, dict) else None
         for hardware, lists in results.items() if isinstance(results, dict) else ():
             none = False

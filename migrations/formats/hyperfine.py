@@ -8,7 +8,7 @@ from typing import Any
 from migrations import microbenchmark
 from migrations.documents import Document
 from migrations.records import Record, Refused, child, refuse
-from migrations.tables import object_of, rows_of, share_of_rows, text_of
+from migrations.tables import object_of, rows_of, text_of
 from migrations.values import MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
 
 _STATISTICS = {
@@ -25,7 +25,7 @@ def recognise(document: Document) -> float:
     results = object_of(document.value).get("results")
     if not isinstance(results, list) or not results:
         return 0.0
-    return 0.95 if all({"command", "mean", "user"} <= object_of(entry).keys() for entry in results) else 0.0
+    return 0.95 if any({"command", "mean", "user"} <= object_of(entry).keys() for entry in results) else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:

@@ -1,4 +1,4 @@
-"""ONNX Runtime's benchmark of transformers (`benchmark.py`): one row per engine, model, batch and length, milliseconds."""
+"""ONNX Runtime's `benchmark.py` of transformers: rows by engine, model, batch and length, in milliseconds."""
 
 from __future__ import annotations
 

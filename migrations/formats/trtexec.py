@@ -1,6 +1,6 @@
-"""TensorRT's `trtexec` as it prints: milliseconds per query, queries/s, the GPU it chose; one or several runs in a log.
+"""TensorRT's `trtexec` as it prints: milliseconds per query, queries/s, the GPU it chose; one or more runs in a log.
 
-A query is one batch of the shapes on the command line. Copies to and from the GPU overlap with computing, so the rate is
+A query is a batch of the shapes on the command line. Copies to and from the GPU overlap with computing: the rate is
 no batch over latency.
 """
 

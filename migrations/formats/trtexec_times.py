@@ -1,4 +1,4 @@
-"""`trtexec --exportTimes`: a list of queries with the milliseconds of each part; the file names neither model nor GPU."""
+"""`trtexec --exportTimes`: queries with the milliseconds of each part; it names neither model nor GPU."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.cells import Cell, Named, outcome, reason_unless_ok
 from migrations.documents import Document
 from migrations.identity import hardware_named
+from migrations.named_figures import completed
 from migrations.records import Part, child
 from migrations.values import count, quantity
 
@@ -40,7 +41,6 @@ def read(document: Document) -> Iterator[Part]:
     """One record."""
     value = document.value
     metrics: dict[str, Any] = value["metrics"] if isinstance(value.get("metrics"), dict) else {}
-    status = status_of(value.get("status", value.get("success")))
     figures = {
         "latency_mean_ms": _first(metrics, _LATENCY),
         "load_ms": quantity(metrics.get("load_time_ms")),
@@ -48,6 +48,9 @@ def read(document: Document) -> Iterator[Part]:
         "memory_peak_mib": _first(metrics, _MEMORY),
         "throughput_items_per_s": _first(metrics, _THROUGHPUT),
     }
+    figures = completed(figures, metrics, seconds=False)
+    error = value.get("error") or metrics.get("error")
+    status = outcome(value.get("status"), value.get("success"), figures=figures, error=error)
     names = (value.get("model_name"), value.get("model_key"), value.get("model"))
     cell = Cell(
         document.source_path,
