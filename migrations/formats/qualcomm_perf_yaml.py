@@ -11,11 +11,16 @@ import yaml
 from migrations import ai_hub
 from migrations.documents import Document
 from migrations.paths import parts
-from migrations.records import NoResult, Part
+from migrations.records import NoResult, Part, refuse
 
 _ROOTS = ("models:", "precisions:")
+_FIRST = (*_ROOTS, "supported_devices:", "supported_chipsets:", "aggregated:")
 _NOT_OURS = re.compile(r"[:-]\s+[&*]\w|[\[{](?![\]}])|.{400}")
 """Anchors and flow collections, which the hub does not write and by which a text may be endless or deep when read."""
+
+
+_ENDING = 3
+"""An error so many lines from the end is the ending's."""
 
 
 class _Lined(dict[str, Any]):
@@ -33,14 +38,20 @@ def recognise(document: Document) -> float:
 
 
 def read(document: Document) -> Iterator[Part]:
-    """One record per network, device and runtime. Raises ValueError where the text is no YAML."""
+    """One record per network, device and runtime. Lines before the first key are another program's; an ending that is
+    no YAML, as of a file broken off, is refused by itself."""
+    lines = document.value
+    start = next(number for number, line in enumerate(lines) if line.rstrip() in _FIRST)
     try:
-        node = yaml.compose("\n".join(document.value), Loader=yaml.CSafeLoader)
+        node, end = _composed(lines, start)
     except yaml.YAMLError as error:
-        raise ValueError(f"invalid YAML: {error}") from None
+        yield refuse("/0", "invalid_yaml", f"invalid YAML: {error}", lines)
+        return
+    if end < len(lines):
+        yield refuse(f"/{end}", "broken_off", "the ending is no YAML", lines[end:])
     components = (parts(document.source_path) or [""])[1:2]
     none = True
-    for _, entry, row in ai_hub.perf_entries(_value(node)):
+    for _, entry, row in ai_hub.perf_entries(_value(node, start)):
         none = False
         several = row.get("parts", 1) > 1 and bool(components)
         named = {**row, "model_id": components[0]} if several else row
@@ -50,12 +61,26 @@ def read(document: Document) -> Iterator[Part]:
         yield NoResult("/0", "a perf file without an entry")
 
 
-def _value(node: Any) -> Any:
+def _composed(lines: list[str], start: int) -> tuple[Any, int]:
+    """The document that begins at a line, and where it ends: without the last lines, if they are what is wrong. Raises
+    YAMLError."""
+    end = len(lines)
+    while True:
+        try:
+            return yaml.compose("\n".join(lines[start:end]), Loader=yaml.CSafeLoader), end
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            if mark is None or start + mark.line < end - _ENDING or end - 1 <= start:
+                raise
+            end -= 1
+
+
+def _value(node: Any, start: int) -> Any:
     """Mappings and lists as they are, every scalar as its text."""
     if isinstance(node, yaml.MappingNode):
-        found = _Lined({str(_value(key)): _value(value) for key, value in node.value})
-        found.line = node.start_mark.line
+        found = _Lined({str(_value(key, start)): _value(value, start) for key, value in node.value})
+        found.line = start + node.start_mark.line
         return found
     if isinstance(node, yaml.SequenceNode):
-        return [_value(member) for member in node.value]
+        return [_value(member, start) for member in node.value]
     return node.value if isinstance(node, yaml.ScalarNode) else None
