@@ -17,7 +17,7 @@ from migrations.records import Record, Refused, refuse
 from migrations.tables import object_of, pick, rows_of, strays_of, text_of
 from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 
-_LATENCY = {"avg_latency", "latencies"}
+_LATENCY = ({"avg_latency", "latencies"}, {"avg_latency", "percentiles"})
 _THROUGHPUT = {"elapsed_time", "num_requests", "requests_per_second"}
 _ONE_BATCH = ({"prefill_latency", "batch_size"}, {"input_len", "output_len", "batch_size", "latency"})
 _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "tokens/s"}
@@ -40,7 +40,11 @@ def read(document: Document) -> Iterator[Record | Refused]:
             yield refuse(pointer, "unexpected_shape", "a row of none of these benchmarks", row)
             continue
         figures = (
-            _latency(row) if row.keys() >= _LATENCY else _throughput(row) if row.keys() >= _THROUGHPUT else _batch(row)
+            _latency(row)
+            if any(row.keys() >= kind for kind in _LATENCY)
+            else _throughput(row)
+            if row.keys() >= _THROUGHPUT
+            else _batch(row)
         )
         size = {
             "mode": "generation",
@@ -110,4 +114,4 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
 
 
 def _is_known(row: Mapping[str, Any]) -> bool:
-    return any(kind <= row.keys() for kind in (_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row
+    return any(kind <= row.keys() for kind in (*_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row
