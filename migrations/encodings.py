@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _LOOKED_AT = 65_536
 _LEAST_ASCII = 0.9
-_LEAST_NUL = 0.4
+_LEAST_NUL = 0.9
 _PRINTABLE = bytes((*range(32, 127), 9, 10, 13))
 _UNDEFINED = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
 """Bytes that Windows-1252 has no character for."""

@@ -64,6 +64,12 @@ def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any
     return found
 
 
+def names_speed(key: str) -> bool:
+    """Whether a key or column names a latency or a rate."""
+    plain = key.strip().casefold()
+    return _LATENCY.fullmatch(plain) is not None or _RATE.fullmatch(plain) is not None
+
+
 def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
     """The figures a reader found under the keys of its format, and what else the content names: statistics only where
     it found no latency at all, each of the others where that one is open."""

@@ -11,7 +11,7 @@ from typing import Any
 from accel_platform.events.types import Status
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.identity import hardware_named
-from migrations.named_figures import completed
+from migrations.named_figures import completed, names_speed
 from migrations.records import Part, refuse
 from migrations.values import MS_PER_S, count, quantity, scaled
 
@@ -47,7 +47,9 @@ _PER_ITEM = 0.1
 def is_result_row(columns: Iterable[str]) -> bool:
     """Whether columns of these names tell a model, a hardware and a figure in the old framework's words."""
     named = set(columns)
-    return bool(named & set(MODEL) and named & set(HARDWARE[:-2]) and named & _OWN_FIGURES)
+    if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
+        return False
+    return bool(named & _OWN_FIGURES) or any(isinstance(name, str) and names_speed(name) for name in named)
 
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:

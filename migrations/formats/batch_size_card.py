@@ -6,6 +6,7 @@ Most cards there are were invented; that is for `suspicion.py` to say, here they
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from migrations.cells import Cell, Named, outcome, reason_unless_ok, status_of
 from migrations.documents import Document
@@ -20,13 +21,13 @@ _CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}
 def recognise(document: Document) -> float:
     """Sure where `batch_sizes` is an object of cells with a figure or an outcome, beside a model and hardware."""
     value = document.value
-    if not isinstance(value, dict) or not isinstance(value.get("batch_sizes"), dict):
+    if not isinstance(value, dict) or not isinstance(value.get("batch_sizes"), dict | list):
         return 0.0
     if not {"model", "model_key", "model_path"} & value.keys() or not {"hardware", "hardware_key"} & value.keys():
         return 0.0
     if not value["batch_sizes"]:
         return 0.6 if value.keys() & {"compatible", "success", "error"} else 0.0
-    cells = [cell for cell in value["batch_sizes"].values() if isinstance(cell, dict)]
+    cells = [cell for _, _, cell in _cells(value["batch_sizes"]) if isinstance(cell, dict)]
     return 0.9 if any(_CELL_KEYS & cell.keys() for cell in cells) else 0.0
 
 
@@ -45,8 +46,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield Cell(document.source_path, "/batch_sizes", named, (value.get("timestamp"),)).result(
             status, {}, reason=reason
         )
-    for key, content in value["batch_sizes"].items():
-        pointer, batch_size = child("/batch_sizes", key), batch_in(key)
+    for pointer, key, content in _cells(value["batch_sizes"]):
+        batch_size = batch_in(key)
         if not isinstance(content, dict) or batch_size is None:
             yield refuse(pointer, "unexpected_shape", f"no cell is read from batch size {key!r}", content)
             continue
@@ -66,3 +67,13 @@ def read(document: Document) -> Iterator[Record | Refused]:
             reason=reason_unless_ok(status, content, value, content.get("success")),
             units=_UNITS,
         )
+
+
+def _cells(batch_sizes: Any) -> Iterator[tuple[str, str, Any]]:
+    """Pointer, batch size as text, and cell; in a list each cell has its batch size inside."""
+    if isinstance(batch_sizes, dict):
+        yield from ((child("/batch_sizes", key), str(key), cell) for key, cell in batch_sizes.items())
+        return
+    for index, cell in enumerate(batch_sizes):
+        size = cell.get("batch_size") if isinstance(cell, dict) else None
+        yield child("/batch_sizes", index), str(size), cell

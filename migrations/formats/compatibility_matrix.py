@@ -44,6 +44,8 @@ def read(document: Document) -> Iterator[Part]:
 
 def _hardware(document: Document, where: str, family: str, hardware: str, claim: Any) -> Iterator[Part]:
     results = claim.get("benchmark_results") if isinstance(claim, dict) else None
+    if results is None and isinstance(claim, dict) and "compatible" in claim:
+        results = []
     if not isinstance(results, list):
         yield refuse(where, "unexpected_shape", "an object with a list of results was expected", claim)
         return

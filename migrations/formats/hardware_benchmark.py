@@ -86,7 +86,8 @@ def _cell(whole: Cell, key: str, content: Any, load: dict[str, float | None]) ->
 
 
 def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Any]]:
-    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once."""
+    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once. Some
+    files leave the level of families out."""
     for family, models in benchmarks.items():
         at_family = child("/benchmarks", family)
         if not isinstance(models, dict):
@@ -97,8 +98,15 @@ def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, A
             if not isinstance(entries, dict):
                 yield at_model, family, model, "", entries
                 continue
+            if _is_entry(entries):
+                yield at_model, "", family, model, entries
+                continue
             for hardware, entry in entries.items():
                 yield child(at_model, hardware), family, model, hardware, entry
+
+
+def _is_entry(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("benchmark_results"), dict) or isinstance(value.get("status"), str)
 
 
 def _machine(value: dict[str, Any]) -> Machine:

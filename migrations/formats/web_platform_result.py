@@ -13,6 +13,7 @@ from migrations.documents import Document
 from migrations.identity import hardware_named
 from migrations.named_figures import completed
 from migrations.records import Part, child
+from migrations.tables import object_of
 from migrations.values import count, quantity
 
 _UNITS = {
@@ -34,13 +35,13 @@ def recognise(document: Document) -> float:
         return 0.0
     if not {"model_key", "model_name", "model"} & value.keys():
         return 0.0
-    return 0.9 if {"metrics", "platform_support", "status"} & value.keys() else 0.0
+    return 0.9 if {"metrics", "platform_support", "status", *_LATENCY} & value.keys() else 0.0
 
 
 def read(document: Document) -> Iterator[Part]:
     """One record."""
     value = document.value
-    metrics: dict[str, Any] = value["metrics"] if isinstance(value.get("metrics"), dict) else {}
+    metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
     figures = {
         "latency_mean_ms": _first(metrics, _LATENCY),
         "load_ms": quantity(metrics.get("load_time_ms")),
