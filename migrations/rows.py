@@ -11,6 +11,7 @@ from typing import Any
 from accel_platform.events.types import Status
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.identity import hardware_named
+from migrations.named_figures import completed, names_speed
 from migrations.records import Part, refuse
 from migrations.values import MS_PER_S, count, quantity, scaled
 
@@ -38,6 +39,7 @@ _OTHERS = {
 _TIMES = ("timestamp", "created_at", "test_timestamp", "started_at", "date")
 _ERRORS = ("error_message", "error", "failure_reason")
 _VERSIONS = ("driver_version", "platform_version", "torch_version", "transformers_version")
+_READ = {*LATENCY, *THROUGHPUT, *MEMORY, *(key for keys in _OTHERS.values() for key in keys)}
 _PER_ITEM = 0.1
 """Where rate x latency is within this of one item, the latency is that of an item and not of the batch."""
 
@@ -45,7 +47,9 @@ _PER_ITEM = 0.1
 def is_result_row(columns: Iterable[str]) -> bool:
     """Whether columns of these names tell a model, a hardware and a figure in the old framework's words."""
     named = set(columns)
-    return bool(named & set(MODEL) and named & set(HARDWARE[:-2]) and named & _OWN_FIGURES)
+    if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
+        return False
+    return bool(named & _OWN_FIGURES) or any(isinstance(name, str) and names_speed(name) for name in named)
 
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:
@@ -109,7 +113,8 @@ def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, 
             for name, keys in _OTHERS.items()
         },
     }
-    return figures, units
+    more = {key: value for key, value in row.items() if key not in _READ}
+    return completed(figures, more, seconds=False), units
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
