@@ -169,7 +169,7 @@ class TestRetry:
         assert first.embedded["imported"] > 0
         before = log.snapshot()
         report = retry_quarantine(log)
-        assert report.outcomes == {"already_imported": report.found}
+        assert report.outcomes == {"still_quarantined": report.found}
         assert (report.found >= 3, report.events) == (True, 0)
         assert retry_quarantine(log, under=[tmp_path / "other"]).found == 1
         assert log.snapshot() == before
@@ -185,5 +185,5 @@ class TestRetry:
         home = ["--home", str(tmp_path / "home")]
         CliRunner().invoke(app, [str(tmp_path / "cut.json"), *home])
         answer = CliRunner().invoke(app, ["--retry-quarantine", "--json", *home])
-        assert json.loads(answer.stdout)["outcomes"] == {"already_imported": 1}
+        assert json.loads(answer.stdout)["outcomes"] == {"still_quarantined": 1}
         assert isinstance(CliRunner().invoke(app, home).exception, InvalidInput)
