@@ -44,6 +44,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy $(wildcard benchmarks/*.py)
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from accel_platform.bench.effort import effort_named
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.profiles import profile_named
 from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import median_ns
 from accel_platform.events import EventLog, Snapshot
@@ -63,11 +63,11 @@ class MeasurementConfig(dg.Config):
     )
     hardware: list[str] = Field(default=["cpu", "openvino", "onnxruntime"], description="Hardware names.")
     batch_sizes: list[int] = Field(default=[1, 4], description="Items per batch.")
-    profile: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
+    effort: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells of this choice. Raises NotFound or InvalidInput, with what to write, for an unknown name."""
-        profile_named(self.profile)
+        effort_named(self.effort)
         return plan([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
 
 
@@ -94,7 +94,7 @@ def measurements(
         lacking,
         accel.settings,
         log,
-        profile=profile_named(config.profile),
+        effort=effort_named(config.effort),
         on_progress=context.log.info,
         inventory=inventory,
     )

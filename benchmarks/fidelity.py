@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 import tempfile
@@ -16,19 +17,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accel_platform.analysis.compare import compare, noise_level_of
+from accel_platform.analysis.compare import compare, noise_level_of, processes_needed
 from accel_platform.bench.contention import contention, moment
-from accel_platform.bench.sampling import Sampling, collect, median_ns
+from accel_platform.bench.sampling import Sampling, collect, median_ns, unsettled
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
 from fidelity_engine import HARDWARE, MODEL, Measured, Prepared, measure, prepare
 from fidelity_rivals import benchmark_app, plain_loop, torch_timer
 from fidelity_rounds import Figure, abba, ratio_figure
 
 _PLANTED = 1.03
-_A_SIDE = 4
-"""Processes pooled on each side of an A/A pair."""
-_TURNS = (0, 1, 1, 0, 1, 0, 0, 1)
-"""Which side of a pair each of eight successive processes belongs to: straight and curved drift cancel."""
+_A_SIDE_MOST = 24
+_FOUR_TURNS = (0, 1, 1, 0)
+"""Which side of a pair each of four successive processes belongs to: straight drift cancels."""
 
 
 @dataclass
@@ -117,10 +117,13 @@ def spread(bench: Bench) -> list[Figure]:
     for hardware in HARDWARE:
         bench.ends_at = time.monotonic() + bench.most_s / len(HARDWARE)
         measured = bench.several(10, hardware)
-        calm = [m.p50_ns for m in measured if m.noisy is None]
-        every = _cv([m.p50_ns for m in measured])
+        medians = [m.p50_ns for m in measured]
+        # What a result says of itself, knowing the log's earlier ones of its cell.
+        words = [m.noisy or unsettled(medians[: number + 1]) for number, m in enumerate(measured)]
+        calm = [median for median, word in zip(medians, words, strict=True) if word is None]
+        every = _cv(medians)
         got = _cv(calm)
-        reasons = Counter(re.sub(r"[\d.]+%?", "…", m.noisy) for m in measured if m.noisy)
+        reasons = Counter(re.sub(r"[\d.]+%?", "…", word) for word in words if word)
         figures.append(
             {
                 "what": f"CV of p50 over 10 processes, {hardware}, 1 thread",
@@ -146,13 +149,14 @@ def _percent(share: float | None) -> str:
 def pairs(bench: Bench) -> list[Figure]:
     """A/A pairs of real processes, and the same pairs with every sample of one side made 3 % longer.
 
-    A pair is a window of eight successive processes, four a side; the windows overlap. The noise level comes from
-    processes measured before the first window. Processes that call themselves noisy are left out, as nobody should
-    compare with them, unless so many do that too few are left; the detail tells the figures with them too.
+    A pair is a window of successive processes that take turns; the windows overlap. How many a side, and the noise
+    level, come from processes measured before the first window. Processes that call themselves noisy by their own
+    samples are left out, as nobody should compare with them, unless so many do that too few are left; the detail tells
+    the figures with them too.
     """
     sampling = Sampling(min_time_s=0.3, max_time_s=1.0)
     history = bench.several(24, "onnxruntime", sampling)
-    run = bench.several((40 if bench.quick else 200) + len(_TURNS) - 1, "onnxruntime", sampling)
+    run = bench.several(80 if bench.quick else 224, "onnxruntime", sampling)
     every = _told_apart(history, run)
     calm = _told_apart([m for m in history if m.noisy is None], [m for m in run if m.noisy is None])
     used = calm if calm is not None and calm.pairs >= 20 else every
@@ -161,9 +165,9 @@ def pairs(bench: Bench) -> list[Figure]:
                  "detail": f"only {len(history) + len(run)} processes in {bench.most_s:g} s"}]  # fmt: skip
     which = "calm ones" if used is calm else "noisy ones among them"
     detail = (
-        f"onnxruntime, {len(_TURNS)} processes a pair, {which}, noise level {used.level:.1%}; "
-        f"with all {len(run)} processes: {every.pairs} pairs, {every.false:.1%} called different, "
-        f"{every.found:.1%} found, noise level {every.level:.1%}"
+        f"onnxruntime, {used.a_side} processes a side, {which}, noise level {used.level:.1%}; "
+        f"with all {len(run)} processes: {every.pairs} pairs, {every.a_side} a side, {every.false:.1%} called "
+        f"different, {every.found:.1%} found, noise level {every.level:.1%}"
     )
     return [
         {"what": f"{used.pairs} A/A pairs called different", "reach": "<= 5 %", "got": f"{used.false:.1%}",
@@ -178,6 +182,7 @@ class ToldApart:
     """Of how many pairs what share was called different, without a difference and with one planted."""
 
     pairs: int
+    a_side: int
     level: float
     false: float
     found: float
@@ -185,18 +190,23 @@ class ToldApart:
 
 def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApart | None:
     """None where there are too few processes for a noise level or for one pair."""
-    count = len(run) - len(_TURNS) + 1
-    if len(history) < 5 or count < 1:
+    if len(history) < 5:
         return None
-    level = noise_level_of([m.p50_ns for m in history], processes=_A_SIDE)
+    before = [m.p50_ns for m in history]
+    # An even number, so that turns come out whole.
+    a_side = min(_A_SIDE_MOST, 2 * math.ceil(processes_needed(before, effect=_PLANTED - 1) / 2))
+    count = len(run) - 2 * a_side + 1
+    if count < 1:
+        return None
+    level = noise_level_of(before, processes=a_side)
     false = found = 0
     for first in range(count):
         sides: tuple[list[int], list[int]] = ([], [])
-        for side, measured in zip(_TURNS, run[first:], strict=False):
+        for side, measured in zip(_FOUR_TURNS * (a_side // 2), run[first:], strict=False):
             sides[side].extend(measured.samples_ns)
         false += compare(*sides, noise_level=level).different
         found += compare(sides[0], [round(x * _PLANTED) for x in sides[1]], noise_level=level).verdict == "slower"
-    return ToldApart(count, level, false / count, found / count)
+    return ToldApart(count, a_side, level, false / count, found / count)
 
 
 def parent_and_memory(bench: Bench) -> list[Figure]:

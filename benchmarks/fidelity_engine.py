@@ -9,12 +9,12 @@ from pathlib import Path
 
 from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.artefacts import Artefacts
+from accel_platform.bench.children import WORKER
 from accel_platform.bench.contention import Contention, crowded
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.plan import plan
 from accel_platform.bench.preparation import prepare_models
 from accel_platform.bench.process import Child
-from accel_platform.bench.runner import WORKER
 from accel_platform.bench.sampling import Sampling, median_ns, noise
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.plan import Cell
-from accel_platform.bench.profiles import PROFILES
 from accel_platform.bench.runner import RunSummary, measure_cells
 from accel_platform.events import EventLog
 from accel_platform.hardware import Inventory
@@ -22,7 +22,7 @@ from accel_platform.workloads.families import resolve_model
 
 SPEC = resolve_model("bert-tiny")
 HARDWARE = ("cpu", "openvino", "onnxruntime")
-QUICK = PROFILES["quick"]
+QUICK = EFFORTS["quick"]
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
         self.lines: list[str] = []
 
     def run(self, cells: tuple[Cell, ...], **options: Any) -> RunSummary:
-        options = {"profile": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
+        options = {"effort": QUICK, "inventory": self.inventory, "on_progress": self.lines.append, **options}
         return measure_cells(cells, self.settings, self.log, **options)
 
     def events(self, type_: str) -> list[Any]:

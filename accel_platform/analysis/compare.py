@@ -63,6 +63,22 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
     return Comparison(verdict, after / before, p_value, effect)
 
 
+def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
+    """How many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
+
+    `medians_ns` as for `noise_level_of`, at whose level the comparison is made. Raises ValueError as that does, and for
+    an effect or power that no number of processes gives.
+    """
+    if not (effect > SMALLEST_EFFECT and 0 < power < 1):
+        raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
+    both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
+    for_noise = 2 * (both * _spread(medians_ns) / math.log1p(effect)) ** 2
+    # Below this level the comparison asks for SMALLEST_EFFECT instead, which leaves the rest of the effect to power.
+    rest = math.log1p(effect) - math.log1p(SMALLEST_EFFECT)
+    for_least = 2 * (NormalDist().inv_cdf(power) * _spread(medians_ns) / rest) ** 2
+    return max(1, math.ceil(max(for_noise, for_least)))
+
+
 def noise_level_of(medians_ns: Sequence[float], *, processes: int = 1) -> float:
     """The relative change of a median that noise alone passes with probability ALPHA.
 
@@ -71,11 +87,15 @@ def noise_level_of(medians_ns: Sequence[float], *, processes: int = 1) -> float:
     because slow drift touches both sides of a comparison whose processes take turns. Raises ValueError for fewer than
     five medians, or any that is not positive.
     """
+    return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
+
+
+def _spread(medians_ns: Sequence[float]) -> float:
+    """Standard deviation of one process's median, in logarithms, without drift."""
     if len(medians_ns) < 5 or min(medians_ns) <= 0:
         raise ValueError("A noise level needs the medians, above 0, of five processes or more.")
     steps = np.diff(np.log(np.asarray(medians_ns, dtype=np.float64)))
-    spread = math.sqrt(float(np.mean(steps**2)) / 2)
-    return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * spread * math.sqrt(2 / processes))
+    return math.sqrt(float(np.mean(steps**2)) / 2)
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:

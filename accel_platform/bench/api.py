@@ -10,19 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.ability import refusal
 from accel_platform.bench.choice import stale_before
+from accel_platform.bench.effort import Effort, effort_named
 from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.profiles import Profile, profile_named
 from accel_platform.bench.recording import RunSummary
+from accel_platform.bench.resume import last_interrupted
 from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import MEDIAN_COUNT
-from accel_platform.bench.suite import WEB, BenchmarkConfig, config_of
+from accel_platform.bench.suite import WEB, BenchmarkConfig, config_of, is_web
 from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.hardware.detect import Inventory, detect
+from accel_platform.hardware.host import host_id
 from accel_platform.precisions import precision_named
 from accel_platform.settings import Settings
 from accel_platform.workloads.custom import custom_models, read_models
@@ -43,7 +45,7 @@ class Planned:
     config: BenchmarkConfig
     settings: Settings
     inventory: Inventory
-    profile: Profile
+    effort: Effort
     how: How
     cells: tuple[Cell, ...]
     """All of it."""
@@ -53,6 +55,8 @@ class Planned:
     """Model id to its heading in `model_families`."""
     remarks: tuple[str, ...]
     """What a reader of the configuration might not expect."""
+    resumes: str | None = None
+    """The interrupted run that it goes on with."""
 
 
 def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
@@ -75,27 +79,27 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
-    profile = profile_of(config)
+    effort = effort_of(config)
     since = stale_before(config.older_than, missing=config.missing)
     how = How(
         config.work,
         fix=config.fix,
         parallel=config.parallel,
         pooled=config.use_resource_pool,
-        operators=config.operators,
+        operators=config.profile,
     )
-    for name in config.hardware_types or ():
-        runtime_for(name)
+    named = _named(config)
     models, headings = _models(config)
     left_out = _unreadable(models, config.sequence_lengths or (None,))
-    inventory = detect(config.hardware_types or ())
+    inventory = detect(named)
     asked = plan(
         models,
-        _hardware(config, inventory),
+        named if config.hardware_types is not None else _here(config, named, inventory),
         config.batch_sizes,
         config.sequence_lengths or (None,),
         [precision_named(name) for name in config.precisions or ()] or (None,),
         config.modes,
+        config.processes,
     )
     if config.hardware_types is None:
         # Of what nobody named, a runtime that has not the mode or the precision is no failure.
@@ -107,12 +111,35 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         config,
         settings,
         inventory,
-        profile,
+        effort,
         how,
         cells,
         wanted,
         headings,
-        (*left_out.values(), *_remarks(config, profile)),
+        (*left_out.values(), *_remarks(config, effort)),
+    )
+
+
+def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+    """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
+    afterwards counts. Raises NotFound where no run was interrupted."""
+    config = config_of(config)
+    settings = Settings() if home is None else Settings(home=Path(home))
+    left = last_interrupted(EventLog.open(settings), settings, host_id())
+    begun = (
+        f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC: {len(left.cells)} cells are left."
+    )
+    return Planned(
+        config,
+        settings,
+        detect(cell.hardware for cell in left.cells),
+        left.effort,
+        left.how,
+        left.cells,
+        left.cells,
+        {},
+        (f"{begun}: {len(left.cells)} cells are left.",),
+        left.run_id,
     )
 
 
@@ -127,11 +154,12 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
         planned.wanted,
         settings,
         log,
-        profile=planned.profile,
+        effort=planned.effort,
         on_progress=on_progress,
         inventory=planned.inventory,
         asked=config.model_dump(mode="json", exclude_defaults=True),
         how=planned.how,
+        resumes=planned.resumes,
     )
     if summary.run_id is None:
         return summary
@@ -153,10 +181,10 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
     return summary
 
 
-def profile_of(config: BenchmarkConfig) -> Profile:
-    """The named profile with the configuration's own limits. Raises InvalidInput for an unknown name."""
-    profile = profile_named(config.profile)
-    sampling = profile.sampling
+def effort_of(config: BenchmarkConfig) -> Effort:
+    """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
+    effort = effort_named(config.effort)
+    sampling = effort.sampling
     if config.warmup_iterations is not None:
         sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
     if config.benchmark_iterations is not None:
@@ -165,8 +193,8 @@ def profile_of(config: BenchmarkConfig) -> Profile:
         # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
         half = config.timeout / 2
         sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
-        profile = replace(profile, timeout_s=config.timeout)
-    return replace(profile, sampling=sampling)
+        effort = replace(effort, timeout_s=config.timeout)
+    return replace(effort, sampling=sampling)
 
 
 def models_named(
@@ -206,16 +234,29 @@ def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
     return models_named(tuple(names) or None, config.set, own, config.weights), headings
 
 
-def _hardware(config: BenchmarkConfig, inventory: Inventory) -> list[str]:
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-    pairs = zip(inventory.names, inventory.devices, strict=True)
-    here = [name for name, device in pairs if device.available and not device.emulated]
-    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else here)]
+def _named(config: BenchmarkConfig) -> list[str]:
+    """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
+    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
     if config.include_web_platforms:
         names += WEB
     if config.include_web_platforms is False:
-        names = [name for name in names if name.casefold().partition(":")[0] not in WEB]
-    return list(dict.fromkeys(names))
+        names = [name for name in names if not is_web(name)]
+    if config.browser is not None:
+        names = [in_browser(name, config.browser) for name in names]
+    return list(dict.fromkeys(runtime_for(name).name for name in names))
+
+
+def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
+    """Of the names that nobody chose, those that answer here, further devices of a runtime among them."""
+    found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
+    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+    devices = {name: inventory.device(name) for name in found}
+    return [
+        name
+        for name, device in devices.items()
+        if (device is not None and device.available and not device.emulated)
+        or (config.include_web_platforms and is_web(name))
+    ]
 
 
 def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> dict[tuple[ModelSpec, int | None], str]:
@@ -234,12 +275,12 @@ def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> d
     return refused
 
 
-def _remarks(config: BenchmarkConfig, profile: Profile) -> list[str]:
+def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
     remarks = []
     if config.benchmark_iterations is not None and config.benchmark_iterations < MEDIAN_COUNT:
         remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
     if config.timeout is not None:
-        remarks.append(f"timeout: a cell samples for at most {profile.sampling.limit_s:g} s, half of it")
+        remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
     if config.schedule is not None:
         remarks.append(
             f"schedule: {config.schedule!r} is valid and recorded with each run; nothing starts a suite by itself yet"

@@ -20,10 +20,11 @@ from uuid_utils.compat import uuid7
 from accel_platform.bench import coverage_worker
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.failures import classify_death
+from accel_platform.bench.outbox import Outbox
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.errors import InvalidInput
-from accel_platform.events import Event, EventLog
-from accel_platform.events.types import ArchitectureChecked, Payload, RunFinished, RunStarted
+from accel_platform.events import EventLog
+from accel_platform.events.types import ArchitectureChecked, RunFinished, RunStarted
 from accel_platform.hardware.host import host_id, installed_versions, observe_host
 from accel_platform.workloads.architectures import classify
 
@@ -107,18 +108,17 @@ class _Run:
         tell: Callable[[str], None],
         result: Checked,
     ) -> None:
-        self.left, self.log, self.jobs, self.timeout_s = deque(todo), log, jobs, timeout_s
+        self.left, self.jobs, self.timeout_s = deque(todo), jobs, timeout_s
         self.tell, self.result = tell, result
         self.total = sum(len(names) for _, names in todo)
         self.run_id = result.run_id = str(uuid7())
-        self.host_id = host_id()
+        self.outbox = Outbox(
+            log, prefix=SEGMENT_PREFIX, source="accel bench coverage", host_id=host_id(), run_id=self.run_id
+        )
         self.versions = {name: installed_versions(packages) for name, packages in _PACKAGES.items()}
         free_mib = psutil.virtual_memory().available // 2**20
         self.memory_mib = min(_MEMORY_MIB, max(1024, free_mib // jobs))
-        self.pending: list[Event] = []
-        self.segments = 0
         self.ok = 0
-        self.flushed = time.monotonic()
         self.lock = threading.Lock()
         self.children: list[Child] = []
         self.stopping = False
@@ -128,7 +128,7 @@ class _Run:
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
         plan = {"pairs": self.total, "jobs": self.jobs, "memory_mib": self.memory_mib, "timeout_s": self.timeout_s}
-        self.record(RunStarted(kind="coverage", plan=plan, software=observe_host().software))
+        self.outbox.record(RunStarted(kind="coverage", plan=plan, software=observe_host().software))
         pool = ThreadPoolExecutor(self.jobs)
         try:
             for future in as_completed([pool.submit(self.work) for _ in range(self.jobs)]):
@@ -145,7 +145,7 @@ class _Run:
                 child.kill()
             pool.shutdown()
             self.result.duration_s = time.monotonic() - started
-            self.record(
+            self.outbox.record(
                 RunFinished(
                     status=status,
                     reason=reason,
@@ -155,7 +155,7 @@ class _Run:
                     duration_s=self.result.duration_s,
                 )
             )
-            self.flush()
+            self.outbox.flush()
 
     def work(self) -> None:
         """One thread: give children their share until nothing is left."""
@@ -205,18 +205,7 @@ class _Run:
             self.result.latest[model_type, names[0]] = check
             self.result.checked += 1
             self.ok += check.status == "ok"
-            self.record(check)
-            if time.monotonic() - self.flushed > _FLUSH_S:
-                self.flush()
+            self.outbox.record(check)
+            self.outbox.flush(after_s=_FLUSH_S)
             outcome = "ok" if check.status == "ok" else f"{check.failure_class}, {check.reason}"
             self.tell(f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"[:200])
-
-    def record(self, payload: Payload) -> None:
-        self.pending.append(Event.of(payload, source="accel bench coverage", host_id=self.host_id, run_id=self.run_id))
-
-    def flush(self) -> None:
-        self.flushed = time.monotonic()
-        if self.pending:
-            self.log.append(self.pending, key=f"{SEGMENT_PREFIX}{self.run_id}-{self.segments:04d}")
-            self.segments += 1
-            self.pending = []

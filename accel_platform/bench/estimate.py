@@ -1,4 +1,4 @@
-"""How long cells will take to measure, from earlier results where the log has some, else from the profile's limits."""
+"""How long cells will take to measure, from earlier results where the log has some, else from the effort's limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Estimate:
     """Seconds for one cell, loading included, and what they rest on. What is known from limits alone is a ceiling."""
 
     seconds: float
-    basis: Literal["earlier result", "profile limits"]
+    basis: Literal["earlier result", "effort limits"]
 
 
 def estimate(
@@ -31,7 +31,7 @@ def estimate(
 ) -> dict[Cell, Estimate]:
     """For each cell; the first of a process bears its start and its loading.
 
-    `earlier` are good results by cell, of any profile: how long one pass takes is known from them, and how many passes
+    `earlier` are good results by cell, of any effort: how long one pass takes is known from them, and how many passes
     follow from `sampling`. Starting and loading of what was never measured is the median of the hardware's others.
     """
     starts: dict[str, list[float]] = {}
@@ -49,7 +49,7 @@ def estimate(
                 continue
             others = starts.get(cell.hardware)
             start = median(others) if others and not number else 0.0
-            found[cell] = Estimate(start + sampling.warmup_max_s + sampling.max_time_s, "profile limits")
+            found[cell] = Estimate(start + sampling.warmup_max_s + sampling.max_time_s, "effort limits")
     return found
 
 

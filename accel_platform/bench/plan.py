@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.errors import InvalidInput
-from accel_platform.events.log import EventLog
+from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Mode, ResultRecorded
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, fingerprint_of
@@ -154,6 +156,38 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     )
 
 
+_NEWEST_SEGMENTS = 500
+"""Of the runner's own, about as many processes: enough to know how a cell varies, whatever the length of history."""
+
+
+def earlier_medians(log: EventLog) -> dict[CellKey, list[float]]:
+    """The medians, in nanoseconds, that the newest processes in this log found for each cell, in order of time."""
+    newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_NEWEST_SEGMENTS:]
+    found: dict[CellKey, list[tuple[UUID, float]]] = {}
+    for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded)
+        if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MEDIAN_COUNT:
+            found.setdefault(result_key(result), []).append((event.event_id, median_ns(result.samples_ns)))
+    # A UUIDv7 begins with its time.
+    return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}
+
+
+def result_key(result: ResultRecorded) -> CellKey:
+    """The key of the cell that a result of ours is of."""
+    return (
+        result.model_id,
+        result.hardware,
+        result.fingerprint or "",
+        result.batch_size,
+        result.sequence_length,
+        result.precision,
+        result.mode,
+        result.processes or 1,
+        result.weights_sha256,
+    )
+
+
 def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
     """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
     return frozenset(good_results(log, since=since))
@@ -172,17 +206,7 @@ def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKe
         if result.status != "ok" or result.fingerprint is None or result.environment.get("verified") is False:
             continue
         at = event.occurred_at or event.recorded_at
-        key = (
-            result.model_id,
-            result.hardware,
-            result.fingerprint,
-            result.batch_size,
-            result.sequence_length,
-            result.precision,
-            result.mode,
-            result.processes or 1,
-            result.weights_sha256,
-        )
+        key = result_key(result)
         if (since is None or at >= since) and (key not in found or at > found[key][0]):
             found[key] = at, result
     return {key: result for key, (_, result) in found.items()}

@@ -1,4 +1,4 @@
-"""What a run has seen so far: its events on their way to the log, and its summary. Safe for lanes side by side.
+"""What becomes of a run's cells: events for the log, and its summary. Safe for lanes side by side.
 
 What an event holds is put together in `records.py`; what a child may be asked is not known here.
 """
@@ -14,11 +14,12 @@ from typing import Any
 from accel_platform.bench import fakes, prepare, records
 from accel_platform.bench.children import Failed, Measured
 from accel_platform.bench.failures import Why
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell
+from accel_platform.bench.outbox import Outbox
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
 from accel_platform.bench.remedies import Name
 from accel_platform.bench.sampling import Sampling, median_ns
 from accel_platform.bench.work import Work
-from accel_platform.events import Event, EventLog
+from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
 from accel_platform.hardware.detect import Inventory
 
@@ -77,29 +78,24 @@ class Recording:
         work: Work,
         tell: Callable[[str], None],
     ) -> None:
-        self._log, self._inventory, self._summary, self._run_id = log, inventory, summary, run_id
+        self._inventory, self._summary = inventory, summary
+        self._outbox = Outbox(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
+        self._run_id = run_id
         self._threads, self._sampling, self._work, self._tell = threads, sampling, work, tell
-        self._pending: list[Event] = []
-        self._segments = 0
+        self._earlier = earlier_medians(log)
+        self._fingerprints = fingerprints(inventory)
         self._lock = threading.RLock()
         self.finished: set[Cell] = set()
         """Cells that were recorded, well or badly."""
 
     def record(self, *payloads: Payload) -> None:
-        with self._lock:
-            host_id = self._inventory.host_id
-            self._pending += [Event.of(p, source=SOURCE, host_id=host_id, run_id=self._run_id) for p in payloads]
+        self._outbox.record(*payloads)
 
     def observe_hardware(self) -> None:
-        with self._lock:
-            self._pending += self._inventory.events(run_id=self._run_id)
+        self._outbox.add(self._inventory.events(run_id=self._run_id))
 
     def flush(self) -> None:
-        with self._lock:
-            if self._pending:
-                self._log.append(self._pending, key=f"{SEGMENT_PREFIX}{self._run_id}-{self._segments:04d}")
-                self._segments += 1
-                self._pending = []
+        self._outbox.flush()
 
     def take(self, outcome: Measured | Failed, cure: Cure | None = None) -> Failure | None:
         """Record a cell that works; hand back one that does not."""
@@ -112,7 +108,13 @@ class Recording:
             why = records.doubt(answer)
             if self._work != "verify":
                 result = records.measured(
-                    cell, device, answer, outcome.loaded, threads=self._threads, sampling=self._sampling
+                    cell,
+                    device,
+                    answer,
+                    outcome.loaded,
+                    threads=self._threads,
+                    sampling=self._sampling,
+                    earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
                 )
                 if result.status == "ok" and (why := self._copy(result)):
                     result = _refused(result, why)

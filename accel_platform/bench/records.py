@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from accel_platform.bench import fakes
 from accel_platform.bench.contention import Contention, crowded
 from accel_platform.bench.failures import Why
 from accel_platform.bench.plan import Cell
-from accel_platform.bench.sampling import Sampling, noise
+from accel_platform.bench.sampling import Sampling, median_ns, noise, unsettled
 from accel_platform.bench.verify import TOLERANCE
 from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
 from accel_platform.hardware.detect import fingerprint_of
@@ -50,17 +51,26 @@ def measured(
     *,
     threads: int,
     sampling: Sampling,
+    earlier_ns: Sequence[float] = (),
 ) -> ResultRecorded:
-    """The result of a cell that ran. Wrong outputs, a device not confirmed and fake samples make it a failure."""
-    why_noisy = noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"]))
+    """The result of a cell that ran. Wrong outputs, a device not confirmed and fake samples make it a failure.
+
+    `earlier_ns` are the medians that earlier processes found for the very cell, the newest last.
+    """
+    samples = answer["samples_ns"]
+    why_noisy = (
+        noise(samples, sampling)
+        or crowded(Contention(**answer["contention"]))
+        or unsettled([*earlier_ns, median_ns(samples)])
+    )
     why = doubt(answer)
     return ResultRecorded(
         **_identity(cell, device, threads),
         status=why.status if why else "ok",
         failure_class=why.failure_class if why else None,
         reason=why.reason if why else None,
-        samples_ns=tuple(answer["samples_ns"]),
-        iterations=len(answer["samples_ns"]),
+        samples_ns=tuple(samples),
+        iterations=len(samples),
         warmup_iterations=answer["warmup_count"],
         first_ms=answer["first_ms"],
         load_ms=loaded["load_ms"],

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from accel_platform.bench.effort import Effort
 from accel_platform.bench.plan import SEGMENT_PREFIX, Cell
-from accel_platform.bench.profiles import Profile
 from accel_platform.bench.sampling import Sampling
+from accel_platform.bench.underway import is_under_way
 from accel_platform.bench.work import How
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded
+from accel_platform.settings import Settings
 from accel_platform.workloads.families import ModelSpec
 
 _CELL = tuple(field.name for field in fields(Cell) if field.name != "model")
@@ -26,13 +28,13 @@ class Interrupted:
     run_id: str
     started_at: datetime
     cells: tuple[Cell, ...]
-    profile: Profile
+    effort: Effort
     how: How
 
 
 def described(
     cells: Sequence[Cell],
-    profile: Profile,
+    effort: Effort,
     how: How,
     *,
     threads: int,
@@ -44,7 +46,7 @@ def described(
     work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
     return {
         "cells": [cell.label for cell in cells],
-        "profile": asdict(profile),
+        "effort": asdict(effort),
         "how": asdict(how),
         "threads": threads,
         "models": [asdict(model) for model in models],
@@ -54,10 +56,10 @@ def described(
     }
 
 
-def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
+def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interrupted:
     """This host's newest benchmark run that was stopped or killed and that no later run resumed.
 
-    Raises NotFound where there is none. A run that is still under way has no end yet either.
+    Raises NotFound where there is none. A run still under way has no end yet either; its process says that it lives.
     """
     benchmarks = log.snapshot().beginning(SEGMENT_PREFIX)
     started: dict[str, tuple[RunStarted, datetime]] = {}
@@ -73,12 +75,14 @@ def last_interrupted(log: EventLog, host_id: str) -> Interrupted:
             ended.add(run_id)
     # A UUIDv7 begins with its time.
     for run_id in sorted(started.keys() - ended - resumed, reverse=True):
+        if is_under_way(settings, run_id):
+            continue
         begun, at = started[run_id]
         done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
         if cells := tuple(cell for cell in _cells(begun.plan) if _key(cell.model.model_id, cell) not in done):
-            profile = dict(begun.plan["profile"])
-            sampling = Sampling(**profile.pop("sampling"))
-            return Interrupted(run_id, at, cells, Profile(sampling=sampling, **profile), How(**begun.plan["how"]))
+            effort = dict(begun.plan["effort"])
+            sampling = Sampling(**effort.pop("sampling"))
+            return Interrupted(run_id, at, cells, Effort(sampling=sampling, **effort), How(**begun.plan["how"]))
     raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
 
 

@@ -19,13 +19,14 @@ from accel_platform.bench import lanes, records, resume
 from accel_platform.bench.ability import refusal
 from accel_platform.bench.artefacts import Artefacts, Exporter
 from accel_platform.bench.children import Children, Failed, Operators
+from accel_platform.bench.effort import EFFORTS, Effort
 from accel_platform.bench.failures import Why, classify
 from accel_platform.bench.modes import head_for
 from accel_platform.bench.plan import Cell, artefact_of, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
-from accel_platform.bench.profiles import PROFILES, Profile
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
 from accel_platform.bench.remedies import Name, Remedy, remedies
+from accel_platform.bench.underway import under_way
 from accel_platform.bench.work import How
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -44,7 +45,7 @@ def measure_cells(
     settings: Settings,
     log: EventLog,
     *,
-    profile: Profile = PROFILES["standard"],
+    effort: Effort = EFFORTS["standard"],
     how: How = AS_USUAL,
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
@@ -69,9 +70,9 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        _Run(possible, settings, log, profile, how, on_progress or (lambda _: None), inventory, summary).run(
-            resumes, asked
-        )
+        run = _Run(possible, settings, log, effort, how, on_progress or (lambda _: None), inventory, summary)
+        with under_way(settings, run.run_id):
+            run.run(resumes, asked)
     return summary
 
 
@@ -93,24 +94,24 @@ class _Run:
         cells: Sequence[Cell],
         settings: Settings,
         log: EventLog,
-        profile: Profile,
+        effort: Effort,
         how: How,
         tell: Tell,
         inventory: Inventory,
         summary: RunSummary,
     ) -> None:
-        self.cells, self.settings, self.profile, self.how = cells, settings, profile, how
+        self.cells, self.settings, self.effort, self.how = cells, settings, effort, how
         self.tell, self.inventory, self.summary = tell, inventory, summary
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
-        self.children = Children(self.threads, profile.timeout_s)
+        self.children = Children(self.threads, effort.timeout_s)
         self.recording = Recording(
             log,
             inventory,
             summary,
             self.run_id,
             threads=self.threads,
-            sampling=profile.sampling,
+            sampling=effort.sampling,
             work=how.work,
             tell=tell,
         )
@@ -121,7 +122,7 @@ class _Run:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
-        plan = resume.described(self.cells, self.profile, self.how, threads=self.threads, resumes=resumes, asked=asked)
+        plan = resume.described(self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked)
         self.recording.record(RunStarted(kind="benchmark", plan=plan, software=self.inventory.host.software))
         self.recording.observe_hardware()
         try:
@@ -181,7 +182,7 @@ class _Run:
             cells,
             self.settings,
             threads=self.threads,
-            timeout_s=self.profile.prepare_timeout_s,
+            timeout_s=self.effort.prepare_timeout_s,
             tell=self.tell,
             exporter=exporter,
             reference=self.how.work != "measure",
@@ -251,7 +252,7 @@ class _Run:
             "threads": self.threads,
             "energy": counted_by(self.recording.device(first)),
             "artefact": str(artefacts.artefact(reads, first.sequence_length)),
-            "sampling": asdict(self.profile.sampling),
+            "sampling": asdict(self.effort.sampling),
             "work": self.how.work,
         }
         for outcome in self.children.measure(ready, job, self.trace if self.how.operators else None):

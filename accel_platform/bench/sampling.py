@@ -11,11 +11,15 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from statistics import mean, stdev
 from time import perf_counter_ns
 
 MEDIAN_COUNT = 11
 """The fewest samples that give a median, by the early-stopping rule of MLPerf."""
 _Z_95 = 1.96
+PROCESSES_MOST = 10
+SPREAD_MOST = 0.02
+"""How far the medians of processes that measured one thing may vary, as their coefficient of variation."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,19 @@ def noise(samples: Sequence[int], sampling: Sampling) -> str | None:
     if slow > 0.1:
         return f"{slow:.0%} of the samples take over 1.5 times the median"
     return None
+
+
+def unsettled(medians_ns: Sequence[float]) -> str | None:
+    """Why one process's figure should not be trusted to a few per cent, by what others found; None where it can.
+
+    `medians_ns` are those of processes that measured the same thing, the newest last. A machine that other guests use
+    too, or memory laid out anew, moves all samples of a process alike: they look calm, and only others show it.
+    """
+    newest = medians_ns[-PROCESSES_MOST:]
+    if len(newest) < 3:
+        return None
+    spread = stdev(newest) / mean(newest)
+    return f"the medians of the last {len(newest)} processes vary by {spread:.1%}" if spread > SPREAD_MOST else None
 
 
 def _timed(run: Callable[[], None], clock: Callable[[], int]) -> int:

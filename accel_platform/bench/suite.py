@@ -73,6 +73,11 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="true adds webnn, webgpu and wasm, false leaves them out.",
     )
+    browser: str | None = Field(
+        default=None,
+        title='"chromium", "chrome", "edge" or "firefox"',
+        description="The browser for webnn, webgpu and wasm; by default one of Chromium's kind.",
+    )
     batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1)] = Field(
         default=(1, 4),
         title=f"whole numbers from 1 to {MAX_BATCH_SIZE:,}, such as [1, 4]",
@@ -94,7 +99,12 @@ class BenchmarkConfig(BaseModel):
         title='modes such as ["inference", "generation", "training"]',
         description="What is timed.",
     )
-    profile: str = Field(
+    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] = Field(
+        default=1,
+        title="a whole number from 1 to 1,024",
+        description="Processes that train together, with data parallel; for the mode training alone.",
+    )
+    effort: str = Field(
         default="standard",
         title='"quick", "standard" or "thorough"',
         description="How thorough sampling is: minimum time and count, target error, limits.",
@@ -107,7 +117,7 @@ class BenchmarkConfig(BaseModel):
     benchmark_iterations: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] | None = Field(
         default=None,
         title="a whole number of at least 1",
-        description="Samples per cell at least; sampling goes on until the profile's time and error are reached. Fewer"
+        description="Samples per cell at least; sampling goes on until the effort's time and error are reached. Fewer"
         " than 11 are raised to 11, which a median needs.",
     )
     timeout: Annotated[float, Field(gt=0, le=604_800, allow_inf_nan=False)] | None = Field(
@@ -139,7 +149,7 @@ class BenchmarkConfig(BaseModel):
         title="true or false",
         description="Whether cells that fail are tried again by the documented alternatives.",
     )
-    operators: bool = Field(
+    profile: bool = Field(
         default=False,
         strict=True,
         title="true or false",
@@ -187,10 +197,15 @@ class BenchmarkConfig(BaseModel):
 
     @model_validator(mode="after")
     def _web_is_said_once(self) -> BenchmarkConfig:
-        named = [name for name in self.hardware_types or () if name.casefold().partition(":")[0] in WEB]
+        named = [name for name in self.hardware_types or () if is_web(name)]
         if named and self.include_web_platforms is False:
             raise ValueError(f"hardware_types names {named[0]}, but include_web_platforms is false: change one of them")
         return self
+
+
+def is_web(name: str) -> bool:
+    """Whether a hardware name is served by a browser."""
+    return name.casefold().partition(":")[0] in WEB
 
 
 def read_config(path: Path) -> BenchmarkConfig:
@@ -228,7 +243,7 @@ _EXAMPLE: dict[str, Any] = {
     "warmup_iterations": 5,
     "benchmark_iterations": 20,
     "timeout": 600,
-    "profile": "quick",
+    "effort": "quick",
     "generate_plots": True,
     "update_compatibility_matrix": True,
     "schedule": {"enabled": False, "frequency": "daily", "time": "02:00"},

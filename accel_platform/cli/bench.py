@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,10 +20,6 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
-
-if TYPE_CHECKING:
-    from accel_platform.hardware import Inventory
-    from accel_platform.workloads.families import ModelSpec
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(suite.suite)
@@ -74,7 +70,7 @@ def run(
             help="float32, float16, bfloat16, int8; comma-separated.", show_default="each runtime's usual one"
         ),
     ] = None,
-    profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     report_dir: Annotated[
         Path | None, typer.Option("--report-dir", help="Write a JSON report per model and hardware there.")
     ] = None,
@@ -96,8 +92,8 @@ def run(
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Devices side by side, never two cells on one device.")
     ] = False,
-    operators: Annotated[
-        bool, typer.Option("--operators", help="Afterwards, profile each cell by operator; writes Chrome traces.")
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards, profile each cell by operator; writes Chrome traces.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
     home: Home = None,
@@ -105,76 +101,48 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.bench.ability import refusal
-    from accel_platform.bench.choice import stale_before, work_of
+    from accel_platform.bench.api import plan_benchmark, resume_benchmark
+    from accel_platform.bench.choice import work_of
     from accel_platform.bench.modes import mode_named
-    from accel_platform.bench.plan import done_cells, fingerprints, plan
-    from accel_platform.bench.plan import missing as lacking
-    from accel_platform.bench.profiles import profile_named
-    from accel_platform.bench.resume import last_interrupted
-    from accel_platform.bench.runner import measure_cells
-    from accel_platform.bench.work import How
-    from accel_platform.cli.bench_answers import print_plan, print_summary
-    from accel_platform.errors import AccelError
-    from accel_platform.events import EventLog
-    from accel_platform.precisions import precision_named
-    from accel_platform.reports.run import make_places, write_reports
+    from accel_platform.bench.suite import BenchmarkConfig
+    from accel_platform.cli.bench_answers import measure_and_print, print_plan
+    from accel_platform.documents import validated
 
-    settings, chosen, for_machines = settings_for(home), profile_named(profile), wants_json(as_json, format_)
-    since = stale_before(older_than, missing=missing)
-    how = How(work_of(verify_only, benchmark_only), fix=not no_fix, parallel=parallel, operators=operators)
-    specs = _models(models, set_, models_file, weights)
-    make_places(report_dir, csv)
-    names, inventory = _hardware(hardware, browser)
-    modes = [mode_named(word) for word in words(mode)]
-    precisions = [precision_named(word) for word in words(precision)] if precision is not None else [None]
-    cells = plan(
-        specs, names, numbers(batch_sizes), [sequence_length], precisions=precisions, modes=modes, processes=nproc
-    )
-    if hardware is None:
-        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
-        cells = tuple(cell for cell in cells if refusal(cell) is None)
-    log = EventLog.open(settings)
-    resumes = None
-    if resume:
-        left = last_interrupted(log, inventory.host_id)
-        cells, chosen, how, resumes = left.cells, left.profile, left.how, left.run_id
-        note(f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC: {len(cells)} cells are left.")
-    wanted = lacking(cells, done_cells(log, since=since), fingerprints(inventory)) if missing else cells
+    names = words(models) if models is not None else None
+    asked = {
+        "models": names,
+        "set": set_,
+        "models_file": _path(models_file),
+        "weights": _weights(weights, names, models_file),
+        "hardware_types": words(hardware) if hardware is not None else None,
+        "browser": browser,
+        "batch_sizes": numbers(batch_sizes),
+        "sequence_lengths": [sequence_length] if sequence_length is not None else None,
+        "modes": [mode_named(word) for word in words(mode)],
+        "processes": nproc,
+        "precisions": words(precision) if precision is not None else None,
+        "effort": effort,
+        "missing": missing,
+        "older_than": older_than,
+        "work": work_of(verify_only, benchmark_only),
+        "fix": not no_fix,
+        "parallel": parallel,
+        "profile": profile,
+        "report_dir": _path(report_dir),
+        "csv": _path(csv),
+    }
+    config = validated(BenchmarkConfig, asked, where="accel bench run")
+    planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(home).home)
+    for remark in planned.remarks:
+        note(remark)
     if dry_run:
-        print_plan(cells, wanted, inventory, log, chosen, how, for_machines)
-        return
-    try:
-        summary = measure_cells(
-            wanted, settings, log, profile=chosen, how=how, on_progress=note, inventory=inventory, resumes=resumes
-        )
-    except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; `accel bench run --resume` goes on from there.")
-        raise
-    if summary.run_id is not None:
-        summary.files += write_reports(log, summary.run_id, folder=report_dir, csv=csv)
-    if wanted or for_machines:
-        print_summary(summary, how, for_machines)
+        print_plan(planned, wants_json(as_json, format_))
     else:
-        note(f"All {len(cells)} cells are measured already." if cells else "Nothing is left to measure.")
-    if wanted and not summary.ok:
-        raise AccelError("Nothing could be measured; the reasons are above.")
+        measure_and_print(planned, wants_json(as_json, format_), again="`accel bench run --resume`")
 
 
-def _hardware(hardware: str | None, browser: str | None) -> tuple[list[str], Inventory]:
-    """The names asked for, or all that answer here, and what was found of them."""
-    from accel_platform.backends.registry import RUNTIMES, in_browser
-    from accel_platform.hardware import detect
-
-    names = words(hardware) if hardware is not None else list(RUNTIMES)
-    if browser is not None:
-        names = [in_browser(name, browser) for name in names]
-    inventory = detect(names)
-    if hardware is None:
-        # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
-        found = {name: inventory.device(name) for name in (*names, *inventory.names[len(RUNTIMES) :])}
-        names = [name for name, device in found.items() if device and device.available and not device.emulated]
-    return names, inventory
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 @app.command(name="models")
@@ -222,26 +190,19 @@ def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) ->
         print_table([answer])
 
 
-def _models(models: str | None, set_: str | None, models_file: Path | None, weights: str | None) -> list[ModelSpec]:
-    from accel_platform.bench.api import models_named
-    from accel_platform.workloads.custom import read_models
-
-    names = tuple(words(models)) if models is not None else None
-    own = read_models(models_file) if models_file is not None else {}
-    return models_named(names, set_, own, _weights(weights, names or tuple(own)))
-
-
-def _weights(text: str | None, names: tuple[str, ...]) -> dict[str, str]:
+def _weights(text: str | None, models: list[str] | None, models_file: Path | None) -> dict[str, str]:
     """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
     import json
 
     from accel_platform.documents import read_object
     from accel_platform.errors import InvalidInput
+    from accel_platform.workloads.custom import read_models
 
     if text is None:
         return {}
     path = Path(text)
     if not text.lstrip().startswith("{") and not (path.suffix == ".json" and path.is_file()):
+        names = models or [*(read_models(models_file) if models_file is not None else ())]
         if len(names) != 1:
             raise InvalidInput("--weights with one source needs one model, in --models; or write it as a JSON object.")
         return {names[0]: text}

@@ -11,29 +11,39 @@ from accel_platform.cli.output import note, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accel_platform.bench.plan import Cell
-    from accel_platform.bench.profiles import Profile
+    from accel_platform.bench.api import Planned
     from accel_platform.bench.recording import RunSummary
     from accel_platform.bench.work import How
-    from accel_platform.events import EventLog
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
-    from accel_platform.hardware import Inventory
 
 TOP = 10
 """Operators shown of each cell; the trace has them all."""
 
 
-def print_plan(
-    cells: Sequence[Cell],
-    wanted: Sequence[Cell],
-    inventory: Inventory,
-    log: EventLog,
-    profile: Profile,
-    how: How,
-    as_json: bool,
-) -> None:
+def measure_and_print(planned: Planned, as_json: bool, *, again: str, always_report: bool = False) -> None:
+    """Measure a plan and print what came of it; `again` is the command that goes on where this one is stopped.
+
+    Raises AccelError where cells were to be measured and none could be.
+    """
+    from accel_platform.bench.api import carry_out
+    from accel_platform.errors import AccelError
+
+    try:
+        summary = carry_out(planned, on_progress=note, always_report=always_report)
+    except KeyboardInterrupt:
+        note(f"Stopped. What was measured is kept; {again} goes on from there.")
+        raise
+    if planned.wanted or as_json:
+        print_summary(summary, planned.how, as_json)
+    else:
+        note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
+    if planned.wanted and not summary.ok:
+        raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def print_plan(planned: Planned, as_json: bool) -> None:
     """Each cell with what would become of it and how long that takes, and the time of all."""
-    rows, time = plan_rows(cells, wanted, inventory, log, profile, how)
+    rows, time = plan_rows(planned)
     if as_json:
         print_json(rows)
         return
@@ -42,28 +52,25 @@ def print_plan(
         note(time)
 
 
-def plan_rows(
-    cells: Sequence[Cell],
-    wanted: Sequence[Cell],
-    inventory: Inventory,
-    log: EventLog,
-    profile: Profile,
-    how: How,
-) -> tuple[list[dict[str, Any]], str | None]:
+def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
     """A row per cell, and a sentence on the time of all; None where nothing is timed."""
     from accel_platform.bench.ability import refusal
     from accel_platform.bench.estimate import estimate
     from accel_platform.bench.lanes import silicon
     from accel_platform.bench.plan import fingerprints, good_results
+    from accel_platform.events import EventLog
 
+    wanted, inventory, how = planned.wanted, planned.inventory, planned.how
     devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
     present = {name for name, device in devices.items() if device is not None and device.available}
     here = [cell for cell in wanted if cell.hardware in present and refusal(cell) is None]
+    times = {}
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
-    timed = how.work != "verify"
-    times = estimate(here, good_results(log), fingerprints(inventory), profile.sampling) if timed else {}
+    if how.work != "verify":
+        earlier = good_results(EventLog.open(planned.settings))
+        times = estimate(here, earlier, fingerprints(inventory), planned.effort.sampling)
     rows: list[dict[str, Any]] = []
-    for cell in cells:
+    for cell in planned.cells:
         device = inventory.device(cell.hardware)
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
@@ -94,7 +101,7 @@ def plan_rows(
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (
         f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
-        f" {len(times) - known} at most, by the profile's limits. Preparing models and remedies come on top."
+        f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
     )
 
 

@@ -40,7 +40,7 @@ def run(
         typer.Option(help="Hardware names, comma-separated.", show_default="cpu,openvino,onnxruntime"),
     ] = None,
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, comma-separated.", show_default="1,4")] = None,
-    profile: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
+    effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     port: Port = 8000,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Whether to serve the answers at the end.")] = True,
     home: Home = None,
@@ -63,7 +63,7 @@ def run(
         "hardware": hardware and words(hardware),
         "batch_sizes": batch_sizes and numbers(batch_sizes),
     }
-    config = MeasurementConfig(profile=profile, **{name: value for name, value in asked.items() if value is not None})
+    config = MeasurementConfig(effort=effort, **{name: value for name, value in asked.items() if value is not None})
     # What would end the run in minutes is found out now.
     config.cells()
     if serve:

@@ -47,10 +47,10 @@ def suite(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
-    from accel_platform.bench.api import carry_out, plan_benchmark
+    from accel_platform.bench.api import plan_benchmark
     from accel_platform.bench.suite import read_config, write_example
-    from accel_platform.cli.bench_answers import print_summary
-    from accel_platform.errors import AccelError, InvalidInput
+    from accel_platform.cli.bench_answers import measure_and_print
+    from accel_platform.errors import InvalidInput
 
     if path is not None and config is not None and path != config:
         raise InvalidInput(f"There are two suite files, {path} and {config}: name one.")
@@ -68,25 +68,13 @@ def suite(
         return
     for remark in planned.remarks:
         note(remark)
-    try:
-        summary = carry_out(planned, on_progress=note, always_report=True)
-    except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; the same command with --missing goes on from there.")
-        raise
-    if planned.wanted or for_machines:
-        print_summary(summary, planned.how, for_machines)
-    else:
-        note(f"All {len(planned.cells)} cells are measured already.")
-    if planned.wanted and not summary.ok:
-        raise AccelError("Nothing could be measured; the reasons are above.")
+    measure_and_print(planned, for_machines, again="the same command with --missing", always_report=True)
 
 
 def _print_plan(planned: Planned, for_machines: bool) -> None:
     from accel_platform.cli.bench_answers import plan_rows
-    from accel_platform.events import EventLog
 
-    log = EventLog.open(planned.settings)
-    rows, time = plan_rows(planned.cells, planned.wanted, planned.inventory, log, planned.profile, planned.how)
+    rows, time = plan_rows(planned)
     remarks = [*planned.remarks, *([time] if time else [])]
     if for_machines:
         asked = planned.config.model_dump(mode="json")

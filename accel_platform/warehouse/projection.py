@@ -62,13 +62,12 @@ SELECT r.*, v.passed AS verified, r.provenance IN ('measured', 'imported') AND r
     AND r.hardware <> 'unknown' AS counts
 FROM results AS r
 LEFT JOIN (
-    SELECT run_id, model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes,
-        weights_sha256,
-        bool_and(passed) AS passed
+    SELECT run_id, model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length, processes,
+        weights_sha256, bool_and(passed) AS passed
     FROM verifications
     GROUP BY ALL
 ) AS v ON r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
-    AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
+    AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
     AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256

@@ -39,6 +39,11 @@ _STATISTICS = {
     "latency_std_ms": "latency_std_ms",
 }
 """The file's names for what the platform calls otherwise."""
+_OWN_QUANTITIES = ("prefill_ms", "time_per_output_token_ms", "forward_ms", "backward_ms", "optimizer_ms",
+                   "scaling_efficiency", "energy_j_per_item")  # fmt: skip
+_OWN_COUNTS = ("output_tokens", "processes")
+_OWN_TEXTS = ("energy_source", "remedy")
+"""What only this platform's reports say of a cell."""
 
 
 def recognise(document: Document) -> float:
@@ -113,7 +118,12 @@ def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Recor
         "memory_device_peak_mib": quantity(content.get("peak_device_memory_mb")),
         "warmup_iterations": count(content.get("warmup_iterations")),
         "iterations": len(samples) or None,
+        **{name: quantity(content.get(name)) for name in _OWN_QUANTITIES},
+        **{name: count(content.get(name), at_least=1) for name in _OWN_COUNTS},
+        **{name: _text(content.get(name)) for name in _OWN_TEXTS},
     }
+    if loading["mode"] == "generation":
+        rates["time_to_first_token_ms"] = quantity(content.get("first_token_latency_ms"))
     figures = completed({**loading, **latencies, **rates}, content, seconds=False)
     return cell.result("ok", {**size, **figures}, units=_UNITS)
 

@@ -18,9 +18,9 @@ from accel_platform.backends.base import Confirmation, Placement
 from accel_platform.bench import worker
 from accel_platform.bench.artefacts import Artefacts
 from accel_platform.bench.children import Measured
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.plan import Cell
 from accel_platform.bench.process import Child
-from accel_platform.bench.profiles import PROFILES
 from accel_platform.bench.recording import Failure, Recording, RunSummary
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ResultRecorded
@@ -32,7 +32,7 @@ from accel_platform.workloads.families import resolve_model
 
 SPEC = resolve_model("bert-tiny")
 SHAPE = (1, 16)
-SAMPLING = replace(PROFILES["quick"].sampling, min_time_s=0.05, max_time_s=0.3, warmup_max_s=0.1)
+SAMPLING = replace(EFFORTS["quick"].sampling, min_time_s=0.05, max_time_s=0.3, warmup_max_s=0.1)
 MODULES = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime"}
 
 

@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 pytestmark = pytest.mark.slow
 
 COMMAND = (sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "run")
-SMALL = ("--models", "bert-tiny", "--sequence-length", "16", "--batch-sizes", "1", "--profile", "quick")
+SMALL = ("--models", "bert-tiny", "--sequence-length", "16", "--batch-sizes", "1", "--effort", "quick")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +80,7 @@ def test_a_model_is_measured_in_the_browser_and_recorded_as_what_it_is(home: Pat
 
 
 def test_sound_is_measured_in_the_browser_too(tmp_path: Path) -> None:
-    sound = ("--models", "whisper-tiny", "--batch-sizes", "1", "--profile", "quick", "--hardware", "wasm")
+    sound = ("--models", "whisper-tiny", "--batch-sizes", "1", "--effort", "quick", "--hardware", "wasm")
     run = subprocess.run(
         [*COMMAND, "--home", str(tmp_path), *sound], capture_output=True, text=True, timeout=280, check=False
     )

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.generation import NEW_TOKENS
 from accel_platform.bench.plan import plan
-from accel_platform.bench.profiles import PROFILES
 from accel_platform.bench.runner import measure_cells
 from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.cli.bench import app
@@ -26,7 +26,7 @@ from accel_platform.workloads.families import resolve_model
 
 pytestmark = pytest.mark.slow
 COMMAND = "from accel_platform.cli import main; main()"
-SHORT = ("--sequence-length", "12", "--batch-sizes", "2", "--profile", "quick", "--json")
+SHORT = ("--sequence-length", "12", "--batch-sizes", "2", "--effort", "quick", "--json")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpt, bert = resolve_model("gpt2-tiny"), resolve_model("bert-tiny")
     cells = plan([gpt], ["cpu"], [2], [12], modes=("generation", "training"))
     cells += plan([bert], ["cpu"], [2], [12], modes=("generation",))
-    summary = measure_cells(cells, settings, EventLog.open(settings), profile=PROFILES["quick"])
+    summary = measure_cells(cells, settings, EventLog.open(settings), effort=EFFORTS["quick"])
     assert (summary.ok, summary.failed) == (2, 1), summary.results
     publish.refresh(settings)
     return settings.home

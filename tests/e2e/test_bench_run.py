@@ -106,7 +106,7 @@ def test_a_child_killed_ends_its_cells_and_the_run_goes_on(world: World) -> None
 
 def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
     with strike_first_worker(signal.SIGSTOP) as struck:
-        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]), profile=replace(QUICK, timeout_s=15.0))
+        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]), effort=replace(QUICK, timeout_s=15.0))
     assert (summary.ok, summary.failed) == (1, 1)
     by_hardware = {r.hardware: r for r in world.events("ResultRecorded")}
     assert by_hardware["cpu"].status == "timeout"
@@ -161,7 +161,7 @@ def test_a_model_that_cannot_be_prepared_fails_with_the_reason(tmp_path: Path, i
 
 def test_a_preparing_child_that_times_out_ends_its_model_only(tmp_path: Path, inventory: Inventory) -> None:
     world = World(tmp_path, inventory)
-    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), profile=replace(QUICK, prepare_timeout_s=0.01))
+    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), effort=replace(QUICK, prepare_timeout_s=0.01))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,) = world.events("ResultRecorded")
     assert result.status == "timeout"
@@ -191,7 +191,7 @@ def accel(home: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-SMALL = ("--models", "BERT-tiny", "--sequence-length", "16", "--profile", "quick")
+SMALL = ("--models", "BERT-tiny", "--sequence-length", "16", "--effort", "quick")
 
 
 def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
@@ -210,7 +210,7 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
     rows = json.loads(dry.communicate(timeout=60)[0])
     assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
-    assert [row["estimate_from"] for row in rows] == [None, None, "profile limits"]
+    assert [row["estimate_from"] for row in rows] == [None, None, "effort limits"]
     dry = accel(world.settings.home, *options, "--dry-run")
     output, progress = dry.communicate(timeout=60)
     assert output.count("earlier result") == 2
@@ -223,7 +223,7 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
         (("--models", "bert-tinny"), 1, "Did you mean bert-tiny"),
         (("--hardware", "cpuu"), 2, "Did you mean cpu"),
         (("--batch-sizes", "1,two"), 2, "whole numbers"),
-        (("--profile", "standart"), 2, "Try standard"),
+        (("--effort", "standart"), 2, "Try standard"),
         (("--verify-only", "--benchmark-only"), 2, "nothing to do"),
         (("--older-than", "30d"), 2, "give both"),
         (("--models", "bert-tiny", "--hardware", "webnn"), 1, "Nothing could be measured"),
@@ -272,7 +272,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     assert rest.returncode == 0, progress
     assert f"{4 - len(kept)} cells are left" in progress
     assert json.loads(output)["ok"] == 4 - len(kept)
-    assert world.events("RunStarted")[-1].plan["profile"]["name"] == "quick"
+    assert world.events("RunStarted")[-1].plan["effort"]["name"] == "quick"
     again = accel(world.settings.home, "--resume")
     assert "nothing to resume" in again.communicate(timeout=60)[1]
 

@@ -35,7 +35,7 @@ SUITE: dict[str, Any] = {
     "hardware_types": ["cpu"],
     "batch_sizes": [1, 2],
     "sequence_lengths": [16, 4096],
-    "profile": "quick",
+    "effort": "quick",
     "use_resource_pool": False,
     "warmup_iterations": 4,
     "benchmark_iterations": 12,
@@ -138,7 +138,7 @@ def test_real_weights_are_measured_apart_and_the_result_says_so(home: Path, tmp_
         "hardware_types": ["cpu", "onnxruntime"],
         "batch_sizes": [1],
         "sequence_lengths": [16],
-        "profile": "quick",
+        "effort": "quick",
         "missing": True,
         "report_dir": str(tmp_path / "reports"),
     }
@@ -160,7 +160,7 @@ def test_models_of_ones_own_through_the_command(home: Path, tmp_path: Path) -> N
     )
     command = [sys.executable, "-c", COMMAND, "bench", "run", "--home", str(home), "--json", "--hardware", "cpu"]
     command += ["--models-file", str(tmp_path / "custom.json"), "--batch-sizes", "1", "--sequence-length", "16"]
-    command += ["--profile", "quick", "--report-dir", str(tmp_path / "r"), "--csv", str(tmp_path / "r.csv")]
+    command += ["--effort", "quick", "--report-dir", str(tmp_path / "r"), "--csv", str(tmp_path / "r.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -181,7 +181,7 @@ def _works(child: psutil.Process) -> bool:
 
 
 def test_a_stopped_suite_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Path) -> None:
-    config = {**SUITE, "csv": None, "profile": "thorough", "sequence_lengths": None, "generate_plots": False}
+    config = {**SUITE, "csv": None, "effort": "thorough", "sequence_lengths": None, "generate_plots": False}
     (tmp_path / "suite.json").write_text(json.dumps(config))
     command = [sys.executable, "-c", COMMAND, "bench", "suite", "--home", str(tmp_path / "home")]
     process = subprocess.Popen(

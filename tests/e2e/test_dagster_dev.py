@@ -54,7 +54,7 @@ CHECKS = """
 CONFIG = {
     "ops": {
         "measurements": {
-            "config": {"models": ["bert-tiny"], "hardware": ["cpu"], "batch_sizes": [1, 4], "profile": "quick"}
+            "config": {"models": ["bert-tiny"], "hardware": ["cpu"], "batch_sizes": [1, 4], "effort": "quick"}
         }
     }
 }

@@ -31,7 +31,7 @@ ONE = ("--models", "bert-tiny", "--hardware", "cpu", "--batch-sizes", "1")
 
 
 def _run(home: Path, *more: str) -> list[str]:
-    return [ACCEL, "run", "--profile", "quick", "--home", str(home), *more]
+    return [ACCEL, "run", "--effort", "quick", "--home", str(home), *more]
 
 
 def _measured(log: Path) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_taken_port_or_an_unknown_name_ends_it_before_anything_is_done(tmp_pat
     assert refused.returncode == 1
     assert f"Port {port}" in refused.stderr
     assert "--port" in refused.stderr
-    for wrong, code, hint in (("--models", 1, "bert-tny"), ("--hardware", 2, "bert-tny"), ("--profile", 2, "bert-tny")):
+    for wrong, code, hint in (("--models", 1, "bert-tny"), ("--hardware", 2, "bert-tny"), ("--effort", 2, "bert-tny")):
         command = [ACCEL, "run", wrong, "bert-tny", "--home", str(home), "--no-serve"]
         refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert refused.returncode == code, refused.stderr

@@ -27,7 +27,7 @@ from assets.tables import results
 
 pytestmark = pytest.mark.slow
 
-TINY = MeasurementConfig(models=["bert-tiny"], hardware=["cpu"], batch_sizes=[1, 2], profile="quick")
+TINY = MeasurementConfig(models=["bert-tiny"], hardware=["cpu"], batch_sizes=[1, 2], effort="quick")
 SAMPLES = [str(REPOSITORY / "samples" / "legacy")]
 
 

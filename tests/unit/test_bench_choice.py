@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.bench.choice import stale_before, work_of
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.estimate import estimate, sampling_s
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, good_results, plan
-from accel_platform.bench.profiles import PROFILES
+from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, earlier_medians, good_results, plan
 from accel_platform.bench.resume import described, last_interrupted
+from accel_platform.bench.sampling import MEDIAN_COUNT
+from accel_platform.bench.underway import is_under_way, under_way
 from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from factories import event, result
 
@@ -77,9 +82,20 @@ def test_of_two_results_of_a_cell_the_newer_counts(log: EventLog) -> None:
     assert [found.load_ms for found in good_results(log).values()] == [2.0]
 
 
+def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
+    (cell,) = plan([BERT], ["cpu"], [1])
+    for number, ms in enumerate((3, 1, 2)):
+        good = of(cell, samples_ns=(ms * 1_000_000,) * MEDIAN_COUNT)
+        log.append(
+            [event(good), event(of(cell, samples_ns=(9,) * (MEDIAN_COUNT - 1)))], key=f"{SEGMENT_PREFIX}{number}"
+        )
+    found = earlier_medians(log)
+    assert found == {cell_key(cell, good.fingerprint): [3e6, 1e6, 2e6]}
+
+
 def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
     started = RunStarted(
-        kind="benchmark", plan=described(cells, PROFILES["quick"], How(fix=False, parallel=True), threads=2, **plan_)
+        kind="benchmark", plan=described(cells, EFFORTS["quick"], How(fix=False, parallel=True), threads=2, **plan_)
     )
     events = [event(started, run_id=run_id), *(event(of(cell), run_id=run_id) for cell in done)]
     log.append(events, key=f"{SEGMENT_PREFIX}{run_id}-0000")
@@ -90,54 +106,77 @@ def end(log: EventLog, run_id: str, status: str) -> None:
     log.append([event(payload, run_id=run_id)], key=f"{SEGMENT_PREFIX}{run_id}-0009")
 
 
-def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog) -> None:
+def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog, settings: Settings) -> None:
     cells = plan([BERT, VIT], ["cpu", "openvino"], [1, 2])
     interrupted(log, "a", cells, cells[:3])
-    left = last_interrupted(log, "host-test")
+    left = last_interrupted(log, settings, "host-test")
     assert (left.run_id, left.cells) == ("a", cells[3:])
-    assert left.profile == PROFILES["quick"]
+    assert left.effort == EFFORTS["quick"]
     assert left.how == How(fix=False, parallel=True)
     end(log, "a", "cancelled")
-    assert last_interrupted(log, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
+    assert last_interrupted(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
 
 
-def test_what_ended_was_resumed_or_is_of_another_host_is_not_gone_on_with(log: EventLog) -> None:
+def test_what_ended_was_resumed_or_is_of_another_host_is_not_gone_on_with(log: EventLog, settings: Settings) -> None:
     cells = plan([BERT], ["cpu"], [1, 2, 4])
     with pytest.raises(NotFound, match="nothing to resume"):
-        last_interrupted(log, "host-test")
+        last_interrupted(log, settings, "host-test")
     interrupted(log, "a", cells, cells[:1])
     interrupted(log, "b", cells[1:], cells[1:2], resumes="a")
-    assert last_interrupted(log, "host-test").cells == cells[2:]
+    assert last_interrupted(log, settings, "host-test").cells == cells[2:]
     end(log, "b", "succeeded")
     for host in ("host-test", "another"):
         with pytest.raises(NotFound):
-            last_interrupted(log, host)
+            last_interrupted(log, settings, host)
 
 
-def test_a_run_whose_cells_are_all_there_leaves_nothing(log: EventLog) -> None:
+def test_a_run_whose_cells_are_all_there_leaves_nothing(log: EventLog, settings: Settings) -> None:
     cells = plan([BERT], ["cpu"], [1])
     interrupted(log, "a", cells, cells)
     with pytest.raises(NotFound):
-        last_interrupted(log, "host-test")
+        last_interrupted(log, settings, "host-test")
+
+
+def test_a_run_under_way_is_not_gone_on_with(log: EventLog, settings: Settings) -> None:
+    cells = plan([BERT], ["cpu"], [1, 2])
+    interrupted(log, "a", cells, cells[:1])
+    with under_way(settings, "a"), pytest.raises(NotFound):
+        last_interrupted(log, settings, "host-test")
+    assert last_interrupted(log, settings, "host-test").run_id == "a"
+
+
+def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
+    code = (
+        "import sys, time; from accel_platform.bench.underway import under_way;"
+        " from accel_platform.settings import Settings\n"
+        "with under_way(Settings(home=sys.argv[1]), 'a'): print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(settings.home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        assert is_under_way(settings, "a")
+        process.kill()
+    assert not is_under_way(settings, "a")
 
 
 @given(st.lists(st.integers(10_000, 10**10), min_size=11, max_size=60))
 def test_sampling_takes_at_least_its_minimum_and_at_most_its_limits(samples: list[int]) -> None:
-    sampling = PROFILES["standard"].sampling
+    sampling = EFFORTS["standard"].sampling
     seconds = sampling_s(result(samples_ns=tuple(samples)), sampling)
     longest = max(samples) / 1e9
     assert sampling.min_time_s <= seconds <= sampling.limit_s + sampling.warmup_max_s + longest
 
 
 def test_an_estimate_says_what_it_rests_on() -> None:
-    sampling = PROFILES["quick"].sampling
+    sampling = EFFORTS["quick"].sampling
     known, new = Cell(BERT, "cpu", 1, 128), Cell(BERT, "cpu", 2, 128)
     environment = {"import_ms": 2000.0}
     earlier = of(known, samples_ns=(10_000_000,) * 30, load_ms=500.0, first_ms=40.0, environment=environment)
     found = estimate([known, new], {cell_key(known, "f"): earlier}, {"cpu": "f"}, sampling)
     assert found[known].basis == "earlier result"
     assert found[known].seconds == pytest.approx(2.54 + 0.04 + sampling.min_time_s, abs=0.01)
-    assert found[new].basis == "profile limits"
+    assert found[new].basis == "effort limits"
     assert found[new].seconds == sampling.warmup_max_s + sampling.max_time_s, "the process is running by then"
     alone = replace(new, hardware="openvino")
-    assert estimate([alone], {}, {}, sampling)[alone].basis == "profile limits"
+    assert estimate([alone], {}, {}, sampling)[alone].basis == "effort limits"

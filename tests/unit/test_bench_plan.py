@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.ability import refusal
+from accel_platform.bench.effort import EFFORTS, effort_named
 from accel_platform.bench.plan import (
     SEGMENT_PREFIX,
     Cell,
@@ -20,7 +21,6 @@ from accel_platform.bench.plan import (
     missing,
     plan,
 )
-from accel_platform.bench.profiles import PROFILES, profile_named
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
@@ -142,7 +142,7 @@ def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> No
 
 
 def test_profiles_grow_in_thoroughness_and_misspelt_ones_are_refused() -> None:
-    limits = [PROFILES[name].sampling.limit_s for name in ("quick", "standard", "thorough")]
+    limits = [EFFORTS[name].sampling.limit_s for name in ("quick", "standard", "thorough")]
     assert limits == sorted(limits)
     with pytest.raises(InvalidInput, match="Try standard"):
-        profile_named("standart")
+        effort_named("standart")

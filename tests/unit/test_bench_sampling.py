@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.bench.sampling import Sampling, collect, is_warm, median_ns, noise, out_of_time, relative_error
+from accel_platform.bench.sampling import (
+    Sampling,
+    collect,
+    is_warm,
+    median_ns,
+    noise,
+    out_of_time,
+    relative_error,
+    unsettled,
+)
 
 durations = st.integers(min_value=1_000, max_value=10**10)
 
@@ -150,3 +159,10 @@ def test_work_shorter_than_its_clock_still_ends() -> None:
     assert sum(samples.samples_ns) == 50_000 * len(samples.samples_ns)
     # Each sample reads the clock twice: half of the time that passes is between the samples.
     assert now < 1.2 * 0.1e9
+
+
+def test_processes_that_disagree_say_so_however_calm_each_of_them_is() -> None:
+    assert unsettled([1e6, 1.01e6, 0.99e6]) is None
+    assert unsettled([1e6, 1.2e6]) is None, "two are no spread"
+    assert unsettled([1e6, 1.05e6, 0.98e6]) == "the medians of the last 3 processes vary by 3.6%"
+    assert unsettled([5e6, *([1e6] * 10)]) is None, "what is long past no longer counts"

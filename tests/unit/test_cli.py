@@ -63,8 +63,8 @@ def test_statistics_of_an_empty_home_are_an_answer(accel: Accel, tmp_path: Path)
     ("command", "words"),
     [
         (["bench", "run", "--batch-sizes", "1,x"], "whole numbers"),
-        (["bench", "run", "--batch-sizes", "0"], "at least 1"),
-        (["bench", "run", "--batch-sizes", "100000"], "at most 65,536"),
+        (["bench", "run", "--batch-sizes", "0"], "from 1 to 65,536"),
+        (["bench", "run", "--batch-sizes", "100000"], "from 1 to 65,536"),
         (["bench", "run", "--models", "bert-bse"], "Did you mean"),
         (["bench", "run", "--hardware", "cpuu"], "Did you mean cpu"),
         (["migrate", "no/such/file.json"], "no/such/file.json"),

@@ -9,7 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from accel_platform.analysis.compare import ALPHA, SMALLEST_EFFECT, compare, mann_whitney, noise_level_of
+from accel_platform.analysis.compare import (
+    ALPHA,
+    SMALLEST_EFFECT,
+    compare,
+    mann_whitney,
+    noise_level_of,
+    processes_needed,
+)
 
 latencies = st.lists(st.integers(min_value=1_000, max_value=10**9), min_size=11, max_size=80)
 few_values = st.lists(st.integers(min_value=1, max_value=5), min_size=11, max_size=60)
@@ -115,3 +122,38 @@ def test_a_noise_level_needs_a_history() -> None:
     for medians in ([5e6] * 4, [5e6, 5e6, 5e6, 5e6, 0]):
         with pytest.raises(ValueError, match="five processes"):
             noise_level_of(medians)
+
+
+@pytest.mark.parametrize("spread", [0.002, 0.01, 0.025])
+def test_as_many_processes_as_are_needed_find_the_effect_and_half_of_them_do_not(spread: float) -> None:
+    generator = random.Random(7)
+    history = [5e6 * generator.lognormvariate(0, spread) for _ in range(2000)]
+    needed = processes_needed(history, effect=0.03)
+
+    def found(processes: int) -> float:
+        level = noise_level_of(history, processes=processes)
+        return (
+            sum(
+                compare(
+                    pooled(generator, processes, 1.0), pooled(generator, processes, 1.03), noise_level=level
+                ).verdict
+                == "slower"
+                for _ in range(60)
+            )
+            / 60
+        )
+
+    def pooled(generator: random.Random, processes: int, factor: float) -> list[int]:
+        # Of a process that is one sample eleven times, the mean of medians is the median of means, nearly.
+        offsets = [generator.lognormvariate(0, spread) for _ in range(processes)]
+        middle = sum(offsets) / processes
+        return [int(5e6 * factor * middle * generator.lognormvariate(0, 1e-4)) for _ in range(11 * processes)]
+
+    assert found(needed) >= 0.85
+    if needed >= 8:
+        assert found(needed // 3) < 0.85
+
+
+def test_no_number_of_processes_finds_less_than_the_smallest_effect() -> None:
+    with pytest.raises(ValueError, match="No number of processes"):
+        processes_needed([1e6] * 5, effect=SMALLEST_EFFECT)

@@ -55,6 +55,10 @@ RESULTS = (
     measured(64, hardware="wasm", backend="onnxruntime-web", model_id="vit-base", model_family="vit",
              sequence_length=None),
     measured(64, hardware="qnn", backend="onnxruntime-qnn", precision="float16", provenance="emulated"),
+    measured(64, model_id="gpt2-tiny", model_family="gpt", mode="generation", output_tokens=32, prefill_ms=4.5,
+             time_to_first_token_ms=4.75, time_per_output_token_ms=1.25),
+    measured(64, model_id="t5-tiny", model_family="t5", mode="training", forward_ms=1.5, backward_ms=2.5,
+             optimizer_ms=0.5, processes=2, scaling_efficiency=0.75, energy_j_per_item=0.125, energy_source="rapl: p"),
     measured(64, model_id="my-model", model_family="mine", weights_source="/w", weights_sha256="ab" * 32),
 )  # fmt: skip
 
@@ -86,7 +90,9 @@ def read_back(path: Path) -> list[Record]:
 KEPT = (
     "model_id", "model_family", "hardware", "backend", "mode", "precision", "batch_size", "sequence_length", "status",
     "reason", "failure_class", "device_name", "threads", "samples_ns", "iterations", "warmup_iterations", "first_ms",
-    "load_ms", "compile_ms", "memory_peak_mib", "weights_source", "weights_sha256",
+    "load_ms", "compile_ms", "memory_peak_mib", "weights_source", "weights_sha256", "output_tokens", "prefill_ms",
+    "time_to_first_token_ms", "time_per_output_token_ms", "forward_ms", "backward_ms", "optimizer_ms", "processes",
+    "scaling_efficiency", "energy_j_per_item", "energy_source",
 )  # fmt: skip
 CSV_KEPT = (
     "model_id", "hardware", "backend", "precision", "batch_size", "sequence_length", "status", "reason", "threads",
@@ -99,7 +105,7 @@ def test_the_json_report_comes_back_as_it_was(log: EventLog, tmp_path: Path) -> 
     at = read_run(log, RUN).at
     stamp = f"{at:%Y%m%d_%H%M%S}"
     assert f"bert-base_cpu_float32_{stamp}.json" in {file.name for file in files}
-    assert len(files) == 5, "one per model, hardware, precision and weights"
+    assert len(files) == 7, "one per model, hardware, precision, mode and weights"
     read = {}
     for file in files:
         for record in read_back(file):
@@ -148,7 +154,7 @@ def test_an_emulated_report_is_no_evidence_when_it_is_imported(log: EventLog, tm
     write_reports(log, RUN, folder=tmp_path / "r", csv=tmp_path / "c" / "x.csv")
     other = EventLog.open(Settings(home=tmp_path / "other"))
     report = migrate([tmp_path / "r", tmp_path / "c"], other)
-    assert report.outcomes == {"imported": 6}
+    assert report.outcomes == {"imported": 8}
     assert report.records == 2 * len(RESULTS)
     for imported in other.read(types={"ResultRecorded"}):
         payload = imported.payload

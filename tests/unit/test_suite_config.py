@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.api import models_named, plan_benchmark, profile_of
-from accel_platform.bench.profiles import PROFILES
+from accel_platform.bench.api import effort_of, models_named, plan_benchmark
+from accel_platform.bench.effort import EFFORTS
 from accel_platform.bench.sampling import Sampling, is_warm
 from accel_platform.bench.schedule import cron_of
 from accel_platform.bench.suite import BenchmarkConfig, example, read_config, reference, write_example
@@ -108,7 +108,7 @@ def test_paths_are_meant_from_where_the_file_lies(tmp_path: Path) -> None:
         ({"schedule": "0 25 * * *"}, "schedule .*'25' is no hour"),
         ({"schedule": {"frequency": "often"}}, "frequency must be hourly, daily, weekly"),
         ({"hardware_types": ["webgpu"], "include_web_platforms": False}, "hardware_types names webgpu, but"),
-        ({"csv": 1, "profile": 2}, "profile .*got 2; csv .*got 1"),
+        ({"csv": 1, "effort": 2}, "effort .*got 2; csv .*got 1"),
         ("[]", r"expected an object \{...\}, got \[\]"),
         ("", "line 1, column 1: no JSON"),
         ('{"timeout": 1,}', "line 1, column 15: no JSON|line 1, column 14: no JSON"),
@@ -131,14 +131,14 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_iterations_and_timeout_reach_the_sampling() -> None:
-    profile = profile_of(BenchmarkConfig(warmup_iterations=7, benchmark_iterations=30, timeout=8, profile="quick"))
-    assert (profile.sampling.warmup_min_count, profile.sampling.min_count) == (7, 30)
-    assert (profile.timeout_s, profile.sampling.limit_s) == (8, 4)
-    assert profile.sampling.max_time_s <= 4
-    assert profile_of(BenchmarkConfig(benchmark_iterations=3)).sampling.min_count == 11
-    assert profile_of(BenchmarkConfig()) == PROFILES["standard"]
+    effort = effort_of(BenchmarkConfig(warmup_iterations=7, benchmark_iterations=30, timeout=8, effort="quick"))
+    assert (effort.sampling.warmup_min_count, effort.sampling.min_count) == (7, 30)
+    assert (effort.timeout_s, effort.sampling.limit_s) == (8, 4)
+    assert effort.sampling.max_time_s <= 4
+    assert effort_of(BenchmarkConfig(benchmark_iterations=3)).sampling.min_count == 11
+    assert effort_of(BenchmarkConfig()) == EFFORTS["standard"]
     with pytest.raises(InvalidInput, match="Try thorough"):
-        profile_of(BenchmarkConfig(profile="thoroug"))
+        effort_of(BenchmarkConfig(effort="thoroug"))
 
 
 @given(st.lists(st.integers(1_000_000, 2_000_000_000), max_size=12), st.integers(0, 12))
@@ -184,7 +184,7 @@ def test_what_is_no_schedule_is_refused(wrong: Any) -> None:
         ({"hardware_types": ["abacus"]}, InvalidInput, "No hardware is called 'abacus'"),
         ({"set": "custom"}, InvalidInput, "name one"),
         ({"set": "smal"}, NotFound, "No set of models is called 'smal'"),
-        ({"profile": "slow"}, InvalidInput, "No profile is called 'slow'"),
+        ({"effort": "slow"}, InvalidInput, "No effort is called 'slow'"),
         ({"models_file": "nothing.json"}, NotFound, "There is no file"),
         ({"models": ["bert-tiny"], "sequence_lengths": [4096]}, InvalidInput, "Nothing is left to measure: .* at most"),
         ({"models": ["bert-tiny"], "weights": {"vit-tiny": "x/y"}}, InvalidInput, "which is not among the models"),

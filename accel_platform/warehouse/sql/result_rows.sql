@@ -4,7 +4,8 @@
 WITH parsed AS (
     SELECT event_id, run_id, host_id, source, occurred_at, recorded_at, samples_ns, len(samples_ns) AS n,
         json_transform(payload, '{
-            "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "backend": "VARCHAR",
+            "model_id": "VARCHAR", "model_family": "VARCHAR", "hardware": "VARCHAR", "choice": "VARCHAR",
+            "backend": "VARCHAR",
             "device_id": "VARCHAR", "device_name": "VARCHAR", "fingerprint": "VARCHAR", "threads": "INTEGER",
             "mode": "VARCHAR", "precision": "VARCHAR", "batch_size": "BIGINT", "sequence_length": "BIGINT",
             "weights_source": "VARCHAR", "weights_sha256": "VARCHAR",
@@ -28,7 +29,7 @@ figures AS (
 rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
-        p.model_id, p.model_family, p.hardware, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
+        p.model_id, p.model_family, p.hardware, p.choice, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
         p.mode, p.precision, p.batch_size, p.sequence_length, p.weights_source, p.weights_sha256,
         coalesce(mean_ms, p.latency_mean_ms) AS latency_mean_ms,
         CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN quantile_of(ordered, 0.5) END AS latency_p50_ms,

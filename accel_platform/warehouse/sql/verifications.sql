@@ -1,7 +1,8 @@
 -- One row per comparison of a backend's outputs with the reference. Before there were modes all was inference.
 WITH parsed AS (
     SELECT event_id, run_id, host_id, occurred_at, unnest(json_transform(payload, '{
-        "model_id": "VARCHAR", "hardware": "VARCHAR", "backend": "VARCHAR", "device_id": "VARCHAR", "mode": "VARCHAR",
+        "model_id": "VARCHAR", "hardware": "VARCHAR", "choice": "VARCHAR", "backend": "VARCHAR",
+        "device_id": "VARCHAR", "mode": "VARCHAR",
         "precision": "VARCHAR", "batch_size": "BIGINT", "sequence_length": "BIGINT", "processes": "BIGINT",
         "weights_sha256": "VARCHAR",
         "passed": "BOOLEAN", "reference": "VARCHAR", "max_abs_error": "DOUBLE", "relative_error": "DOUBLE",

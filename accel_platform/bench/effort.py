@@ -1,4 +1,4 @@
-"""How thorough a run is: three named profiles. What the numbers mean is in `sampling.py`."""
+"""How thorough a run is: three named efforts. What the numbers mean is in `sampling.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Profile:
+class Effort:
     """Sampling rules, and how long a process may stay silent before it is killed."""
 
     name: str
@@ -21,13 +21,13 @@ class Profile:
     """For exporting a graph and computing the reference."""
 
 
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile("quick", Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0)),
-        Profile("standard", Sampling()),
+EFFORTS = {
+    effort.name: effort
+    for effort in (
+        Effort("quick", Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0)),
+        Effort("standard", Sampling()),
         # 662 samples are what a 99th percentile needs.
-        Profile(
+        Effort(
             "thorough",
             Sampling(min_time_s=10.0, min_count=662, target_error=0.005, max_time_s=60.0, limit_s=600.0),
             timeout_s=1800.0,
@@ -36,9 +36,9 @@ PROFILES = {
 }
 
 
-def profile_named(name: str) -> Profile:
+def effort_named(name: str) -> Effort:
     """Raises InvalidInput with the names there are."""
-    if name not in PROFILES:
-        close = difflib.get_close_matches(name, PROFILES, n=1) or list(PROFILES)
-        raise InvalidInput(f"No profile is called {name!r}. Try {', '.join(close)}.")
-    return PROFILES[name]
+    if name not in EFFORTS:
+        close = difflib.get_close_matches(name, EFFORTS, n=1) or list(EFFORTS)
+        raise InvalidInput(f"No effort is called {name!r}. Try {', '.join(close)}.")
+    return EFFORTS[name]
