@@ -37,7 +37,7 @@ _FIGURE_IN_TEXT = re.compile(
     re.IGNORECASE,
 )
 _FIGURE_COLUMN = re.compile(
-    r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n[^\n]*\d",
+    r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n(?s:.*?)\d",
     re.IGNORECASE | re.MULTILINE,
 )
 _JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)

@@ -23,6 +23,7 @@ LATENCY = ("average_latency_ms", "latency_mean_ms", "avg_latency_ms", "mean_late
 THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throughput_samples_per_sec",
               "throughput_samples_per_second", "throughput")  # fmt: skip
 MEMORY = ("memory_peak_mb", "peak_memory_mb", "memory_peak", "memory_usage_mb", "memory_mb")
+_OWN_HARDWARE = ("hardware_type", "hardware", "hardware_name", "hardware_platform")
 _OWN_FIGURES = {"average_latency_ms", "throughput_items_per_second", "latency_avg", "memory_peak", "is_compatible"}
 _OTHERS = {
     "latency_p50_ms": ("latency_p50_ms", "latency_median_ms", "latency_p50"),
@@ -49,7 +50,9 @@ def is_result_row(columns: Iterable[str]) -> bool:
     named = set(columns)
     if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
         return False
-    return bool(named & _OWN_FIGURES) or any(isinstance(name, str) and names_speed(name) for name in named)
+    if named & _OWN_FIGURES:
+        return True
+    return bool(named & set(_OWN_HARDWARE)) and any(isinstance(name, str) and names_speed(name) for name in named)
 
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:
