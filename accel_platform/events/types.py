@@ -274,6 +274,17 @@ class DocumentImported(Payload):
     reason: str | None = None
 
 
+class SourceDeleted(Payload):
+    """A source file whose every event was read back equal, given up. Stored before the file goes: one that is still
+    there was spared by a crash, and the next clean-up verifies it again."""
+
+    source_path: str
+    content_sha256: str
+    size_bytes: Count
+    ledger_id: UUID
+    """The ledger entry that accounts for it."""
+
+
 class RecordQuarantined(Payload):
     """Something that could not become a result, kept as it came, with the reason."""
 
@@ -325,6 +336,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         VerificationRecorded,
         ArchitectureChecked,
         DocumentImported,
+        SourceDeleted,
         RecordQuarantined,
         ResultSuspected,
         SuspicionOverruled,
