@@ -276,6 +276,17 @@ class DocumentImported(Payload):
     """The entry of the same document that this one replaces: what was in quarantine was read again."""
 
 
+class SourceDeleted(Payload):
+    """A source file whose every event was read back equal, given up. Stored before the file goes: one that is still
+    there was spared by a crash, and the next clean-up verifies it again."""
+
+    source_path: str
+    content_sha256: str
+    size_bytes: Count
+    ledger_id: UUID
+    """The ledger entry that accounts for it."""
+
+
 class RecordQuarantined(Payload):
     """Something that could not become a result, kept as it came, with the reason."""
 
@@ -327,6 +338,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         VerificationRecorded,
         ArchitectureChecked,
         DocumentImported,
+        SourceDeleted,
         RecordQuarantined,
         ResultSuspected,
         SuspicionOverruled,
