@@ -43,6 +43,7 @@ class Workers:
         self._open: dict[int, list[Origin]] = {}
         self._ahead = 0
         self._ready: set[Connection] = set()
+        self._whole: set[int] = set()
         self._workers: dict[Connection, tuple[multiprocessing.process.BaseProcess, int | None]] = {}
         for _ in range(min(jobs, len(files))):
             self._start()
@@ -89,7 +90,9 @@ class Workers:
             self._next += 1
             self._found.setdefault(number, deque())
             self._open[number] = []
-            with contextlib.suppress(BrokenPipeError):  # it has died, which reading from it will tell
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it has died, which reading from it will tell
                 pipe.send(self._files[number])
 
     def _receive(self, now: int) -> None:
@@ -114,6 +117,8 @@ class Workers:
                 self._open[number].append(step.origin)
             elif isinstance(step, Done):
                 self._open[number].pop()
+                if not self._open[number]:
+                    self._whole.add(number)
         self._found[number].extend(sent if sent is not None else [None])
         if number != now:
             self._ahead += sum(map(_size, sent or ()))
@@ -126,6 +131,13 @@ class Workers:
         code = process.exitcode or 0
         if pipe not in self._ready:
             raise AccelError(f"The processes that read cannot start (exit code {code}): import with one job.")
+        if number not in self._whole:
+            self._keep(number, self._end_of(number, code), now)
+        self._keep(number, None, now)
+        self._start()
+
+    def _end_of(self, number: int, code: int) -> list[Step]:
+        """What closes the documents of a file that are open, or the file, where none had begun."""
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         reason = f"the process that read it ended {how}: it may need more memory than there is"
         content = load(self._files[number])
@@ -140,9 +152,7 @@ class Workers:
             # What it sent before stands, under lower numbers.
             account = Account(origin, numbered=_AFTER_ALL)
             steps += finish(quarantine(whole, "process_died", reason, account))
-        self._keep(number, steps, now)
-        self._keep(number, None, now)
-        self._start()
+        return steps
 
 
 def _work(pipe: Connection, known: frozenset[str]) -> None:
