@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, cast
 from accel_platform.errors import NotFound
 from migrations.csv_text import DELIMITERS, NoTable, find_table
 from migrations.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
-from migrations.encodings import encoding_of
+from migrations.encodings import decoded
 from migrations.json_text import NoJson, Note, find_json
 from migrations.table_within import table_within
 
@@ -129,7 +129,7 @@ def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Pa
 def holds_figures(document: Document) -> bool:
     """Whether a text speaks of latencies or rates, or has a column for one, so that passing over it would lose
     results."""
-    text = document.content.text()
+    text = "\n".join(document.value)
     return _FIGURE_IN_TEXT.search(text) is not None or _FIGURE_COLUMN.search(text) is not None
 
 
@@ -168,11 +168,10 @@ def parse(content: Content) -> Document:
         return database
     if problem is None:
         try:
-            text = _decode(content.raw)
+            text = decoded(content.raw)
         except UnicodeDecodeError as error:
             problem = f"not text: {error.reason} at byte {error.start}"
         else:
-            text = text if "\n" in text else text.replace("\r", "\n")  # old Macs ended lines so
             problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
@@ -199,8 +198,9 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 
 def _decode(raw: bytes) -> str:
-    """Raises UnicodeDecodeError."""
-    return raw.decode(encoding_of(raw) or "utf-8-sig")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16")
+    return raw.decode("utf-8-sig")
 
 
 def _json(content: Content, text: str) -> Document | None:

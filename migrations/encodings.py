@@ -10,7 +10,13 @@ _UNDEFINED = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
 """Bytes that Windows-1252 has no character for."""
 
 
-def encoding_of(raw: bytes) -> str | None:
+def decoded(raw: bytes) -> str:
+    """The text, with line ends that the rest reads. Raises UnicodeDecodeError."""
+    text = raw.decode(_encoding(raw) or "utf-8-sig")
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def _encoding(raw: bytes) -> str | None:
     """The encoding to decode by; None where nothing fits.
 
     UTF-16 is told by its mark, or by a NUL in every other byte, as Windows tools write it. Bytes that are no UTF-8 and

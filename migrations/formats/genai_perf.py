@@ -13,6 +13,7 @@ from typing import Any
 
 from migrations.cells import Cell, Machine, Named
 from migrations.documents import Document
+from migrations.encodings import decoded
 from migrations.identity import NOT_STATED, hardware_named
 from migrations.paths import device_in, hardware_part, model_part, spaced
 from migrations.records import NoResult, Part
@@ -44,7 +45,7 @@ def read(document: Document) -> Iterator[Part]:
     if document.kind == "json":
         metrics, pointer = {str(name): object_of(metric) for name, metric in document.value.items()}, ""
     else:
-        metrics, pointer = _table(document.content.text()), "/0"
+        metrics, pointer = _table(decoded(document.content.raw)), "/0"
     if not metrics:
         yield NoResult(pointer, "a table of no metric")
         return
@@ -61,7 +62,7 @@ def _table(text: str) -> dict[str, dict[str, Any]]:
     """The statistics of every metric by its plain name, from the table's sections, each with a header of its own."""
     found: dict[str, dict[str, Any]] = {}
     header: list[str] = []
-    for line in csv.reader(text.lstrip("\ufeff").splitlines()):
+    for line in csv.reader(text.splitlines()):
         if line and line[0] == "Metric":
             header = line
         elif line and header and (named := _NAMED.fullmatch(line[0].strip())):
