@@ -6,33 +6,44 @@ Both rules compare stated figures exactly, on one device and configuration; samp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
 
 import duckdb
 
-from accel_platform.events import EventLog
+from accel_platform.events import Event, EventLog
 from accel_platform.events.log import Source
 from accel_platform.events.types import ResultSuspected
 from migrations.identity import MICROBENCHMARK
+from migrations.ids import numbered_id
+from migrations.reading import SOURCE
 from migrations.suspicion import CHANCE
 
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
+_PARTS = json.dumps(
+    {
+        **dict.fromkeys((*_TEXTS, "status", "model_family"), "VARCHAR"),
+        **dict.fromkeys(_NUMBERS, "DOUBLE"),
+        "original": {"derived_claim": "VARCHAR"},
+    }
+)
 _MODELS = 3
 """Two models of one origin may share a figure by chance, three hardly do."""
 
 _FIGURES = f"""
 CREATE TEMP TABLE figures AS
 WITH imported AS (
-    SELECT event_id, causation_id, payload FROM stored
+    SELECT event_id, causation_id, json_transform(payload, '{_PARTS}') AS said FROM stored
     WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
 ),
 told AS (
-    SELECT causation_id AS document, event_id, {", ".join(f"payload->>'$.{name}' AS {name}" for name in _TEXTS)},
-        {", ".join(f"CAST(payload->>'$.{name}' AS DOUBLE) AS {name}" for name in _NUMBERS)}
+    SELECT causation_id AS document, event_id, {", ".join(f"said.{name}" for name in (*_TEXTS, *_NUMBERS))}
     FROM imported
-    WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived_claim' IS NULL
-        AND payload->>'$.model_family' <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    WHERE said.status = 'ok' AND said.original.derived_claim IS NULL
+        AND said.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
 )
 SELECT told.*, CASE WHEN d.format LIKE 'skill%' THEN 'skill' ELSE d.format END AS format,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT
@@ -81,8 +92,8 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 """
 
 
-def suspect_across(log: EventLog) -> list[ResultSuspected]:
-    """Suspicions over the whole log that it does not hold yet, in a stable order."""
+def suspect_across(log: EventLog) -> list[Event]:
+    """Suspicions over the whole log that it does not hold yet, as events, in a stable order."""
     sources = log.sources(log.snapshot().segments)
     if not sources:
         return []
@@ -94,10 +105,16 @@ def suspect_across(log: EventLog) -> list[ResultSuspected]:
         identical = con.execute(_IDENTICAL).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
-    return [
-        ResultSuspected(result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)
-        for result_id, rule, verdict, evidence, confidence in (found[key] for key in sorted(found.keys() - set(known)))
-    ]
+    return [_event(*found[key]) for key in sorted(found.keys() - set(known))]
+
+
+def _event(
+    result_id: UUID, rule: str, verdict: Literal["simulated", "suspect"], evidence: str, confidence: float
+) -> Event:
+    suspicion = ResultSuspected(
+        result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence
+    )
+    return Event.of(suspicion, source=SOURCE, event_id=numbered_id(f"suspicion {result_id} {rule}"))
 
 
 def _stored(sources: Sequence[Source]) -> str:

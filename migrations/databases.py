@@ -35,10 +35,14 @@ def is_parquet(raw: bytes) -> bool:
 def parquet_rows(raw: bytes) -> Rows:
     """The rows of a Parquet file. Raises ValueError where it cannot be read."""
     try:
-        table = pyarrow.parquet.read_table(pa.BufferReader(raw))
-        return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+        return plain_rows(pyarrow.parquet.read_table(pa.BufferReader(raw)).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"a Parquet file that cannot be read: {error}") from error
+
+
+def plain_rows(rows: Rows) -> Rows:
+    """Rows of Parquet's own types with values as JSON knows them."""
+    return [{str(name): _plain(value) for name, value in row.items()} for row in rows]
 
 
 def database_tables(raw: bytes) -> dict[str, Rows]:

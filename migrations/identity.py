@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
 
-from accel_platform.errors import NotFound
 from accel_platform.events.types import Hardware
 from accel_platform.precisions import canonical
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.families import find_model
 
 UNKNOWN_FAMILY = "unknown"
 MICROBENCHMARK = "microbenchmark"
@@ -100,6 +99,8 @@ _TEST_SCRIPT = re.compile(
     r"(?:^|[/#])(?:performance_)?(?:test_skills_|test_)?(?P<name>(?:hf|default)_[a-z0-9_]+?)"
     r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
 )
+_as_json = json.JSONEncoder(sort_keys=True, default=str).encode
+"""Made once: rows are many, and their hosts, devices and fingerprints are hashed."""
 _ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
@@ -175,7 +176,7 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
         facts = {key: value for key, value in facts.items() if value not in (None, "", [], {})}
     if not facts:
         return None
-    text = json.dumps(facts, sort_keys=True, default=str)
+    text = _as_json(facts)
     return "imported-" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -219,12 +220,8 @@ def is_hardware(name: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _in_catalogue(name: str) -> ModelName | None:
-    """Cached: a table has thousands of rows of the same few names, and looking for one that is not there is slow."""
-    try:
-        spec = resolve_model(name)
-    except NotFound:
-        return None
-    return ModelName(spec.model_id, spec.family)
+    spec = find_model(name)
+    return None if spec is None else ModelName(spec.model_id, spec.family)
 
 
 @lru_cache(maxsize=8192)

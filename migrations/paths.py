@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,13 @@ def parts(source_path: str) -> list[str]:
     return components[::-1]
 
 
+@lru_cache(maxsize=256)
 def hardware_part(source_path: str) -> str | None:
     """The innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none does."""
     return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
 
 
+@lru_cache(maxsize=256)
 def model_part(source_path: str) -> str | None:
     """The innermost name of a known kind of model in a path, with the organisation whose directory it lies in."""
     components = parts(source_path)

@@ -61,8 +61,9 @@ def judge(records: Sequence[Record], claims: Claims) -> list[Record]:
     judged = list(records)
     for index, found in marks.items():
         simulated = any(s.verdict == "simulated" for s in found)
+        found.sort(key=lambda s: (s.rule, s.evidence))
         update = {"provenance": "simulated" if simulated else "suspect", "suspicions": tuple(found)}
-        result = ResultRecorded.model_validate(records[index].result.model_copy(update=update).model_dump())
+        result = records[index].result.model_copy(update=update)
         judged[index] = replace(records[index], result=result)
     return judged
 
