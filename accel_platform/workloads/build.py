@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 def config_of(spec: ModelSpec) -> Any:
     """The transformers config of a model, made without a network."""
+    return _without_cache(new_config(spec.architecture, **spec.config))
+
+
+def new_config(model_type: str, **fields: Any) -> Any:
+    """A config of transformers with these fields."""
     from transformers import AutoConfig
 
-    return _without_cache(AutoConfig.for_model(spec.architecture, **spec.config))
+    config = AutoConfig.for_model(model_type, **fields)
+    # Of several classes (DeiT with a teacher and without) the first is taken; over None transformers 5.23 stumbles.
+    config.architectures = config.architectures or []
+    return config
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:

@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args
 
 from huggingface_hub.errors import StrictDataclassError
 
+from accel_platform.workloads.build import new_config
+
 Scale = Literal["tiny", "narrow", "shallow", "default"]
 """`tiny` shrinks all that is known, `narrow` all but images, `shallow` keeps the widths, `default` keeps everything."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -110,9 +112,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 def default_config(model_type: str) -> Any:
     """The config of a model type as its class makes it, completed by `NEEDED`. Nothing is fetched."""
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(model_type, **NEEDED.get(model_type, {}))
+    return new_config(model_type, **NEEDED.get(model_type, {}))
 
 
 def shrunk(config: Any, scale: Scale) -> Any:

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import cost_of, parameters_of
 from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
+from accel_platform.workloads.heads import training_head
 from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
 
@@ -193,3 +196,10 @@ def test_lower_precisions_take_the_bytes_they_say() -> None:
     assert small.activation_bytes == full.activation_bytes
     linear = 2 * (4 * 128**2 + 2 * 128 * 512) + 128**2
     assert full.weight_bytes - small.weight_bytes == 3 * linear
+
+
+@pytest.mark.parametrize("spec", known_models(), ids=lambda spec: spec.model_id)
+def test_every_model_can_be_built_with_the_head_it_is_trained_with(spec: ModelSpec) -> None:
+    with torch.device("meta"):
+        model = getattr(transformers, training_head(spec)).from_config(config_of(spec))
+    assert sum(parameter.numel() for parameter in model.parameters()) > 0
