@@ -6,11 +6,13 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from accel_platform.events import EventLog
 from accel_platform.events.codec import Row
 
 MOST_EVENTS = 100_000
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 """Of payload, before compression."""
 SECONDS = 5.0
 """So much work a kill may cost: the next run does it again."""
@@ -53,3 +55,4 @@ class Batches:
         appended = self._log.append_rows(rows, key=f"import-{key}")
         self.events += appended.events if appended.new else 0
         self._rows, self._bytes = [], 0
+        pa.default_memory_pool().release_unused()  # compressing took several times the batch

@@ -26,7 +26,6 @@ from migrations.documents import Origin, find_files, load
 from migrations.ledger import Ledger
 from migrations.reading import Account, Outcome
 from migrations.taking import Begun, Done, Step, take
-from migrations.workers import Workers
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
@@ -96,6 +95,8 @@ def migrate(
     run = Import(log, dry_run)
     if jobs == 1:
         return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+    from migrations.workers import Workers
+
     with Workers(files, run.ledger.keys(), jobs) as workers:
         return run.report(len(files), map(workers.steps, range(len(files))), on_progress)
 
@@ -152,7 +153,8 @@ class Import:
                 else:
                     _pass_over(steps)
             elif isinstance(step, Done):
-                known = known or (self._known(origin) if step.entry is None else None)
+                if step.entry is None and known is None:  # read again, it stays as it is
+                    return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
                 return known or self._enter(step.entry, inside)
             elif known is None:
                 self._batches.add(step.rows)

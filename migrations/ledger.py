@@ -45,6 +45,10 @@ class Ledger:
         """The entry of this content under this very path."""
         return self._by_content[key_of(origin)].get(origin.source_path) if self.knows(origin) else None
 
+    def require(self, origin: Origin) -> DocumentImported:
+        """The entry that is there of this content and path."""
+        return self._by_content[key_of(origin)][origin.source_path].document
+
     def first(self, origin: Origin) -> Entry | None:
         """The entry of this content under any path, rather of what was read than of a duplicate."""
         entries = self._by_content[key_of(origin)].values() if self.knows(origin) else ()

@@ -23,7 +23,7 @@ from migrations.databases import is_parquet, plain_rows
 from migrations.documents import Content, Document, Kind, parse
 from migrations.json_text import Found, NoJson, Note, find_json
 
-PIECE_CHARACTERS = 2 << 20
+PIECE_CHARACTERS = 1 << 19
 PIECE_CELLS = 200_000
 LARGEST_AT_ONCE = 128 << 20
 """A document that is one value (a JSON object, a database) or one line is read up to this size: its values take some

@@ -53,20 +53,20 @@ def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
 
 
 def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
-    """The steps, or only that the document is known where all they say is that it stays in quarantine."""
+    """The steps, without those of the document itself where all they say is that it stays in quarantine."""
     held: list[Step] = []
+    depth = 0
     for step in steps:
-        if (isinstance(step, Kept) and all(row[_TYPE] == "RecordQuarantined" for row in step.rows)) or (
-            isinstance(step, Begun) and not held
-        ):
+        depth += isinstance(step, Begun) - isinstance(step, Done)
+        if depth == 1 and isinstance(step, Kept):
             held.append(step)
-        elif isinstance(step, Done) and step.entry is not None and _says(step.entry) == _says(entry.event):
-            yield from (held[0], Done(None))
-            return
+            if any(row[_TYPE] != "RecordQuarantined" for row in step.rows):
+                yield from held
+                held = []
+        elif depth == 0 and isinstance(step, Done) and step.entry is not None:
+            yield from (Done(None),) if _says(step.entry) == _says(entry.event) else (*held, step)
         else:
-            yield from (*held, step)
-            yield from steps
-            return
+            yield step
 
 
 def _says(event: Event) -> tuple[str, str | None]:

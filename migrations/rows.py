@@ -113,7 +113,10 @@ def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, 
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
-    return next((found for key in keys if (found := quantity(row.get(key)))), None)
+    for key in keys:
+        if (value := row.get(key)) is not None and (found := quantity(value)):
+            return found
+    return None
 
 
 def _named(value: Any) -> bool:

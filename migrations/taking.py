@@ -67,7 +67,7 @@ def take(
         return
     try:
         if document is None and (kind := archive_kind(content)) is not None:
-            yield from _archive(content, kind, known, depth)
+            yield from _archive(content, kind, known, supersedes, depth)
         elif content.large_bytes:
             yield from _large(content, known, supersedes)
         else:
@@ -117,9 +117,9 @@ def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[
     yield from finish(account.close())
 
 
-def _archive(content: Content, kind: Kind, known: Known, depth: int) -> Iterator[Step]:
+def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None, depth: int) -> Iterator[Step]:
     """Every member as a document of its own, and the archive accounted for by their number."""
-    account = Account(content.origin, format=kind)
+    account = Account(content.origin, supersedes, kind)
     if depth >= DEEPEST:
         yield from finish(quarantine(content, "archive", f"archives inside archives, {depth} deep", account))
         return

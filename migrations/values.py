@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 MS_PER_S = 1_000.0
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -39,6 +41,8 @@ def number(value: Any) -> float | None:
 
 def quantity(value: Any) -> float | None:
     """A finite number that is not negative, else None: no time, rate or size of memory is below zero."""
+    if value is None:
+        return None
     parsed = number(value)
     return parsed if parsed is not None and parsed >= 0 else None
 
@@ -65,10 +69,24 @@ def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
     holes has no honest statistics."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return ()
+    if {float, int}.issuperset(map(type, values)):
+        return _plain_samples_ns(values, ns_per_unit)
     converted = [scaled(value, ns_per_unit) for value in values]
     if any(value is None or value >= 2**63 for value in converted):
         return ()
     return tuple(round(value) for value in converted if value is not None)
+
+
+def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, ...]:
+    """The same of numbers alone, which is what most lists are, and they are long."""
+    try:
+        with np.errstate(over="ignore"):
+            in_ns = np.array(values, np.float64) * ns_per_unit
+    except OverflowError:  # a whole number beyond any float
+        return ()
+    if not (np.isfinite(in_ns) & (in_ns >= 0) & (in_ns < 2**63)).all():
+        return ()
+    return tuple(np.rint(in_ns).astype(np.int64).tolist())
 
 
 @dataclass(frozen=True)

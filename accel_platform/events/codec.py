@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -41,6 +42,8 @@ _PAGE_BYTES = 16 << 20
 """A page is compressed by itself: of large ones a tenth less is left."""
 _MOST_GROUPS = 8
 _BULK = {"samples_ns"}
+_TIMES = ("occurred_at", "recorded_at")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[Any, ...]
 """One event as plain values, in the order of SCHEMA; the payload is JSON without its samples."""
@@ -97,7 +100,7 @@ def to_parquet(table: pa.Table) -> bytes:
     else:
         options = {
             "compression": "zstd",
-            "compression_level": 10,
+            "compression_level": 11,
             "use_dictionary": [c for c in (*_DICTIONARY_COLUMNS, "segment") if c in table.column_names],
             # The ids of one document differ in their last bytes, those of one moment nearly so.
             "column_encoding": {"event_id": "DELTA_BYTE_ARRAY", "samples_ns.list.element": "DELTA_BINARY_PACKED"},
@@ -124,7 +127,9 @@ def _by_type(table: pa.Table) -> list[pa.Table]:
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
     """Typed events from stored rows, old versions lifted to the current one."""
     for batch in batches:
-        for row in batch.select(SCHEMA.names).to_pylist():
+        rows = batch.select([name for name in SCHEMA.names if name not in _TIMES]).to_pylist()
+        times = zip(*(_moments(batch.column(name)) for name in _TIMES), strict=True)
+        for row, (occurred_at, recorded_at) in zip(rows, times, strict=True):
             payload = json.loads(row["payload"])
             if row["samples_ns"] is not None:
                 payload["samples_ns"] = row["samples_ns"]
@@ -134,14 +139,22 @@ def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
                 event_id=_uuid(row["event_id"]),
                 type=row["type"],
                 schema_version=cls.VERSION,
-                occurred_at=row["occurred_at"],
-                recorded_at=row["recorded_at"],
+                occurred_at=occurred_at,
+                recorded_at=recorded_at,
                 source=row["source"],
                 host_id=row["host_id"],
                 run_id=row["run_id"],
                 causation_id=None if row["causation_id"] is None else _uuid(row["causation_id"]),
                 payload=cls.model_validate(payload),
             )
+
+
+def _moments(column: pa.Array) -> list[datetime | None]:
+    """The times of a column. Not by pyarrow, which imports pandas to make a time with a zone."""
+    return [
+        None if since is None else _EPOCH + timedelta(microseconds=since)
+        for since in column.view(pa.int64()).to_pylist()
+    ]
 
 
 def _uuid(value: UUID | bytes) -> UUID:

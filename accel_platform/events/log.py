@@ -7,10 +7,9 @@ with the segment's name beside each, so every snapshot stays readable when the o
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import itertools
 import json
-import operator
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -232,9 +231,35 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-    wanted = [pc.field("segment").isin(sorted(source.segments))] if source.segments is not None else []
-    wanted += [pc.field("type").isin(sorted(types))] if types is not None else []
-    yield from _read_table(source.path, functools.reduce(operator.and_, wanted) if wanted else None).to_batches()
+    if source.segments is not None:
+        wanted = pc.field("segment").isin(sorted(source.segments))
+        tables = [_read_table(source.path, wanted if types is None else wanted & pc.field("type").isin(sorted(types)))]
+    elif types is None:
+        tables = [_read_table(source.path)]
+    else:
+        tables = _of_types(source.path, types)
+    for table in tables:
+        yield from table.to_batches()
+
+
+def _of_types(path: Path, types: Collection[str]) -> Iterator[pa.Table]:
+    """The rows of these types; row groups without any are not read.
+
+    Not by a filter of pyarrow's: for one it imports pandas, which takes longer than reading a ledger.
+    """
+    with _readable(path), pq.ParquetFile(path) as file:
+        column = file.schema_arrow.get_field_index("type")
+        for group in range(file.num_row_groups):
+            held = file.metadata.row_group(group).column(column).statistics
+            if held is not None and held.has_min_max and not any(held.min <= name <= held.max for name in types):
+                continue
+            table = file.read_row_group(group)
+            start = 0
+            for wanted, rows in itertools.groupby(table["type"].to_pylist(), types.__contains__):
+                length = sum(1 for _ in rows)
+                if wanted:
+                    yield table.slice(start, length)
+                start += length
 
 
 __all__ = ["Appended", "EventLog", "Snapshot", "Source"]
