@@ -25,6 +25,7 @@ from accel_platform.settings import Settings
 from migrations import documents, pieces, reading
 from migrations.cleanup import CleanReport, clean
 from migrations.importer import migrate
+from migrations.retry import retry_quarantine
 
 FIXTURES = Path(__file__).parents[1] / "data" / "formats"
 MONTH = timedelta(days=30)
@@ -266,6 +267,8 @@ def test_a_reader_that_knows_more_today_keeps_the_file(
     action, reason = outcome(clean([path], log, older_than=MONTH), path)
     assert action == "kept"
     assert "read today it is imported" in reason
+    retry_quarantine(log)
+    assert outcome(clean([path], log, older_than=MONTH), path)[0] == "deleted"
 
 
 def test_links_and_the_installation_itself_are_left_alone(tmp_path: Path, settings: Settings, log: EventLog) -> None:
