@@ -71,7 +71,7 @@ def claims_of(document: Document) -> Claims:
 
 def _may_be_labelled(document: Document) -> bool:
     """Whether the words of a label occur in the bytes at all: far quicker than looking at every value."""
-    if document.kind in ("rows", "tables") or document.content.raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if document.kind in ("rows", "tables") or b"\0" in document.content.raw:
         return True  # compressed, or of two bytes a character
     raw = document.content.raw.lower()
     return any(word in raw for word in _WORDS_OF_LABELS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from migrations.json_text import Note
 
-_DELIMITERS = ",\t;"
+DELIMITERS = ",\t;"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _RAGGED_SHARE = 0.8
 
@@ -53,7 +53,7 @@ def find_table(text: str) -> Table | None:
 def find_header(text: str) -> Header | None:
     """The names in the first line, None where it names no columns. Raises NoTable."""
     first = text.lstrip("\r\n").splitlines()[0]
-    delimiter = max(_DELIMITERS, key=first.count)
+    delimiter = max(DELIMITERS, key=first.count)
     if delimiter not in first or '{"' in first:
         return None  # no table, or objects behind a mark on each line
     named = next(split(io.StringIO(text, newline=""), Header(delimiter, ())), [])

@@ -13,14 +13,16 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from accel_platform.errors import NotFound
-from migrations.csv_text import NoTable, find_table
+from migrations.csv_text import DELIMITERS, NoTable, find_table
 from migrations.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
+from migrations.encodings import encoding_of
 from migrations.json_text import NoJson, Note, find_json
+from migrations.table_within import table_within
 
 Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
@@ -33,6 +35,10 @@ _FIGURE_IN_TEXT = re.compile(
     r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
     r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
     re.IGNORECASE,
+)
+_FIGURE_COLUMN = re.compile(
+    r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n(?s:.*?)\d",
+    re.IGNORECASE | re.MULTILINE,
 )
 _JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)
 _JSON_LINE = re.compile(r"\n\s*[{\[]")
@@ -121,8 +127,10 @@ def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Pa
 
 
 def holds_figures(document: Document) -> bool:
-    """Whether a text speaks of latencies or rates, so that passing over it would lose results."""
-    return _FIGURE_IN_TEXT.search(document.content.text()) is not None
+    """Whether a text speaks of latencies or rates, or has a column for one, so that passing over it would lose
+    results."""
+    text = document.content.text()
+    return _FIGURE_IN_TEXT.search(text) is not None or _FIGURE_COLUMN.search(text) is not None
 
 
 def load(path: Path) -> Content:
@@ -167,7 +175,7 @@ def parse(content: Content) -> Document:
             problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
-    return _json(content, text) or _table(content, text) or _text(content, text)
+    return _json(content, text) or _table(content, text) or _table_within(content, text) or _text(content, text)
 
 
 def _database(content: Content) -> Document | None:
@@ -190,9 +198,9 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 
 def _decode(raw: bytes) -> str:
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return raw.decode("utf-16")
-    return raw.decode("utf-8-sig")
+    """Raises UnicodeDecodeError."""
+    text = raw.decode(encoding_of(raw) or "utf-8-sig")
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def _json(content: Content, text: str) -> Document | None:
@@ -211,6 +219,16 @@ def _table(content: Content, text: str) -> Document | None:
     except NoTable as problem:
         return Document(content, "unreadable", problem=str(problem))
     return None if found is None else Document(content, "csv", found.rows, found.columns, notes=found.notes)
+
+
+def _table_within(content: Content, text: str) -> Document | None:
+    found = table_within(text, DELIMITERS)
+    table = _table(content, found[0]) if found else None
+    if found is None or table is None or table.kind != "csv":
+        return None
+    lines = found[1].count("\n") + 1
+    note = Note("other_lines", f"{lines} {'line' if lines == 1 else 'lines'} around the table", found[1])
+    return replace(table, notes=(*table.notes, note)) if found[1] else table
 
 
 def _text(content: Content, text: str) -> Document:

@@ -101,6 +101,8 @@ _TEST_SCRIPT = re.compile(
 )
 _as_json = json.JSONEncoder(sort_keys=True, default=str).encode
 """Made once: rows are many, and their hosts, devices and fingerprints are hashed."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""An organisation and a model; a local path has more slashes or begins with one."""
 _ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
@@ -122,15 +124,19 @@ def microbenchmark_named(text: Any) -> ModelName | None:
 def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     """The model that the first resolvable text names; else a slug of the first text, with the file's own family.
 
-    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. None
+    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. A hub id
+    nobody knows is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` says its family and no more. None
     where no text names anything.
     """
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    hub_id = None
     for name in names:
         for candidate in _candidates(name):
             if (known := _in_catalogue(candidate)) is not None:
-                return known
-    slugs = [slug for name in names if (slug := slug_of(_bare(name)))]
+                return known if hub_id is None else ModelName(slug_of(hub_id), known.family)
+        if hub_id is None and _HUB_ID.fullmatch(name):
+            hub_id = name
+    slugs = [slug for name in (hub_id or "", *names) if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
     own = slug_of(family) if isinstance(family, str) else ""

@@ -55,8 +55,9 @@ class DocumentReport:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`. The
-    documents inside files are counted on their own, in `embedded`."""
+    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`, in a
+    retry those that stay as they are as `still_quarantined`. The documents inside files are counted on their own, in
+    `embedded`."""
 
     found: int
     outcomes: dict[str, int]
@@ -131,7 +132,7 @@ class Import:
         across = self._suspect_across() if any(document.records for document in new) else 0
         return ImportReport(
             found=found,
-            outcomes=_outcomes(reports),
+            outcomes=_outcomes(reports, "still_quarantined" if again else "already_imported"),
             embedded=_outcomes(inside for document in every for inside in document.embedded),
             records=sum(r.records for r in new),
             failures=sum(r.failures for r in new),
@@ -212,8 +213,8 @@ def _pass_over(steps: Iterator[Step]) -> None:
         depth += isinstance(step, Begun) - isinstance(step, Done)
 
 
-def _outcomes(reports: Iterable[DocumentReport]) -> dict[str, int]:
-    return dict(Counter("already_imported" if report.already else report.outcome for report in reports))
+def _outcomes(reports: Iterable[DocumentReport], known: str = "already_imported") -> dict[str, int]:
+    return dict(Counter(known if report.already else report.outcome for report in reports))
 
 
 def _report(entry: DocumentImported, *, already: bool = False) -> DocumentReport:

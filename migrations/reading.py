@@ -194,7 +194,7 @@ class Account:
     def _outcome(self) -> Outcome:
         if self.records or self._embedded:
             return "imported"
-        return "quarantined" if self._refused else "not_results" if self._without else "imported"
+        return "quarantined" if self._refused else "not_results"
 
     def _reason(self) -> str | None:
         parts = [_several(self._refused, "cell refused", "cells refused")] if self._refused else []

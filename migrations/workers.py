@@ -1,6 +1,7 @@
 """Files read by several processes at once. What they find comes back file by file, in the order of the files.
 
-A worker that dies costs the file it was reading, which is quarantined with the reason; another takes its place.
+A worker that dies costs the file it was reading, which is quarantined with the reason; another takes its place. Where
+none can start, the import ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
+from accel_platform.errors import AccelError
 from migrations.documents import Content, Origin, load
 from migrations.ledger import key_of
 from migrations.reading import Account, quarantine
@@ -40,6 +42,7 @@ class Workers:
         self._found: dict[int, deque[Step | None]] = {}
         self._open: dict[int, list[Origin]] = {}
         self._ahead = 0
+        self._ready: set[Connection] = set()
         self._workers: dict[Connection, tuple[multiprocessing.process.BaseProcess, int | None]] = {}
         for _ in range(min(jobs, len(files))):
             self._start()
@@ -100,6 +103,7 @@ class Workers:
             except (EOFError, ConnectionResetError):
                 self._died(pipe, busy[pipe], now)
                 continue
+            self._ready.add(pipe)
             self._keep(busy[pipe], sent, now)
             if sent is None:
                 self._assign(pipe)
@@ -120,6 +124,8 @@ class Workers:
         pipe.close()
         process.join()
         code = process.exitcode or 0
+        if pipe not in self._ready:
+            raise AccelError(f"The processes that read cannot start (exit code {code}): import with one job.")
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         reason = f"the process that read it ended {how}: it may need more memory than there is"
         content = load(self._files[number])
@@ -144,6 +150,7 @@ def _work(pipe: Connection, known: frozenset[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends us
     is_known: Callable[[Origin], bool] = lambda origin: key_of(origin) in known  # noqa: E731
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        pipe.send([])  # from here on it is the file's fault
         while True:
             steps: list[Step] = []
             size = 0

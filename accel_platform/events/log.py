@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -233,7 +233,9 @@ def _readable(path: Path) -> Iterator[None]:
 def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
     if source.segments is not None:
         wanted = pc.field("segment").isin(sorted(source.segments))
-        tables = [_read_table(source.path, wanted if types is None else wanted & pc.field("type").isin(sorted(types)))]
+        tables: Iterable[pa.Table] = [
+            _read_table(source.path, wanted if types is None else wanted & pc.field("type").isin(sorted(types)))
+        ]
     elif types is None:
         tables = [_read_table(source.path)]
     else:

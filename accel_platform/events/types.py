@@ -179,6 +179,9 @@ class ResultRecorded(Payload):
     """Generation, median: prefill and choosing the first token."""
     time_per_output_token_ms: Quantity | None = None
     """Generation, median of `token_samples_ns`."""
+    throughput_tokens_per_s: Quantity | None = None
+    """Generation: new tokens of all sequences per second, where an imported document states it. Tables prefer what
+    follows from batch, tokens and time."""
     token_samples_ns: tuple[Count, ...] | None = None
     """Generation: time of each later token, for the batch, in order; `output_tokens` - 1 of them per sample."""
     forward_ms: Quantity | None = None

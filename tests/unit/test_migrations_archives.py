@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from accel_platform.events import EventLog
-from accel_platform.events.types import DocumentImported
+from accel_platform.events.types import DocumentImported, ResultRecorded
 from migrations import members
 from migrations.importer import migrate
 
+FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 CARD = {
     "model": "gpt2",
     "hardware": "cpu",
@@ -157,6 +158,16 @@ def test_links_and_directories(tmp_path: Path, log: EventLog) -> None:
     report = migrate([tmp_path], log)
     assert report.embedded == {"quarantined": 1}
     assert "a link to /etc/passwd" in (entries(log)[f"{tmp_path / 'a.tar'}!link.json"].reason or "")
+
+
+def test_a_report_in_an_archive_finds_its_configuration_beside_it(tmp_path: Path, log: EventLog) -> None:
+    whole = json.loads((FIXTURES / "optimum_benchmark.json").read_text())
+    report, config = json.dumps(whole["report"]).encode(), json.dumps(whole["config"]).encode()
+    names = {"x/benchmark_report.json": report, "x/benchmark_config.json": config, "y/benchmark_config.json": b"{}"}
+    (tmp_path / "a.zip").write_bytes(zipped(names))
+    migrate([tmp_path / "a.zip"], log)
+    found = [event.payload for event in log.read(types={"ResultRecorded"})]
+    assert {(r.model_id, r.hardware) for r in found if isinstance(r, ResultRecorded)} == {("bert-base", "cuda")}
 
 
 def test_a_large_member_is_read_in_pieces(tmp_path: Path, log: EventLog) -> None:

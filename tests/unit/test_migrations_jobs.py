@@ -63,6 +63,25 @@ class TestJobs:
         assert retry_quarantine(log).outcomes == {"imported": 1}
         assert len({event.event_id for event in log.read(types={"ResultRecorded"})}) == 600
 
+    def test_workers_that_cannot_start_cost_no_document(self, tmp_path: Path) -> None:
+        """A script that imports when it is imported, as each worker does."""
+        script = tmp_path / "script.py"
+        script.write_text(
+            "from pathlib import Path\n"
+            "from accel_platform.events import EventLog\n"
+            "from accel_platform.settings import Settings\n"
+            "from migrations.importer import migrate\n"
+            f"log = EventLog.open(Settings(home=Path({str(tmp_path / 'home')!r})))\n"
+            f"migrate([Path({str(FIXTURES)!r})], log, jobs=2)\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(
+            [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert "The processes that read cannot start" in done.stderr
+        assert not (tmp_path / "home").exists()
+
     def test_interrupted_it_stores_what_is_complete_and_leaves_no_process(self, tmp_path: Path) -> None:
         old = tmp_path / "old"
         old.mkdir()
@@ -169,7 +188,7 @@ class TestRetry:
         assert first.embedded["imported"] > 0
         before = log.snapshot()
         report = retry_quarantine(log)
-        assert report.outcomes == {"already_imported": report.found}
+        assert report.outcomes == {"still_quarantined": report.found}
         assert (report.found >= 3, report.events) == (True, 0)
         assert retry_quarantine(log, under=[tmp_path / "other"]).found == 1
         assert log.snapshot() == before
@@ -185,5 +204,5 @@ class TestRetry:
         home = ["--home", str(tmp_path / "home")]
         CliRunner().invoke(app, [str(tmp_path / "cut.json"), *home])
         answer = CliRunner().invoke(app, ["--retry-quarantine", "--json", *home])
-        assert json.loads(answer.stdout)["outcomes"] == {"already_imported": 1}
+        assert json.loads(answer.stdout)["outcomes"] == {"still_quarantined": 1}
         assert isinstance(CliRunner().invoke(app, home).exception, InvalidInput)
