@@ -172,6 +172,7 @@ def parse(content: Content) -> Document:
         except UnicodeDecodeError as error:
             problem = f"not text: {error.reason} at byte {error.start}"
         else:
+            text = text if "\n" in text else text.replace("\r", "\n")  # old Macs ended lines so
             problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
@@ -199,8 +200,7 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 def _decode(raw: bytes) -> str:
     """Raises UnicodeDecodeError."""
-    text = raw.decode(encoding_of(raw) or "utf-8-sig")
-    return text if "\n" in text else text.replace("\r", "\n")
+    return raw.decode(encoding_of(raw) or "utf-8-sig")
 
 
 def _json(content: Content, text: str) -> Document | None:

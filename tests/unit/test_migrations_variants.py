@@ -6,6 +6,7 @@ A figure the document has must come out in its unit, whatever its key is called;
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from migrations.identity import model_named
 from migrations.named_figures import batch_in, length_in, named_figures
 from migrations.reading import Reading, read
 from migrations.recognise import recognise
+from migrations.values import Moment, moment
 
 
 def reading(value: Any, path: str = "/old/made.json") -> Reading:
@@ -146,6 +148,31 @@ class TestFiguresByName:
     )  # fmt: skip
     def test_shapes_stand_in_keys(self, key: str, batch: int | None, length: int | None) -> None:
         assert (batch_in(key), length_in(key)) == (batch, length)
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        "text",
+        ["1741204639123", 1741204639123456789, "2025-03-05T19:57:19.123 UTC", "20250305T195719.123Z"],
+    )
+    def test_of_a_known_zone(self, text: Any) -> None:
+        found = moment(text).at
+        assert found is not None
+        assert found.replace(microsecond=0) == datetime(2025, 3, 5, 19, 57, 19, tzinfo=UTC)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["2025/03/05 19:57:19", "2025-03-05_19-57-19", "20250305-195719", "Wed Mar  5 19:57:19 2025"],
+    )
+    def test_of_no_zone(self, text: str) -> None:
+        assert moment(text) == Moment(local=datetime.fromisoformat("2025-03-05T19:57:19"))
+
+    def test_the_form_of_e_mail(self) -> None:
+        assert moment("Wed, 05 Mar 2025 19:57:19 GMT").at == datetime(2025, 3, 5, 19, 57, 19, tzinfo=UTC)
+
+    @pytest.mark.parametrize("text", ["03/05/2025 19:57:19", "2025-13-45_10-00-00", "Wed Mar 41 19:57:19 2025", 12, -5])
+    def test_what_is_no_time_or_two(self, text: Any) -> None:
+        assert not moment(text)
 
 
 class TestIdentity:
