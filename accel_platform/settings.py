@@ -14,11 +14,18 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ACCEL_", env_ignore_empty=True, frozen=True)
 
     home: Path = Field(default=Path(".accel"), description="State directory; created when first written to.")
+    inbox: Path | None = Field(
+        default=None, description="Where old results are put to be imported; default <home>/inbox."
+    )
     log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
 
     @property
     def log_location(self) -> str:
         return self.log_uri or str(self.home / "log")
+
+    @property
+    def inbox_dir(self) -> Path:
+        return self.inbox or self.home / "inbox"
 
     @property
     def warehouse_dir(self) -> Path:

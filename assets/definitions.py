@@ -1,4 +1,7 @@
-"""The one place where assets, checks, jobs and resources are put together. Nothing is defined here but their sum."""
+"""The one place where assets, checks, jobs, sensors, schedules and resources are put together.
+
+Nothing is defined here but their sum.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import dagster as dg
 from assets.checks import results_rules
 from assets.events import hardware_inventory, measurements, raw_events
 from assets.history import legacy_history, reference_campaign
-from assets.jobs import main_line
+from assets.jobs import history_line, main_line
 from assets.matrix import compat_matrix
 from assets.models import predictor
 from assets.resources import Installation
+from assets.schedules import nightly_history
+from assets.sensors import inbox
 from assets.tables import results
 
 
@@ -30,7 +35,9 @@ def build_defs(**overrides: Any) -> dg.Definitions:
             predictor,
         ],
         "asset_checks": [results_rules],
-        "jobs": [main_line],
+        "jobs": [main_line, history_line],
+        "sensors": [inbox],
+        "schedules": [nightly_history],
         "resources": {"accel": Installation()},
         # Measuring starts processes of its own and must not compete with other steps; the rest takes seconds.
         "executor": dg.in_process_executor,

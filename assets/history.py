@@ -3,6 +3,7 @@
 Which old shapes are understood is decided in `migrations`.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,13 @@ import dagster as dg
 from pydantic import Field
 
 from assets import previews
+from assets.partitions import legacy_sources, place_of, state_of
 from assets.resources import REPOSITORY, Installation
 from migrations.importer import DocumentReport, migrate
+from migrations.verdicts import verdicts
 
-
-class HistoryConfig(dg.Config):
-    """Where old results lie."""
-
-    paths: list[str] = Field(
-        default=[str(REPOSITORY / "samples" / "legacy")],
-        description="Files or directories of old benchmark results; by default the samples of this repository.",
-    )
+STATE = "source_state"
+"""Metadata: the state of the source when its reading began."""
 
 
 class CampaignConfig(dg.Config):
@@ -52,46 +49,62 @@ def reference_campaign(
 
 
 @dg.asset(
+    partitions_def=legacy_sources,
     group_name="observe",
     kinds={"json", "parquet"},
     owners=["team:performance"],
     op_tags={"dagster/priority": "1"},
 )
-def legacy_history(
-    context: dg.AssetExecutionContext, config: HistoryConfig, accel: Installation
-) -> dg.MaterializeResult[Any]:
-    """Old result files as events: every file imported, recognised as holding no results, or quarantined with a reason.
+def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """Old result files of one source as events: every file imported, recognised as holding no results, or quarantined
+    with a reason.
 
     A file that the log already holds is not read into it again.
     """
+    place = place_of(context.partition_key, accel.settings)
+    if not place.exists():
+        raise dg.Failure(f"{place} is not there: the source {context.partition_key} was moved or deleted.")
+    state = state_of(place)
 
     def progress(number: int, total: int, document: DocumentReport) -> None:
         if number % 25 == 0 or number == total:
             context.log.info(f"{number}/{total} files, last: {Path(document.source_path).name}")
 
-    report = migrate([Path(path) for path in config.paths], accel.log, on_progress=progress)
-    outcomes = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(report.outcomes.items()))
-    context.log.info(
-        f"{outcomes or 'no files'}; {report.records} new records, {report.suspects} suspected or simulated"
-    )
-    documents = [
-        {
-            "file": Path(d.source_path).name,
-            "format": d.format,
-            "outcome": "already imported" if d.already else d.outcome,
-            "records": d.records,
-            "failures": d.failures,
-            "suspects": d.suspects,
-            "reason": d.reason,
-        }
-        for d in report.documents
-    ]
+    report = migrate([place], accel.log, on_progress=progress)
+    outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
+    judged = verdicts(accel.log, place)
+    context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")
+    context.log.info(f"results of this source: {_listed(judged.provenance) or 'none'}")
     return dg.MaterializeResult(
         metadata={
-            "dagster/row_count": sum(d.records for d in report.documents),
+            "dagster/row_count": sum(document.records for document in report.documents),
             "files": report.found,
+            "already_imported": report.outcomes.get("already_imported", 0),
             "new_events": report.events,
-            "outcomes": dg.MetadataValue.json(report.outcomes),
-            "preview": previews.table(documents, empty="No files under the given paths."),
+            "outcomes": dg.MetadataValue.json(outcomes),
+            "verdicts": dg.MetadataValue.json(judged.provenance),
+            "doubts": previews.table(
+                [{"rule": rule, "verdict": verdict, "results": results} for rule, verdict, results in judged.rules],
+                empty="No result of this source is doubted.",
+            ),
+            "preview": previews.table([_row(d) for d in report.documents], empty="No files in this source."),
+            **({STATE: state.digest} if state else {}),
         }
     )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+
+
+def _row(document: DocumentReport) -> dict[str, Any]:
+    return {
+        "file": Path(document.source_path).name,
+        "format": document.format,
+        "outcome": document.outcome,
+        "new": not document.already,
+        "records": document.records,
+        "failures": document.failures,
+        "suspects": document.suspects,
+        "reason": document.reason,
+    }

@@ -20,6 +20,7 @@ from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
 from assets.jobs import main_line
+from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import REPOSITORY, Installation
 
 Say = Callable[[str], None]
@@ -78,8 +79,10 @@ def run_main_line(settings: Settings, config: dict[str, dg.Config], *, stages: i
     )
     with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
         _require_alone(instance)
+        instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
         result = defs.resolve_job_def(main_line.name).execute_in_process(
             instance=instance,
+            partition_key=SAMPLES,
             run_config=dg.RunConfig(ops=dict(config), loggers={"console": {}}),
             tags={_PROCESS: _identity(psutil.Process())},
             raise_on_error=False,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from accel_platform.ages import age_of
 from accel_platform.bench.work import Work
 from accel_platform.errors import InvalidInput
-
-_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def work_of(verify_only: bool, benchmark_only: bool) -> Work:
@@ -27,6 +25,4 @@ def stale_before(age: str | None, *, missing: bool, now: datetime | None = None)
         return None
     if not missing:
         raise InvalidInput("--older-than says what --missing takes for lacking: give both.")
-    if (match := re.fullmatch(r"(\d{1,5})\s*([hdw])", age.strip().casefold())) is None:
-        raise InvalidInput(f"An age is a number of hours, days or weeks such as 12h, 30d or 4w, not {age!r}.")
-    return (now or datetime.now(UTC)) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return (now or datetime.now(UTC)) - age_of(age)

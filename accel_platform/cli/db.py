@@ -1,10 +1,11 @@
-"""`accel db`: make the tables again, look at them, ask them, take them away as files."""
+"""`accel db`: make the tables again, look at them, ask them, check and mend them, take them away as files."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,10 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
+
+if TYPE_CHECKING:
+    from accel_platform.events.types import ModelDescribed
+    from accel_platform.warehouse.validate import Describe, Validation
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 
@@ -132,3 +137,74 @@ def export(
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:
         note(f"{rows:,} rows of {table} written to {output}")
+
+
+@app.command()
+def validate(
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what has one safe repair, and say what was done.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Check every data rule, the tables against the log, and what refers to what. Exits 1 while anything is wrong."""
+    from dataclasses import asdict
+
+    from accel_platform.errors import AccelError
+    from accel_platform.warehouse.validate import validate as run
+
+    found = run(settings_for(home), _catalogue(), fix=fix)
+    if wants_json(as_json, format_):
+        print_json(asdict(found))
+    else:
+        _print_validation(found)
+    if found.findings:
+        repairable = sum(finding.repair is not None for finding in found.findings)
+        advice = f"; `accel db validate --fix` repairs {repairable}" if repairable else ", and none has one safe repair"
+        raise AccelError(f"{len(found.findings)} things are wrong{advice}.")
+
+
+def _print_validation(found: Validation) -> None:
+    print_table(
+        [
+            {
+                "rule": verdict.rule,
+                "rows": verdict.rows,
+                "set aside": verdict.set_aside,
+                "in service": verdict.in_service,
+                "from": _most(verdict.origins),
+            }
+            for verdict in found.rules
+        ],
+        empty="There are no tables to check.",
+    )
+    for done in found.repaired:
+        note(f"Repaired: {done}.")
+    if found.findings:
+        typer.echo()
+        print_table([{"wrong": f.name, "count": f.count, "repair": f.repair, "what": f.what} for f in found.findings])
+    else:
+        typer.echo("Everything is as it should be; rows set aside are in the table `quarantine`, with the rule's name.")
+
+
+def _most(origins: dict[str, int]) -> str | None:
+    """Where most rows came from, and how many other places there are."""
+    if not origins:
+        return None
+    (first, rows), *others = origins.items()
+    return f"{first} ({rows})" + (f" and {len(others)} more" if others else "")
+
+
+def _catalogue() -> Describe:
+    """Descriptions from the model catalogue, for the names that it has."""
+    from accel_platform.bench.records import described
+    from accel_platform.errors import NotFound
+    from accel_platform.workloads.families import resolve_model
+
+    def describe(model_id: str) -> Callable[[], ModelDescribed] | None:
+        try:
+            spec = resolve_model(model_id)
+        except NotFound:
+            return None
+        return (lambda: described(spec)) if spec.model_id == model_id else None
+
+    return describe

@@ -1,7 +1,11 @@
-"""`accel history`: what the imported past is worth. Imports are `accel migrate`; the rules are in `migrations`."""
+"""`accel history`: what the imported past is worth, and clearing away the files it came from.
+
+Imports are `accel migrate`; rules and proofs are in `migrations`.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +22,7 @@ from accel_platform.cli.output import (
     wants_json,
 )
 
-app = typer.Typer(help="Judge imported results: what is doubted and why.", no_args_is_help=True)
+app = typer.Typer(help="Judge imported results, and clear away the files they came from.", no_args_is_help=True)
 
 _PROVENANCE = """
 SELECT provenance, count(*) AS results FROM results WHERE source = 'migrate' GROUP BY provenance ORDER BY provenance
@@ -48,7 +52,7 @@ LIMIT ?
 
 @app.callback()
 def history() -> None:
-    """Judge imported results: what is doubted and why."""
+    """Judge imported results, and clear away the files they came from."""
 
 
 @app.command()
@@ -117,3 +121,46 @@ def overrule(
     else:
         typer.echo(f"{rule} no longer counts against {result_id}.")
     note("`accel db rebuild` takes it into the tables.")
+
+
+@app.command()
+def clean(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories that were imported.")],
+    older_than: Annotated[
+        str, typer.Option(help="Leave files alone that were modified later than this ago: 30d, 12h, 8w.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
+    from accel_platform.ages import age_of
+    from accel_platform.errors import AccelError
+    from accel_platform.events import EventLog
+    from migrations.cleanup import clean as run
+
+    age, settings = age_of(older_than), settings_for(home)
+    log = EventLog.open(settings)
+    spare = [settings.home] + ([] if "://" in log.location else [Path(log.location)])
+    try:
+        report = run(paths, log, older_than=age, spare=spare, dry_run=dry_run)
+    except KeyboardInterrupt:
+        note("Stopped. What was deleted is accounted for in the log; the same command goes on from there.")
+        raise
+    if wants_json(json_, format_):
+        print_json(report.as_dict())
+    else:
+        print_table(
+            [
+                {"file": d.source_path, "bytes": d.size_bytes, "outcome": d.action, "reason": d.reason}
+                for d in report.documents
+            ],
+            empty="No files found.",
+        )
+        counts = ", ".join(f"{count} {action}" for action, count in sorted(report.actions.items())) or "none"
+        typer.echo(f"{report.files} files: {counts}. {report.size_bytes:,} bytes {'would go' if dry_run else 'gone'}.")
+    if report.actions.get("deleted"):
+        note("`accel db rebuild` takes the deletions into the table `events`.")
+    if refused := report.actions.get("undeletable"):
+        raise AccelError(f"The file system refused to delete {refused} files: their reasons are above.")

@@ -103,7 +103,12 @@ def ui(
         listen(HOST, wanted).close()
     folder = dagster_home(settings)
     # Dagster runs in its own folder, or it would warn about the dagster.yaml of this one.
-    environment = {**os.environ, "DAGSTER_HOME": str(folder), "ACCEL_HOME": str(settings.home.resolve())}
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(folder),
+        "ACCEL_HOME": str(settings.home.resolve()),
+        "ACCEL_INBOX": str(settings.inbox_dir.resolve()),
+    }
     if settings.log_uri and "://" not in settings.log_uri:
         environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
     # It recommends its successor `dg`, which wants a project laid out in its own way.

@@ -82,7 +82,7 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
         con.execute(f"ATTACH '{projection.quoted(path)}' AS layer")
         con.execute(_EVENTS)
         try:
-            con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {_arriving(con, log, segments)}")
+            con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
         except duckdb.Error as error:
             raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
@@ -138,8 +138,8 @@ def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
         con.execute(f"DELETE FROM layer.events WHERE event_id IN ({again})")
 
 
-def _arriving(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Collection[str]) -> str:
-    """A FROM clause over all events of these segments, in the current version of their types."""
+def stored_events(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Collection[str]) -> str:
+    """A FROM clause, for this connection, over all events of these segments in the current version of their types."""
     con.register("no_events", codec.SCHEMA.empty_table())
     stored = " UNION ALL ".join(_scans(log.sources(segments))) or "SELECT * FROM no_events"
     versions = ", ".join(f"('{name}', {payload.VERSION})" for name, payload in PAYLOADS.items())
@@ -147,7 +147,7 @@ def _arriving(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Collectio
     others = con.sql(f"SELECT * FROM ({stored}) WHERE NOT ({is_current})").to_arrow_table()
     if others.num_rows == 0:
         return f"({stored})"
-    lifted: pa.Table = codec.to_arrow(list(codec.from_arrow(others.to_batches())))
+    lifted: pa.Table = codec.to_arrow(codec.from_arrow(others.to_batches()))
     con.register("lifted", lifted)
     return f"(SELECT {_COLUMNS} FROM ({stored}) WHERE {is_current} UNION ALL SELECT {_COLUMNS} FROM lifted)"
 

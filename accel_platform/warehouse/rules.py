@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
+
+from accel_platform.events.types import Hardware, Mode, Provenance, Status
 
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.expectations.expectation import Expectation
 
 
+COMPUTED = {
+    "ahead_h": "(epoch(coalesce(occurred_at, timezone('UTC', occurred_local - INTERVAL 14 HOUR))) - epoch(recorded_at))"
+    " / 3600",
+    "min_over_mean": "latency_min_ms / nullif(latency_mean_ms, 0)",
+    "mean_over_max": "latency_mean_ms / nullif(latency_max_ms, 0)",
+}
+"""Columns that rules look at beside those of `results`. `ahead_h`: how many hours a result says it happened after it
+was recorded, at the least; a time without a zone may be up to 14 hours ahead of UTC."""
+
+
 class Rule(Protocol):
-    """One named rule over the columns of `results`. NULL breaks no rule but `Required`."""
+    """One named rule over the columns of `results` and those of COMPUTED. NULL breaks no rule but `Required`."""
 
     @property
     def name(self) -> str: ...
@@ -29,11 +41,11 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Between:
-    """The column lies in [low, high], or in ]low, high] where `above`."""
+    """The column lies in [low, high], or in ]low, high] where `above`; None is no bound."""
 
     name: str
     column: str
-    low: float
+    low: float | None = None
     high: float | None = None
     above: bool = False
 
@@ -41,8 +53,10 @@ class Between:
         return (self.column,)
 
     def broken_sql(self) -> str:
-        too_low = f"{self.column} {'<=' if self.above else '<'} {self.low}"
-        return too_low if self.high is None else f"({too_low} OR {self.column} > {self.high})"
+        column = _expression(self.column)
+        too_low = [] if self.low is None else [f"{column} {'<=' if self.above else '<'} {self.low}"]
+        too_high = [] if self.high is None else [f"{column} > {self.high}"]
+        return f"({' OR '.join(too_low + too_high)})"
 
     def expectation(self) -> Expectation:
         import great_expectations.expectations.core as gxe
@@ -151,28 +165,57 @@ class Unique:
 
 _TEN_HOURS_MS = 36_000_000
 _SIXTEEN_TIB_MIB = 16 * 1024 * 1024
+_MOST_ITEMS = 1_000_000
+"""Of a batch. The largest in published tables is 65,536."""
+_MOST_TOKENS = 100_000_000
+"""Of a sequence. The longest context that anybody sells is 10 million."""
+_MOST_PER_S = 1e12
+_A_DAY_H = 24
+"""Clocks of different machines may disagree by this much."""
+_OF_OTHERS = ("xpu", "tpu", "qaic", "hpu", "hailo", "sambanova", "neuron", "vulkan", "opencl", "directml", "unknown")
+"""Accelerators that imported results name and this platform does not run; `unknown` where a file names none."""
+_ORDER = ("min", "p50", "p90", "p95", "p99", "max")
+_WITHIN = ("min", "p50")
+"""Below the maximum. High percentiles of few samples may lie above: Python's `statistics.quantiles` extrapolates."""
+_ROUNDED = 1.01
+"""A mean of equal figures, summed and rounded, may differ from them by this factor."""
 
 RULES: tuple[Rule, ...] = (
     Unique("result_id_unique", "result_id"),
     Required("model_named", "model_id"),
     Required("hardware_named", "hardware"),
-    OneOf("status_known", "status", ("ok", "failed", "timeout", "unavailable")),
-    OneOf("mode_known", "mode", ("inference", "generation", "training")),
-    OneOf("provenance_known", "provenance", ("measured", "emulated", "imported", "simulated", "suspect")),
+    OneOf("hardware_known", "hardware", (*get_args(Hardware), *_OF_OTHERS)),
+    OneOf("status_known", "status", get_args(Status)),
+    OneOf("mode_known", "mode", get_args(Mode)),
+    OneOf("provenance_known", "provenance", get_args(Provenance)),
     Between("latency_plausible", "latency_mean_ms", 0, _TEN_HOURS_MS, above=True),
     Between("latency_min_positive", "latency_min_ms", 0, above=True),
-    Between("throughput_positive", "throughput_items_per_s", 0, above=True),
+    *(
+        Between(f"latency_{part}_plausible", f"latency_{part}_ms", 0, _TEN_HOURS_MS, above=True)
+        for part in _ORDER
+        if part != "min"
+    ),
+    Between("throughput_plausible", "throughput_items_per_s", 0, _MOST_PER_S, above=True),
     Between("memory_plausible", "memory_peak_mib", 0, _SIXTEEN_TIB_MIB, above=True),
-    Between("batch_size_positive", "batch_size", 1),
-    Ordered("p50_not_above_p90", "latency_p50_ms", "latency_p90_ms"),
-    Ordered("p90_not_above_p95", "latency_p90_ms", "latency_p95_ms"),
-    Ordered("p95_not_above_p99", "latency_p95_ms", "latency_p99_ms"),
+    Between("device_memory_plausible", "memory_device_peak_mib", 0, _SIXTEEN_TIB_MIB),
+    Between("batch_size_plausible", "batch_size", 1, _MOST_ITEMS),
+    Between("sequence_length_plausible", "sequence_length", 1, _MOST_TOKENS),
+    *(
+        Ordered(f"{lower}_not_above_{upper}", f"latency_{lower}_ms", f"latency_{upper}_ms")
+        for number, lower in enumerate(_ORDER)
+        for upper in _ORDER[number + 1 :]
+        if upper != "max" or lower in _WITHIN
+    ),
+    Between("min_not_above_mean", "min_over_mean", high=_ROUNDED),
+    Between("mean_not_above_max", "mean_over_max", high=_ROUNDED),
+    Between("not_in_the_future", "ahead_h", high=_A_DAY_H),
+    Between("first_token_plausible", "time_to_first_token_ms", 0, _TEN_HOURS_MS),
+    Between("output_token_plausible", "time_per_output_token_ms", 0, _TEN_HOURS_MS),
     Between("tokens_per_s_positive", "throughput_tokens_per_s", 0, above=True),
     Between("scaling_efficiency_positive", "scaling_efficiency", 0, above=True),
     Ordered("prefill_not_above_first_token", "prefill_ms", "time_to_first_token_ms"),
     Ordered("first_token_not_above_max", "time_to_first_token_ms", "latency_max_ms"),
     Ordered("forward_not_above_max", "forward_ms", "latency_max_ms"),
-    Ordered("min_not_above_max", "latency_min_ms", "latency_max_ms"),
     Required("failure_has_reason", "reason", ("status", "ok"), unless=True),
     Required("measured_names_device", "device_id", ("provenance", "measured")),
     Required("measured_has_fingerprint", "fingerprint", ("provenance", "measured")),
@@ -233,9 +276,13 @@ def audit(results: pd.DataFrame, rules: Sequence[Rule] = RULES) -> list[CheckRes
     return [found[rule.name] for rule in rules]
 
 
-def audited_columns(rules: Sequence[Rule] = RULES) -> list[str]:
-    """The columns of `results` that the rules look at, each once."""
-    return list(dict.fromkeys(column for rule in rules for column in rule.columns()))
+def audited_columns(rules: Sequence[Rule] = RULES) -> dict[str, str]:
+    """The columns that the rules look at, each once, and what each is in SQL over `results`."""
+    return {column: _expression(column) for rule in rules for column in rule.columns()}
+
+
+def _expression(column: str) -> str:
+    return COMPUTED.get(column, column)
 
 
 def _name(rule: Rule) -> str:

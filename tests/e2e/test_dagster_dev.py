@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,11 @@ import httpx
 import psutil
 import pytest
 from processes import family, free_port, running, wait_for
+
+from accel_platform.errors import WarehouseEmpty
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from assets.local import dagster_home
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +30,13 @@ mutation ($params: ExecutionParams!) {
     ... on PythonError { message }
     ... on RunConfigValidationInvalid { errors { message } }
   }
+}
+"""
+ADD_SOURCE = """
+mutation ($repository: RepositorySelector!) {
+  addDynamicPartition(
+    repositorySelector: $repository, partitionsDefName: "legacy_sources", partitionKey: "samples/legacy"
+  ) { __typename }
 }
 """
 RUN = """
@@ -80,12 +93,16 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
             return answer["data"]
 
         wait_for("Dagster's pages", 90, lambda: _answers(f"http://127.0.0.1:{port}/server_info"), log)
-        selector = {
-            "repositoryLocationName": "accel",
-            "repositoryName": "__repository__",
-            "jobName": "main_line",
-        }
-        launched = ask(LAUNCH, params={"selector": selector, "runConfigData": CONFIG})["launchRun"]
+        repository = {"repositoryLocationName": "accel", "repositoryName": "__repository__"}
+        ask(ADD_SOURCE, repository=repository)  # by the inbox's sensor, where it was quicker
+        launched = ask(
+            LAUNCH,
+            params={
+                "selector": {**repository, "jobName": "main_line"},
+                "runConfigData": CONFIG,
+                "executionMetadata": {"tags": [{"key": "dagster/partition", "value": "samples/legacy"}]},
+            },
+        )["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
 
         def ended() -> Any:
@@ -102,6 +119,41 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
             assert check["executionForLatestMaterialization"]["status"] == "SUCCEEDED", check
 
     _check_the_service(home, tmp_path / "service.log")
+
+
+def test_a_file_put_into_the_inbox_becomes_rows(tmp_path: Path) -> None:
+    home, inbox, log = tmp_path / "home", tmp_path / "inbox", tmp_path / "dagster.log"
+    inbox.mkdir()
+    card = {"model": "gpt2", "hardware": "cpu", "success": True, "batch_results": {"1": {"avg_latency_ms": 5.5}}}
+    (inbox / "card.json").write_text(json.dumps(card))
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "dev",
+        "-w",
+        "workspace.yaml",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(free_port()),
+    ]
+    places = {
+        "ACCEL_HOME": str(home),
+        "ACCEL_INBOX": str(inbox),
+        "DAGSTER_HOME": str(dagster_home(Settings(home=home))),
+    }
+    with running(command, log, **places) as process:
+
+        def rows() -> Any:
+            assert process.poll() is None, log.read_text()[-4000:]
+            try:
+                return Reader(Settings(home=home)).rows("SELECT model_id, latency_mean_ms, source_path FROM results")
+            except WarehouseEmpty:
+                return None
+
+        found = wait_for("the rows", 120, rows, log)
+    assert found == [{"model_id": "gpt2", "latency_mean_ms": 5.5, "source_path": str(inbox / "card.json")}]
 
 
 def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:

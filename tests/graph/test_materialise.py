@@ -18,17 +18,18 @@ from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.history import CampaignConfig, HistoryConfig
+from assets.history import CampaignConfig
 from assets.jobs import main_line
 from assets.local import dagster_home
 from assets.matrix import compat_matrix
-from assets.resources import REPOSITORY, Installation
+from assets.partitions import SAMPLES, legacy_sources
+from assets.resources import Installation
 from assets.tables import results
 
 pytestmark = pytest.mark.slow
 
 TINY = MeasurementConfig(models=["bert-tiny"], hardware=["cpu"], batch_sizes=[1, 2], effort="quick")
-SAMPLES = [str(REPOSITORY / "samples" / "legacy")]
+NOTHING = "inbox/nothing"
 
 
 class Home:
@@ -39,16 +40,19 @@ class Home:
         self.resources = {"accel": Installation(home=str(directory))}
         self.instance = dg.DagsterInstance.from_config(str(dagster_home(self.settings)))
 
-    def line(self, history: list[str]) -> dg.ExecuteInProcessResult:
-        """Materialise the whole graph; `history` are the paths of old files."""
+    def line(self, source: str) -> dg.ExecuteInProcessResult:
+        """Materialise the whole graph; `source` is the partition of old files."""
+        (self.settings.inbox_dir / "nothing").mkdir(parents=True, exist_ok=True)
+        self.instance.add_dynamic_partitions(str(legacy_sources.name), [source])
         job = build_defs(resources=self.resources).resolve_job_def(main_line.name)
         ops = {
             "measurements": TINY,
-            "legacy_history": HistoryConfig(paths=history),
             "reference_campaign": CampaignConfig(paths=[]),
         }
         config = dg.RunConfig(ops=ops)
-        return job.execute_in_process(instance=self.instance, run_config=config, raise_on_error=False)
+        return job.execute_in_process(
+            instance=self.instance, partition_key=source, run_config=config, raise_on_error=False
+        )
 
     def materialise(self, *selected: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
         """Materialise these assets with their checks."""
@@ -73,7 +77,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A home in which the tiny model was measured and nothing else is known."""
     home = Home(tmp_path_factory.mktemp("measured"))
     with home.instance:
-        assert home.line([]).success
+        assert home.line(NOTHING).success
         yield home
 
 

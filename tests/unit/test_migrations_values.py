@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_platform.warehouse.rules import RULES, OneOf
+from migrations import identity
 from migrations.identity import backend_named, device_facts, hardware_named, imported_id, model_named, precision_named
 from migrations.values import NS_PER_MS, NS_PER_S, count, first_moment, moment, number, quantity, samples_ns, scaled
 
@@ -188,3 +190,12 @@ def test_cpu_runtimes_of_a_host_share_one_device_and_a_gpu_is_another() -> None:
     assert on_cpu == on_openvino
     assert device_facts("cuda", "h", "P4000") != on_cpu
     assert device_facts("cpu", None, None) is None
+
+
+def test_the_warehouse_takes_every_hardware_name_that_old_files_are_given() -> None:
+    given_names = {name for _, name in (*identity._HARDWARE_WORDS, *identity._SILICON)} | set(
+        identity._KEY_WORDS.values()
+    )
+    [rule] = [rule for rule in RULES if rule.name == "hardware_known"]
+    assert isinstance(rule, OneOf)
+    assert given_names <= set(rule.values)

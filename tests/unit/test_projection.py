@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,10 @@ class TestFigures:
         assert got["throughput_items_per_s"] == pytest.approx(20)
         assert got["throughput_tokens_per_s"] == pytest.approx(640)
 
+    def test_tokens_per_second_may_be_stated_where_nothing_gives_them(self, row: Any) -> None:
+        stated = {"mode": "generation", "samples_ns": (), "batch_size": None, "throughput_tokens_per_s": 12.5}
+        assert row(**stated)["throughput_tokens_per_s"] == 12.5
+
     def test_each_of_several_processes_has_a_batch_of_its_own(self, row: Any) -> None:
         got = row(mode="training", batch_size=2, processes=3, samples_ns=(100_000_000,) * 12)
         assert got["throughput_items_per_s"] == pytest.approx(60)
@@ -206,7 +211,7 @@ class TestRules:
         "memory_plausible": {"memory_peak_mib": 1e9},
         "measured_names_device": {"device_id": None},
         "measured_has_fingerprint": {"fingerprint": None},
-        "throughput_positive": {"samples_ns": (), "throughput_items_per_s": 0.0, "provenance": "imported"},
+        "throughput_plausible": {"samples_ns": (), "throughput_items_per_s": 0.0, "provenance": "imported"},
         "p50_not_above_p90": {"samples_ns": (), "latency_p50_ms": 2.0, "latency_p90_ms": 1.0, "provenance": "imported"},
         "p90_not_above_p95": {"samples_ns": (), "latency_p90_ms": 2.0, "latency_p95_ms": 1.0, "provenance": "imported"},
         "p95_not_above_p99": {"samples_ns": (), "latency_p95_ms": 2.0, "latency_p99_ms": 1.0, "provenance": "imported"},
@@ -223,12 +228,52 @@ class TestRules:
         staged = publish.stage(settings)
         with staged.projection.open() as con:
             set_aside = con.execute("SELECT DISTINCT rule FROM quarantine").fetchall()
-            every_row = con.execute("SELECT * EXCLUDE (broken_rules) FROM result_rows").df()
+            columns = ", ".join(f"{sql} AS {column}" for column, sql in rules.audited_columns().items())
+            every_row = con.execute(f"SELECT {columns} FROM result_rows").df()
         assert (rule,) in set_aside
         verdicts = {check.rule: check for check in rules.audit(every_row)}
         assert not verdicts[rule].passed
         assert verdicts[rule].broken == 1
         assert {name for (name,) in set_aside} == {name for name, check in verdicts.items() if not check.passed}
+
+    _CLAIMED = (
+        ("hardware_known", {"hardware": "abacus"}),
+        ("latency_p50_plausible", {"latency_p50_ms": 0.0}),
+        ("latency_p99_plausible", {"latency_p99_ms": 1e9}),
+        ("latency_max_plausible", {"latency_max_ms": 1e9}),
+        ("throughput_plausible", {"throughput_items_per_s": 1e13}),
+        ("device_memory_plausible", {"memory_device_peak_mib": 1e9}),
+        ("batch_size_plausible", {"batch_size": 2**40}),
+        ("sequence_length_plausible", {"sequence_length": 2**40}),
+        ("p50_not_above_p99", {"latency_p50_ms": 2.0, "latency_p99_ms": 1.0}),
+        ("min_not_above_p50", {"latency_min_ms": 2.0, "latency_p50_ms": 1.0}),
+        ("p50_not_above_max", {"latency_p50_ms": 2.0, "latency_max_ms": 1.0}),
+        ("min_not_above_mean", {"latency_min_ms": 2.0, "latency_mean_ms": 1.0}),
+        ("mean_not_above_max", {"latency_mean_ms": 2.0, "latency_max_ms": 1.0}),
+        ("not_in_the_future", {"occurred_local": datetime.fromisoformat("2199-01-01T00:00:00")}),
+        ("first_token_plausible", {"time_to_first_token_ms": 1e9}),
+        ("output_token_plausible", {"time_per_output_token_ms": 1e9}),
+    )
+
+    def test_what_imported_rows_may_not_claim(self, settings: Settings, log: EventLog) -> None:
+        claim = {"provenance": "imported", "samples_ns": (), "device_id": None, "fingerprint": None}
+        honest = {
+            "occurred_local": datetime.now(),  # noqa: DTZ005 - a file's time without a zone
+            "latency_mean_ms": 5.000000000000001,  # the mean of equal figures, as summing gives it
+            "latency_min_ms": 5.0,
+            "latency_max_ms": 5.0,
+            "latency_p99_ms": 5.2,  # extrapolated from few samples
+        }
+        claims = [event(result(**claim, **said), occurred_at=None) for said in (honest, *(c for _, c in self._CLAIMED))]
+        log.append(claims)
+        staged = publish.stage(settings)
+        with staged.projection.open() as con:
+            set_aside = con.execute("SELECT rule, count(*) FROM quarantine GROUP BY rule").fetchall()
+            columns = ", ".join(f"{sql} AS {column}" for column, sql in rules.audited_columns().items())
+            every_row = con.execute(f"SELECT {columns} FROM result_rows").df()
+            assert con.execute("SELECT count(*) FROM results").fetchall() == [(1,)]
+        assert {rule for rule, _ in self._CLAIMED} <= {rule for rule, _ in set_aside}
+        assert dict(set_aside) == {check.rule: check.broken for check in rules.audit(every_row) if check.broken}
 
     def test_tables_that_break_a_rule_are_not_published(
         self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch

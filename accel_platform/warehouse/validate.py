@@ -1,0 +1,261 @@
+"""Whether log and tables are as they should be, and the repairs that have only one way to go. Rules are in `rules.py`.
+
+Looked at are the rules over every row, the tables against the log, the references between tables, and what a writer
+that was killed may have left. A claim is never changed, and nothing that was acknowledged is ever removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from accel_platform.errors import LogUnavailable
+from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events.types import ModelDescribed
+from accel_platform.settings import Settings
+from accel_platform.warehouse import project, publish
+from accel_platform.warehouse.projection import PER_EVENT, TABLES, Projection, WarehouseDamaged, current
+from accel_platform.warehouse.rules import RULES
+
+Describe = Callable[[str], Callable[[], ModelDescribed] | None]
+"""For a model that is known beyond its name, how to describe it; None for any other."""
+
+_ABANDONED_S = 3600
+"""A writer's temporary file this old is nobody's: writing one takes seconds."""
+_EXAMPLES = 5
+
+_SET_ASIDE = """
+SELECT rule, coalesce(source_path, run_id, source) AS origin, count(*) AS rows
+FROM (SELECT unnest(broken_rules) AS rule, source_path, run_id, source FROM result_rows WHERE broken_rules IS NOT NULL)
+GROUP BY ALL ORDER BY rule, rows DESC, origin
+"""
+_DIFFERENT = """
+WITH log AS (SELECT event_id, hash(type, payload, samples_ns) AS content FROM {stored}),
+tables AS (SELECT event_id, hash(type, payload, samples_ns) AS content FROM events)
+SELECT count(*) FROM ((FROM log EXCEPT FROM tables) UNION ALL (FROM tables EXCEPT FROM log))
+"""
+_MISCOUNTED = """
+SELECT l.source_path || ': ' || l.records || ' in the ledger, ' || count(e.event_id) || ' in the log' AS example
+FROM import_ledger AS l
+LEFT JOIN events AS e ON e.causation_id = l.event_id AND e.type = 'ResultRecorded'
+GROUP BY l.event_id, l.source_path, l.records
+HAVING l.records <> count(e.event_id)
+ORDER BY ALL
+"""
+_OF_NO_RESULT = """
+SELECT rule || ' of ' || result_id AS example FROM (
+    SELECT rule, result_id FROM suspicions UNION ALL SELECT rule, result_id FROM overrulings)
+WHERE result_id NOT IN (SELECT event_id FROM result_rows)
+ORDER BY ALL
+"""
+_UNDESCRIBED = "SELECT model_id FROM models WHERE architecture IS NULL ORDER BY model_id"
+
+
+@dataclass(frozen=True)
+class RuleVerdict:
+    """One rule over every result: how many were looked at, break it and are set aside, break it and are in service."""
+
+    rule: str
+    rows: int
+    set_aside: int
+    in_service: int
+    origins: dict[str, int]
+    """Documents or runs that the rows set aside came from, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be. `repair` is the one safe repair, None where there is none."""
+
+    name: str
+    count: int
+    what: str
+    repair: str | None = None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was found, after the repairs that were made."""
+
+    snapshot_id: str | None
+    rules: tuple[RuleVerdict, ...]
+    findings: tuple[Finding, ...]
+    repaired: tuple[str, ...] = ()
+
+
+def validate(settings: Settings, describe: Describe, *, fix: bool = False) -> Validation:
+    """Look at everything; with `fix`, repair what has one safe repair and look again.
+
+    Raises LogUnavailable where the log cannot be listed or written.
+    """
+    found = _look(settings, describe)
+    if not fix or not any(finding.repair for finding in found.findings):
+        return found
+    done = tuple(_repair(settings, describe, {finding.name for finding in found.findings}))
+    after = _look(settings, describe)
+    return Validation(after.snapshot_id, after.rules, after.findings, done)
+
+
+def _look(settings: Settings, describe: Describe) -> Validation:
+    log = EventLog.open(settings)
+    snapshot = log.snapshot()
+    findings = [*_of_log(log, snapshot), *_left_overs(settings)]
+    readable = not any(finding.name == "segments_unreadable" for finding in findings)
+    try:
+        projection = current(settings)
+        if projection is None:
+            if snapshot.segments:
+                findings.append(Finding("tables_missing", 1, "there are events and no tables", "rebuild"))
+            return Validation(None, (), tuple(findings))
+        with projection.open() as con:
+            _read_all(con, projection.directory)
+            if readable:
+                findings += _against_log(con, projection, log, snapshot)
+            findings += _references(con, describe)
+            set_aside = con.execute(_SET_ASIDE).fetchall()
+        verdicts = _verdicts(projection, set_aside)
+    except WarehouseDamaged as damage:
+        findings.append(Finding("tables_damaged", 1, str(damage), "rebuild"))
+        return Validation(None, (), tuple(findings))
+    in_service = sum(verdict.in_service for verdict in verdicts)
+    if in_service:
+        rules = ", ".join(verdict.rule for verdict in verdicts if verdict.in_service)
+        findings.append(Finding("rules_broken", in_service, f"rows in service break {rules}", "rebuild"))
+    return Validation(projection.snapshot_id, verdicts, tuple(findings))
+
+
+def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
+    broken = [problem for name in sorted(snapshot.segments) if (problem := _problem(log, name)) is not None]
+    if broken:
+        yield Finding("segments_unreadable", len(broken), f"{_some(broken)}: restore them from a copy")
+
+
+def _problem(log: EventLog, segment: str) -> str | None:
+    """Why a segment cannot be read; None if every event of it can."""
+    try:
+        for _ in log.read(Snapshot(frozenset({segment}))):
+            pass
+    except (LogUnavailable, OSError, ValueError, KeyError) as error:
+        return f"{segment} ({' '.join(str(error).split())[:100]})"
+    return None
+
+
+def _left_overs(settings: Settings) -> Iterator[Finding]:
+    found = [str(path) for path in _temporaries(settings)]
+    if found:
+        yield Finding("left_overs", len(found), f"{_some(found)}, of writers that were killed", "delete")
+
+
+def _temporaries(settings: Settings) -> Iterator[Path]:
+    """Files that were never given their final name; readers do not see them."""
+    places = [settings.warehouse_dir]
+    if "://" not in settings.log_location:
+        places += [Path(settings.log_location) / part for part in ("segments", "packs", "snapshots")]
+    before = time.time() - _ABANDONED_S
+    for place in places:
+        for path in sorted(place.glob(".*")):
+            if path.is_file() and path.name != ".lock" and path.stat().st_mtime < before:
+                yield path
+
+
+def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    """Read every block of every table: DuckDB compares each with its checksum. Raises WarehouseDamaged."""
+    try:
+        for table in (*TABLES, *PER_EVENT):
+            con.execute(f"SELECT bit_xor(hash(t)) FROM {table} AS t").fetchall()
+    except duckdb.Error as error:
+        raise WarehouseDamaged(directory, error) from error
+
+
+def _against_log(
+    con: duckdb.DuckDBPyConnection, projection: Projection, log: EventLog, snapshot: Snapshot
+) -> Iterator[Finding]:
+    known = log.load_snapshot(projection.snapshot_id).segments
+    if projection.schema_id != project.schema_id():
+        yield Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
+    if new := snapshot.segments - known:
+        yield Finding(
+            "tables_behind", log.count_events(new), "events in the log that the tables lack", "bring up to date"
+        )
+    if gone := known - snapshot.segments:
+        yield Finding("segments_gone", len(gone), f"{_some(sorted(gone))}: the tables hold what the log has lost")
+        return
+    con.execute("SET arrow_lossless_conversion = true")
+    [(different,)] = con.execute(_DIFFERENT.format(stored=project.stored_events(con, log, known))).fetchall()
+    [(results, rows)] = con.execute(
+        "SELECT (SELECT count(*) FROM events WHERE type = 'ResultRecorded'), (SELECT count(*) FROM result_rows)"
+    ).fetchall()
+    if different or results != rows:
+        what = f"{different} events differ, and {results} results stand as {rows} rows"
+        yield Finding("tables_differ", different + abs(results - rows), what, "rebuild")
+
+
+def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[Finding]:
+    for name, sql, what in (
+        ("ledger_miscounts", _MISCOUNTED, "documents whose results are not as many as the ledger says"),
+        ("doubts_of_no_result", _OF_NO_RESULT, "suspicions or overrulings of results that are not there"),
+    ):
+        examples = [row[0] for row in con.execute(sql).fetchall()]
+        if examples:
+            yield Finding(name, len(examples), f"{what}: {_some(examples)}")
+    models = [row[0] for row in con.execute(_UNDESCRIBED).fetchall() if describe(row[0]) is not None]
+    if models:
+        yield Finding(
+            "models_undescribed", len(models), f"known models without a description: {_some(models)}", "describe"
+        )
+
+
+def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> tuple[RuleVerdict, ...]:
+    origins: dict[str, dict[str, int]] = {rule.name: {} for rule in RULES}
+    for rule, origin, rows in set_aside:
+        origins.setdefault(rule, {})[origin] = rows
+    aside = {rule: sum(found.values()) for rule, found in origins.items()}
+    return tuple(
+        RuleVerdict(check.rule, check.rows + aside[check.rule], aside[check.rule], check.broken, origins[check.rule])
+        for check in publish.audited(projection)
+    )
+
+
+def _repair(settings: Settings, describe: Describe, names: set[str]) -> Iterator[str]:
+    """Make the repairs, and say each as it is done."""
+    if "left_overs" in names:
+        for path in list(_temporaries(settings)):
+            path.unlink(missing_ok=True)
+            yield f"left_overs: deleted {path}, which no writer ever finished"
+    if "segments_unreadable" in names or "segments_gone" in names:
+        return  # tables that hold more than the log are the last copy of it
+    wrong = {"tables_missing", "tables_damaged", "tables_of_another_version", "tables_differ", "rules_broken"} & names
+    if wrong or "tables_behind" in names:
+        yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
+    described = _described(settings, describe)
+    if described:
+        yield f"models_undescribed: described {_some(described)}; {_refreshed(settings, full=False)}"
+
+
+def _refreshed(settings: Settings, *, full: bool) -> str:
+    done = publish.refresh(settings, full=full)
+    how = "made again from the log" if full else "brought up to the log"
+    return f"tables {how}: {done.rows['events']:,} events, {done.rows['results']:,} results"
+
+
+def _described(settings: Settings, describe: Describe) -> list[str]:
+    """Append the description of every model that is known and has none; returns their names."""
+    projection = current(settings)
+    if projection is None:
+        return []
+    with projection.open() as con:
+        models: list[Any] = [row[0] for row in con.execute(_UNDESCRIBED).fetchall()]
+    known = [(model, make) for model in models if (make := describe(model)) is not None]
+    if known:
+        EventLog.open(settings).append([Event.of(make(), source="validate") for _, make in known])
+    return [model for model, _ in known]
+
+
+def _some(texts: list[str]) -> str:
+    rest = len(texts) - _EXAMPLES
+    return ", ".join(texts[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")
