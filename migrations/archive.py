@@ -6,44 +6,78 @@ Both rules compare stated figures exactly, on one device and configuration; samp
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
 
-import duckdb
-
-from accel_platform.events import EventLog
+from accel_platform.events import Event, EventLog
 from accel_platform.events.log import Source
 from accel_platform.events.types import ResultSuspected
 from migrations.identity import MICROBENCHMARK
+from migrations.ids import numbered_id
+from migrations.reading import SOURCE
 from migrations.suspicion import CHANCE
 
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
+_PARTS = json.dumps(
+    {
+        **dict.fromkeys((*_TEXTS, "status", "model_family"), "VARCHAR"),
+        **dict.fromkeys(_NUMBERS, "DOUBLE"),
+        "original": {"derived_claim": "VARCHAR"},
+    }
+)
+_MEMORY_MB = 140
+"""What needs more goes through files; where DuckDB cannot do that, it gets more."""
+_MOST_MEMORY_MB = 8_000
 _MODELS = 3
 """Two models of one origin may share a figure by chance, three hardly do."""
 
+_BRIEF = f"""
+CREATE TEMP TABLE brief AS
+WITH imported AS (
+    SELECT event_id, causation_id, json_transform(payload, '{_PARTS}') AS said FROM stored
+    WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
+)
+SELECT event_id, causation_id AS document, said.hardware, hash(said.model_id) AS model,
+    hash({", ".join(f"said.{name}" for name in ("precision", "mode", *_NUMBERS))}) AS figures
+FROM imported
+WHERE said.status = 'ok' AND said.original.derived_claim IS NULL
+    AND said.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    AND coalesce(said.latency_mean_ms, said.throughput_items_per_s) > 0
+"""
+"""What is compared, at some bytes a result: few figures are in more than one document, and only those are looked at."""
+_DOCUMENTS = """
+CREATE TEMP TABLE documents AS
+SELECT event_id AS document, CASE WHEN format LIKE 'skill%' THEN 'skill' ELSE format END AS format
+FROM (SELECT event_id, payload->>'$.format' AS format FROM stored WHERE type = 'DocumentImported')
+"""
+_COMMON = """
+CREATE TEMP TABLE common AS
+SELECT format, hardware, count(DISTINCT model) AS models FROM brief JOIN documents USING (document) GROUP BY ALL
+"""
 _FIGURES = f"""
 CREATE TEMP TABLE figures AS
-WITH imported AS (
-    SELECT event_id, causation_id, payload FROM stored
-    WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
+WITH several AS (
+    SELECT event_id, document FROM brief
+    SEMI JOIN (SELECT figures FROM brief GROUP BY figures HAVING min(document) <> max(document)) USING (figures)
 ),
 told AS (
-    SELECT causation_id AS document, event_id, {", ".join(f"payload->>'$.{name}' AS {name}" for name in _TEXTS)},
-        {", ".join(f"CAST(payload->>'$.{name}' AS DOUBLE) AS {name}" for name in _NUMBERS)}
-    FROM imported
-    WHERE payload->>'$.status' = 'ok' AND payload->>'$.original.derived_claim' IS NULL
-        AND payload->>'$.model_family' <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    SELECT event_id, document, json_transform(payload, '{_PARTS}') AS said FROM several JOIN stored USING (event_id)
+),
+named AS (
+    SELECT event_id, document, format, {", ".join(f"said.{name}" for name in (*_TEXTS, *_NUMBERS))}
+    FROM told JOIN documents USING (document)
 )
-SELECT told.*, CASE WHEN d.format LIKE 'skill%' THEN 'skill' ELSE d.format END AS format,
+SELECT *,
     (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT
         AS known,
     concat_ws(', ', 'latency ' || printf('%.6g', latency_mean_ms) || ' ms',
         'throughput ' || printf('%.6g', throughput_items_per_s) || ' items/s',
         'memory ' || printf('%.6g', memory_peak_mib) || ' MiB') AS said
-FROM told
-JOIN (SELECT event_id AS document, payload->>'$.format' AS format FROM stored WHERE type = 'DocumentImported') AS d
-USING (document)
-WHERE coalesce(latency_mean_ms, throughput_items_per_s) > 0
+FROM named
 """
 _CONSTANT = """
 WITH repeated AS (
@@ -52,9 +86,6 @@ WITH repeated AS (
     FROM figures
     WINDOW same AS (PARTITION BY format, hardware, backend, device_name, precision, mode, batch_size, sequence_length,
         latency_mean_ms, throughput_items_per_s, memory_peak_mib)
-),
-common AS (
-    SELECT format, hardware, count(DISTINCT model_id) AS models FROM figures GROUP BY ALL
 )
 SELECT event_id, 'constant_over_archive' AS rule, CASE WHEN known > 1 THEN 'simulated' ELSE 'suspect' END,
     said || ' for ' || array_to_string(r.models[:8], ', ') || ' in ' || documents || ' documents',
@@ -81,23 +112,48 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 """
 
 
-def suspect_across(log: EventLog) -> list[ResultSuspected]:
-    """Suspicions over the whole log that it does not hold yet, in a stable order."""
+def suspect_across(log: EventLog) -> list[Event]:
+    """Suspicions over the whole log that it does not hold yet, as events, in a stable order."""
+    import duckdb  # a run that finds nothing new has no need of it
+
     sources = log.sources(log.snapshot().segments)
-    if not sources:
-        return []
-    with duckdb.connect(":memory:") as con:
-        con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'")
+    memory_mb = _MEMORY_MB
+    while sources:
+        try:
+            found = _repeated(sources, memory_mb)
+        except duckdb.OutOfMemoryException:
+            if memory_mb > _MOST_MEMORY_MB:
+                raise
+            memory_mb *= 2
+        else:
+            return [_event(*row) for row in found]
+    return []
+
+
+def _repeated(sources: Sequence[Source], memory_mb: int) -> list[tuple[Any, ...]]:
+    """Result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con:
+        con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
+        con.execute(f"SET memory_limit = '{memory_mb}MB'; SET temp_directory = '{spill}'; SET threads = 1")
         con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")
-        con.execute(_FIGURES)
+        for step in (_BRIEF, _DOCUMENTS, _COMMON, _FIGURES):
+            con.execute(step)
         constant = con.execute(_CONSTANT, {"models": _MODELS, "chance": CHANCE}).fetchall()
         identical = con.execute(_IDENTICAL).fetchall()
         known = con.execute(_KNOWN).fetchall()
     found = {(row[0], row[1]): row for row in (*constant, *identical)}
-    return [
-        ResultSuspected(result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence)
-        for result_id, rule, verdict, evidence, confidence in (found[key] for key in sorted(found.keys() - set(known)))
-    ]
+    return [found[key] for key in sorted(found.keys() - set(known))]
+
+
+def _event(
+    result_id: UUID, rule: str, verdict: Literal["simulated", "suspect"], evidence: str, confidence: float
+) -> Event:
+    suspicion = ResultSuspected(
+        result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence
+    )
+    return Event.of(suspicion, source=SOURCE, event_id=numbered_id(f"suspicion {result_id} {rule}"))
 
 
 def _stored(sources: Sequence[Source]) -> str:

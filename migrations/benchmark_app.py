@@ -14,6 +14,7 @@ from migrations.tables import pick, text_of
 from migrations.values import count, quantity
 
 _UNIT = re.compile(r"\s*\((?:ms|fps|s)\)\s*$", re.IGNORECASE)
+_WORD_UNIT = re.compile(r" (?:ms|fps)$")
 _NAMES = {
     "latency_p50_ms": ("latency median", "median latency", "median", "50 percentile"),
     "latency_mean_ms": ("latency average", "latency avg", "avg latency", "average", "avg"),
@@ -38,7 +39,7 @@ _REQUESTS = ("number of parallel infer requests", "nireq", "number of infer requ
 
 def plain(name: str) -> str:
     """A name as it is compared: lower case, blanks for underscores, no unit."""
-    return _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold()
+    return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold())
 
 
 def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | Refused:

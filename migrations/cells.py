@@ -18,12 +18,24 @@ _STATUS: dict[str, Status] = {
     "success": "ok",
     "ok": "ok",
     "true": "ok",
+    "passed": "ok",
+    "pass": "ok",
+    "succeeded": "ok",
+    "successful": "ok",
+    "complete": "ok",
+    "done": "ok",
+    "yes": "ok",
+    "1": "ok",
+    "1.0": "ok",
     "timeout": "timeout",
     "timed_out": "timeout",
     "skipped": "unavailable",
     "unavailable": "unavailable",
     "not_available": "unavailable",
     "unsupported": "unavailable",
+    "not_supported": "unavailable",
+    "not_run": "unavailable",
+    "not_tested": "unavailable",
 }
 
 
@@ -58,6 +70,15 @@ class Named:
 def status_of(value: Any) -> Status:
     """What a status text or flag means. An unknown word is a failure: nobody said that it worked."""
     return _STATUS.get(str(value).strip().casefold().replace(" ", "_"), "failed")
+
+
+def outcome(*said: Any, figures: Mapping[str, Any], error: Any = None) -> Status:
+    """The status of the first of these words or flags that says anything. Where none does, a message of an error or the
+    lack of any figure is a failure, and figures are a success."""
+    stated = next((value for value in said if value is not None and value != ""), None)
+    if stated is not None:
+        return status_of(stated)
+    return "ok" if any(figures.values()) and not error else "failed"
 
 
 def reason_unless_ok(status: Status, *sources: Any) -> str | None:

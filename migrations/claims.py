@@ -14,6 +14,8 @@ from migrations.records import child
 _FLAGS = {"is_simulation", "is_simulated", "simulated", "simulation", "emulated", "is_mock", "mock", "mocked",
           "using_mocks", "transformers_mocked"}  # fmt: skip
 _MOCK_TEXT = re.compile(r"(?<!not )(?<!non-)(?<!no )\b(mock(ed)?|simulat(ed|ion))\b", re.IGNORECASE)
+_WORDS_OF_LABELS = (b"mock", b"simulat", b"emulated")
+"""One of them is in every flag and in every text that is a label."""
 _NOT_LABELS = {"error", "traceback", "stderr", "reason", "warnings", "simulated_hardware", "command"}
 """Messages that may speak of mocks without being a label, and the blanket labels, which are read on their own."""
 _HOST_SECTIONS = (
@@ -63,7 +65,16 @@ NOTHING_CLAIMED = Claims()
 def claims_of(document: Document) -> Claims:
     """The claims of a parsed document."""
     root = document.value if isinstance(document.value, dict) else {}
-    return Claims(tuple(_labels(document.value, "")), _blanket(root), _host_has(root))
+    labels = tuple(_labels(document.value, "")) if _may_be_labelled(document) else ()
+    return Claims(labels, _blanket(root), _host_has(root))
+
+
+def _may_be_labelled(document: Document) -> bool:
+    """Whether the words of a label occur in the bytes at all: far quicker than looking at every value."""
+    if document.kind in ("rows", "tables") or b"\0" in document.content.raw:
+        return True  # compressed, or of two bytes a character
+    raw = document.content.raw.lower()
+    return any(word in raw for word in _WORDS_OF_LABELS)
 
 
 def _labels(value: Any, pointer: str) -> Iterator[Label]:

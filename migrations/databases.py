@@ -13,7 +13,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -35,14 +34,20 @@ def is_parquet(raw: bytes) -> bool:
 def parquet_rows(raw: bytes) -> Rows:
     """The rows of a Parquet file. Raises ValueError where it cannot be read."""
     try:
-        table = pyarrow.parquet.read_table(pa.BufferReader(raw))
-        return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+        return plain_rows(pyarrow.parquet.read_table(pa.BufferReader(raw)).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(f"a Parquet file that cannot be read: {error}") from error
 
 
+def plain_rows(rows: Rows) -> Rows:
+    """Rows of Parquet's own types with values as JSON knows them."""
+    return [{str(name): _plain(value) for name, value in row.items()} for row in rows]
+
+
 def database_tables(raw: bytes) -> dict[str, Rows]:
     """The tables of a DuckDB or SQLite file by name, views left out. Raises ValueError where it cannot be read."""
+    import duckdb  # few files are databases, and a run that knows them all has no need of it
+
     kind, read = ("DuckDB", _duckdb) if is_duckdb(raw) else ("SQLite", _sqlite)
     # Neither library opens bytes, and the bytes may come from inside an archive.
     with tempfile.TemporaryDirectory() as directory:
@@ -55,6 +60,8 @@ def database_tables(raw: bytes) -> dict[str, Rows]:
 
 
 def _duckdb(path: Path) -> dict[str, Rows]:
+    import duckdb
+
     with duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"}) as con:
         con.execute("SET TimeZone = 'UTC'")
         listed = con.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal ORDER BY ALL")

@@ -7,45 +7,78 @@ the reason.
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from accel_platform.errors import NotFound
+from migrations.csv_text import DELIMITERS, NoTable, find_table
 from migrations.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
+from migrations.encodings import decoded
 from migrations.json_text import NoJson, Note, find_json
+from migrations.table_within import table_within
 
 Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
-_DELIMITERS = ",\t;"
+WHOLE_BYTES = 8 << 20
+"""Up to this size a file is read at once; a larger one in pieces (`pieces.py`)."""
+HEAD_BYTES = 1 << 20
+"""What is held of a larger one."""
+
 _FIGURE_IN_TEXT = re.compile(
     r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
     r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
     re.IGNORECASE,
 )
-_RAGGED_SHARE = 0.8
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_FIGURE_COLUMN = re.compile(
+    r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n(?s:.*?)\d",
+    re.IGNORECASE | re.MULTILINE,
+)
+_JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)
+_JSON_LINE = re.compile(r"\n\s*[{\[]")
+"""Without either there is no JSON to look for: it begins behind few stray characters, begins a line, or is one word."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which document something is about. `sha256` is empty where the bytes could not be had."""
+
+    source_path: str
+    sha256: str
+    size_bytes: int
 
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of one file, or why they could not be had. Hashing comes first: what is known need not be parsed."""
+    """The bytes of one file, or why they could not be had. Hashing comes first: what is known need not be parsed.
+
+    `raw` is the whole content, or of a large one its beginning; `reopen` then gives the whole, from its first byte.
+    """
 
     source_path: str
     sha256: str
     raw: bytes = field(repr=False)
     problem: str | None = None
+    reopen: Callable[[], BinaryIO] | None = field(default=None, repr=False)
+    large_bytes: int = 0
 
     @classmethod
     def of(cls, raw: bytes, source_path: str) -> Content:
         return cls(source_path, hashlib.sha256(raw).hexdigest(), raw)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.source_path, self.sha256, self.large_bytes or len(self.raw))
+
+    def open(self) -> BinaryIO:
+        """The whole content as a file, at its first byte."""
+        return self.reopen() if self.reopen is not None else io.BytesIO(self.raw)
 
     def text(self) -> str:
         """The content as text; bytes that are no text as base64 behind a `base64:` mark, so that nothing is lost."""
@@ -76,22 +109,28 @@ class Document:
         return self.content.source_path
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every file under the paths, absolute, each once, in a stable order. Raises NotFound for a path not there."""
+def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Path]:
+    """Every file under the paths, absolute, each once, in a stable order, but nothing under `spare`.
+
+    Raises NotFound for a path that is not there.
+    """
+    spared = tuple(Path(os.path.abspath(path)) for path in spare)
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise NotFound(f"There is no file or directory {path}: check the path.")
         for found in sorted(_walk(path)) if path.is_dir() else [path]:
             absolute = Path(os.path.abspath(found))
-            if absolute not in seen:
+            if absolute not in seen and not any(absolute.is_relative_to(own) for own in spared):
                 seen.add(absolute)
                 yield absolute
 
 
 def holds_figures(document: Document) -> bool:
-    """Whether a text speaks of latencies or rates, so that passing over it would lose results."""
-    return _FIGURE_IN_TEXT.search(document.content.text()) is not None
+    """Whether a text speaks of latencies or rates, or has a column for one, so that passing over it would lose
+    results."""
+    text = "\n".join(document.value)
+    return _FIGURE_IN_TEXT.search(text) is not None or _FIGURE_COLUMN.search(text) is not None
 
 
 def load(path: Path) -> Content:
@@ -100,29 +139,43 @@ def load(path: Path) -> Content:
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
         # Reading a pipe or a device would wait for ever.
-        if not stat.S_ISREG(path.stat().st_mode):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             return Content(name, "", b"", "cannot be opened: not a regular file")
-        return Content.of(path.read_bytes(), name)
+        if found.st_size <= WHOLE_BYTES:
+            return Content.of(path.read_bytes(), name)
+        with path.open("rb") as file:
+            return large(lambda: path.open("rb"), file, name)
     except OSError as error:
         return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")
+
+
+def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
+    """The content of a file too large to hold, hashed without holding it. Raises OSError."""
+    sha256 = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()
+    size = file.tell()
+    file.seek(0)
+    return Content(source_path, sha256, file.read(HEAD_BYTES), reopen=reopen, large_bytes=size)
 
 
 def parse(content: Content) -> Document:
     """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
     Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
     problem = content.problem
+    if content.large_bytes:
+        problem = f"too large to be read at once: {content.large_bytes:,} bytes"
     if problem is None and (database := _database(content)) is not None:
         return database
     if problem is None:
         try:
-            text = _decode(content.raw)
+            text = decoded(content.raw)
         except UnicodeDecodeError as error:
             problem = f"not text: {error.reason} at byte {error.start}"
         else:
             problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
     if problem is not None:
         return Document(content, "unreadable", problem=problem)
-    return _json(content, text) or _table(content, text) or _text(content, text)
+    return _json(content, text) or _table(content, text) or _table_within(content, text) or _text(content, text)
 
 
 def _database(content: Content) -> Document | None:
@@ -151,6 +204,8 @@ def _decode(raw: bytes) -> str:
 
 
 def _json(content: Content, text: str) -> Document | None:
+    if _JSON_BEGINS.match(text) is None and _JSON_LINE.search(text) is None:
+        return None
     try:
         found = find_json(text)
     except NoJson as problem:
@@ -159,34 +214,21 @@ def _json(content: Content, text: str) -> Document | None:
 
 
 def _table(content: Content, text: str) -> Document | None:
-    """The text as a table, if its first line names columns. Rows of another length are kept as notes: nobody knows
-    which names their values belong under."""
-    header = text.lstrip("\r\n").splitlines()[0]
-    delimiter = max(_DELIMITERS, key=header.count)
-    if delimiter not in header or '{"' in header:
-        return None  # no table, or objects behind a mark on each line
     try:
-        lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True) if line]
-    except csv.Error as error:
-        return Document(content, "unreadable", problem=f"invalid CSV: {error}")
-    columns = tuple(name.strip() for name in lines[0])
-    # Some tools end every row, but not the header, with a comma.
-    lines = [line[:-1] if len(line) == len(columns) + 1 and not line[-1].strip() else line for line in lines]
-    if sum(_NUMBER.fullmatch(name) is not None for name in columns) > 1:
-        return None  # values, and no names: some tools write no header
-    fitting = [line for line in lines if len(line) == len(columns)]
-    if len(fitting) < _RAGGED_SHARE * len(lines) or (len(lines) == 1 and delimiter == ","):
+        found = find_table(text)
+    except NoTable as problem:
+        return Document(content, "unreadable", problem=str(problem))
+    return None if found is None else Document(content, "csv", found.rows, found.columns, notes=found.notes)
+
+
+def _table_within(content: Content, text: str) -> Document | None:
+    found = table_within(text, DELIMITERS)
+    table = _table(content, found[0]) if found else None
+    if found is None or table is None or table.kind != "csv":
         return None
-    if len(set(columns)) < len(columns):
-        return Document(content, "unreadable", problem="a table with two columns of one name")
-    notes = tuple(
-        Note("ragged_row", f"row {number} has {len(line)} cells, the header {len(columns)}", delimiter.join(line))
-        for number, line in enumerate(lines)
-        if len(line) != len(columns)
-    )
-    return Document(
-        content, "csv", [dict(zip(columns, line, strict=True)) for line in fitting[1:]], columns, notes=notes
-    )
+    lines = found[1].count("\n") + 1
+    note = Note("other_lines", f"{lines} {'line' if lines == 1 else 'lines'} around the table", found[1])
+    return replace(table, notes=(*table.notes, note)) if found[1] else table
 
 
 def _text(content: Content, text: str) -> Document:

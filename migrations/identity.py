@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
 
-from accel_platform.errors import NotFound
 from accel_platform.events.types import Hardware
 from accel_platform.precisions import canonical
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.families import find_model
 
 UNKNOWN_FAMILY = "unknown"
 MICROBENCHMARK = "microbenchmark"
@@ -100,6 +99,10 @@ _TEST_SCRIPT = re.compile(
     r"(?:^|[/#])(?:performance_)?(?:test_skills_|test_)?(?P<name>(?:hf|default)_[a-z0-9_]+?)"
     r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
 )
+_as_json = json.JSONEncoder(sort_keys=True, default=str).encode
+"""Made once: rows are many, and their hosts, devices and fingerprints are hashed."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""An organisation and a model; a local path has more slashes or begins with one."""
 _ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
 
 
@@ -121,15 +124,19 @@ def microbenchmark_named(text: Any) -> ModelName | None:
 def model_named(*texts: Any, family: Any = None) -> ModelName | None:
     """The model that the first resolvable text names; else a slug of the first text, with the file's own family.
 
-    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. None
+    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. A hub id
+    nobody knows is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` says its family and no more. None
     where no text names anything.
     """
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    hub_id = None
     for name in names:
         for candidate in _candidates(name):
             if (known := _in_catalogue(candidate)) is not None:
-                return known
-    slugs = [slug for name in names if (slug := slug_of(_bare(name)))]
+                return known if hub_id is None else ModelName(slug_of(hub_id), known.family)
+        if hub_id is None and _HUB_ID.fullmatch(name):
+            hub_id = name
+    slugs = [slug for name in (hub_id or "", *names) if (slug := slug_of(_bare(name)))]
     if not slugs:
         return None
     own = slug_of(family) if isinstance(family, str) else ""
@@ -175,7 +182,7 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
         facts = {key: value for key, value in facts.items() if value not in (None, "", [], {})}
     if not facts:
         return None
-    text = json.dumps(facts, sort_keys=True, default=str)
+    text = _as_json(facts)
     return "imported-" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -219,12 +226,8 @@ def is_hardware(name: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _in_catalogue(name: str) -> ModelName | None:
-    """Cached: a table has thousands of rows of the same few names, and looking for one that is not there is slow."""
-    try:
-        spec = resolve_model(name)
-    except NotFound:
-        return None
-    return ModelName(spec.model_id, spec.family)
+    spec = find_model(name)
+    return None if spec is None else ModelName(spec.model_id, spec.family)
 
 
 @lru_cache(maxsize=8192)

@@ -1,28 +1,31 @@
-"""Files into the event log, one segment per document, each accounted for. What one document becomes is `reading.py`.
+"""Files into the event log, each accounted for. What one file consists of is `taking.py`, what a document becomes
+`reading.py`.
 
-A document's segment is named after its content, so a second import writes nothing and one killed half-way is taken up
-where it stopped. The same content under another path gets a segment of its own that says so. A document found inside
-another one is a document like any other, called `path#/json/pointer`; it is written before the one around it, so that
-what is known of the outer one holds for all inside it.
+A content is read once: met again under the same path it is known, under another it is a duplicate that says of what.
+Events are ids that follow from content and go into the log in batches, so an import that is killed is taken up where
+its last batch ended, and what it repeats doubles nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.errors import InvalidInput
+from accel_platform.events import Event, EventLog
+from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
 from migrations.archive import suspect_across
-from migrations.claims import NOTHING_CLAIMED, Claims
-from migrations.documents import Content, Document, find_files, load, parse
-from migrations.reading import Outcome, event_of, ledger_entry, read
-from migrations.records import Embedded
+from migrations.batches import Batches
+from migrations.documents import Origin, find_files, load
+from migrations.ledger import Ledger
+from migrations.reading import Account, Outcome
+from migrations.taking import Begun, Done, Step, take
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
@@ -52,8 +55,9 @@ class DocumentReport:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`. The
-    documents inside files are counted on their own, in `embedded`."""
+    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`, in a
+    retry those that stay as they are as `still_quarantined`. The documents inside files are counted on their own, in
+    `embedded`."""
 
     found: int
     outcomes: dict[str, int]
@@ -72,107 +76,145 @@ class ImportReport:
 
 
 def migrate(
-    paths: Iterable[Path], log: EventLog, *, dry_run: bool = False, on_progress: Progress | None = None
+    paths: Iterable[Path],
+    log: EventLog,
+    *,
+    spare: Sequence[Path] = (),
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import every file under the paths. With `dry_run` everything is read and judged, and nothing written.
+    """Import every file under the paths but none under `spare`, read by so many processes. With `dry_run` everything is
+    read and judged, and nothing written. Order and report do not depend on `jobs`.
 
-    Raises NotFound for a path that is not there, LogUnavailable where the log cannot be written. `records`, `failures`
-    and `suspects` of the report count what this run brought in.
+    Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
+    cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
     """
-    files = list(find_files(paths))
-    run = _Import(log, dry_run)
-    reports = []
-    for number, path in enumerate(files, start=1):
-        report = run.take(load(path))
-        reports.append(report)
-        if on_progress is not None:
-            on_progress(number, len(files), report)
-    every = [document for report in reports for document in report.all()]
-    new = [document for document in every if not document.already]
-    across = run.suspect_across() if any(document.records for document in new) else 0
-    return ImportReport(
-        found=len(files),
-        outcomes=_outcomes(reports),
-        embedded=_outcomes(inside for report in reports for document in report.all() for inside in document.embedded),
-        records=sum(r.records for r in new),
-        failures=sum(r.failures for r in new),
-        suspects=sum(r.suspects for r in new),
-        suspected_across=across,
-        events=run.events,
-        dry_run=dry_run,
-        documents=tuple(reports),
-    )
+    if jobs < 1:
+        raise InvalidInput(f"At least one process must read, not {jobs}.")
+    files = list(find_files(paths, spare))
+    run = Import(log, dry_run)
+    if jobs == 1:
+        return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+    from migrations.workers import Workers
+
+    with Workers(files, run.ledger.keys(), jobs) as workers:
+        return run.report(len(files), map(workers.steps, range(len(files))), on_progress)
 
 
-class _Import:
-    """One run: the segments known at its start and the contents met since."""
+class Import:
+    """One run: what the log knew at its start and what was met since."""
 
     def __init__(self, log: EventLog, dry_run: bool) -> None:
+        self.ledger = Ledger(log)
         self._log = log
         self._dry_run = dry_run
-        self._known = log.snapshot().segments
-        self._first_path: dict[str, str] = {}
-        self.events = 0
+        self._batches = Batches(log, dry_run=dry_run)
 
-    def take(
-        self, content: Content, document: Document | None = None, around: Claims = NOTHING_CLAIMED
-    ) -> DocumentReport:
-        """Account for one document, which may be parsed already, and for all inside it. `around` is what the document
-        around it claims. Raises LogUnavailable."""
-        key = _key(content)
-        copy_key = f"{key}-{_short_hash(content.source_path)}"
-        entries = {k: self._ledger_entry(k) for k in (key, copy_key) if k in self._known}
-        for entry in entries.values():
-            if entry.source_path == content.source_path:
-                return _report(entry, already=True)
-        first = entries[key].source_path if key in entries else self._first_path.get(key)
-        if first is not None:
-            entry = ledger_entry(content, "duplicate", "duplicate", reason=f"the same content as {first}")
-            self._append([event_of(entry)], copy_key)
-            return _report(entry)
-        document = document or parse(content)
-        reading = read(document, around)
-        inside = tuple(self._take_embedded(content, part, reading.claims) for part in reading.embedded)
-        if not self._append(reading.events, key):
-            # Another process imported this content since we looked: what it wrote stands.
-            self._known |= {key}
-            return self.take(content, document, around)
-        self._first_path[key] = content.source_path
-        return replace(_report(reading.entry), embedded=inside)
+    def report(
+        self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False
+    ) -> ImportReport:
+        """Account for each of the documents; what is known of them counts for nothing where they are read `again`.
 
-    def _take_embedded(self, outer: Content, part: Embedded, around: Claims) -> DocumentReport:
-        # The old framework wrote every file this way, so a copy in a file of its own has the same bytes and hash.
-        text = json.dumps(part.value, indent=2)
-        content = Content.of(text.encode(), f"{outer.source_path}#{part.pointer}")
-        return self.take(content, Document(content, "json", part.value), around)
+        Interrupted, it stores what is complete. Raises LogUnavailable.
+        """
+        reports = []
+        try:
+            with _collecting_rarely():
+                for number, steps in enumerate(documents, start=1):
+                    reports.append(self._document(_origin(steps), steps, again=again))
+                    if on_progress is not None:
+                        on_progress(number, found, reports[-1])
+        finally:
+            self._batches.flush()
+        every = [document for report in reports for document in report.all()]
+        new = [document for document in every if not document.already]
+        across = self._suspect_across() if any(document.records for document in new) else 0
+        return ImportReport(
+            found=found,
+            outcomes=_outcomes(reports, "still_quarantined" if again else "already_imported"),
+            embedded=_outcomes(inside for document in every for inside in document.embedded),
+            records=sum(r.records for r in new),
+            failures=sum(r.failures for r in new),
+            suspects=sum(r.suspects for r in new),
+            suspected_across=across,
+            events=self._batches.events,
+            dry_run=self._dry_run,
+            documents=tuple(reports),
+        )
 
-    def suspect_across(self) -> int:
+    def _document(self, origin: Origin, steps: Iterator[Step], *, again: bool = False) -> DocumentReport:
+        """One document, which has begun, up to its end."""
+        known = None if again else self._known(origin)
+        inside = []
+        for step in steps:
+            if isinstance(step, Begun):
+                if known is None:
+                    inside.append(self._document(step.origin, steps))
+                else:
+                    _pass_over(steps)
+            elif isinstance(step, Done):
+                if step.entry is None and known is None:  # read again, it stays as it is
+                    return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
+                return known or self._enter(step.entry, inside)
+            elif known is None:
+                self._batches.add(step.rows)
+        raise AssertionError(f"{origin.source_path} has no end")
+
+    def _known(self, origin: Origin) -> DocumentReport | None:
+        """What became of a content that was met before, here or in an earlier run."""
+        if (own := self.ledger.own(origin)) is not None:
+            return _report(own.document, already=True)
+        if (first := self.ledger.first(origin)) is None:
+            return None
+        account = Account(origin, format="duplicate")
+        return self._enter(account.close("duplicate", f"the same content as {first.document.source_path}").events[0])
+
+    def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
+        assert event is not None
+        assert isinstance(event.payload, DocumentImported)
+        self.ledger.add(event)
+        self._batches.add(to_rows([event]))
+        return replace(_report(event.payload), embedded=tuple(inside))
+
+    def _suspect_across(self) -> int:
         """Look for what repeats over all documents ever imported, and store it. Nothing in a dry run, which has
         stored nothing to look at."""
         if self._dry_run:
             return 0
         found = suspect_across(self._log)
-        if found:
-            marks = " ".join(f"{suspicion.result_id} {suspicion.rule}" for suspicion in found)
-            self._append([event_of(suspicion) for suspicion in found], f"suspicions-{_short_hash(marks)}")
+        self._batches.add(to_rows(found))
+        self._batches.flush()
         return len(found)
 
-    def _append(self, events: list[Event], key: str) -> bool:
-        if self._dry_run:
-            return True
-        appended = self._log.append(events, key=key)
-        self.events += appended.events if appended.new else 0
-        return appended.new
 
-    def _ledger_entry(self, key: str) -> DocumentImported:
-        found = self._log.read(Snapshot(frozenset({key})), types={"DocumentImported"})
-        payload = next(found).payload
-        assert isinstance(payload, DocumentImported)
-        return payload
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Rows come by the ten thousand and hold no cycles: looking for some at every turn is a third of an import."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
-def _outcomes(reports: Iterable[DocumentReport]) -> dict[str, int]:
-    return dict(Counter("already_imported" if report.already else report.outcome for report in reports))
+def _origin(steps: Iterator[Step]) -> Origin:
+    begun = next(steps)
+    assert isinstance(begun, Begun)
+    return begun.origin
+
+
+def _pass_over(steps: Iterator[Step]) -> None:
+    """Leave out a document that has begun, and all inside it."""
+    depth = 1
+    while depth:
+        step = next(steps)
+        depth += isinstance(step, Begun) - isinstance(step, Done)
+
+
+def _outcomes(reports: Iterable[DocumentReport], known: str = "already_imported") -> dict[str, int]:
+    return dict(Counter(known if report.already else report.outcome for report in reports))
 
 
 def _report(entry: DocumentImported, *, already: bool = False) -> DocumentReport:
@@ -186,14 +228,3 @@ def _report(entry: DocumentImported, *, already: bool = False) -> DocumentReport
         reason=entry.reason,
         already=already,
     )
-
-
-def _key(content: Content) -> str:
-    """After the content; a file that cannot be opened has none, so its name stands in until it can."""
-    if not content.sha256:
-        return f"import-unopened-{_short_hash(content.source_path)}"
-    return f"import-{content.sha256[:32]}"
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -79,7 +80,8 @@ class _Reader:
     _twice: list[dict[str, list[Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._object)
+        # Not a method of this reader: the two would hold each other, and all that was read, beyond its use.
+        self._decoder = json.JSONDecoder(object_pairs_hook=partial(_object, self._twice))
 
     def whole(self, text: str) -> Any:
         return self._decoder.decode(text)
@@ -154,13 +156,14 @@ class _Reader:
             position = blank.end() if blank else position + 1
         return position
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = [key for key in found if keys.count(key) > 1]
-            self._twice.append({key: [value for name, value in pairs if name == key] for key in twice})
-        return found
+
+def _object(given_twice: list[dict[str, list[Any]]], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = [key for key in found if keys.count(key) > 1]
+        given_twice.append({key: [value for name, value in pairs if name == key] for key in twice})
+    return found
 
 
 def _dump(value: Any) -> str:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from migrations.documents import Document, load, parse
 from migrations.identity import hardware_named, silicon_in
+from migrations.members import archive_kind, members
 
 _MODEL = re.compile(
     r"(?<![A-Za-z0-9])(?:meta-)?(?:llama|code-?llama|vicuna|mistral|mixtral|qwen|qwq|falcon|gemma|gpt|bloom|opt-|phi-?|deepseek|glm|"
@@ -39,11 +42,13 @@ def parts(source_path: str) -> list[str]:
     return components[::-1]
 
 
+@lru_cache(maxsize=256)
 def hardware_part(source_path: str) -> str | None:
     """The innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none does."""
     return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
 
 
+@lru_cache(maxsize=256)
 def model_part(source_path: str) -> str | None:
     """The innermost name of a known kind of model in a path, with the organisation whose directory it lies in."""
     components = parts(source_path)
@@ -70,16 +75,39 @@ def spaced(text: str) -> str:
 
 
 def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in files of the same directory whose name contains a text, in the order of their names."""
-    path = Path(document.source_path)
+    """The JSON objects in files of the same directory whose name contains a text, in the order of their names. Of a
+    document in an archive those are other members of it."""
+    archive, _, member = document.source_path.rpartition("!")
+    path = Path(archive or document.source_path)
     if not path.is_absolute() or not path.is_file():
         return
-    found = (other for other in sorted(path.parent.iterdir()) if containing in other.name.casefold() and other != path)
-    for _, other in zip(range(_NEIGHBOURS), found, strict=False):
+    if archive:
+        folder = PurePosixPath(member).parent
+        found = _members(path, path.stat().st_mtime_ns, containing)
+        yield from (value for name, value in found if name.parent == folder and str(name) != member)
+        return
+    others = (other for other in sorted(path.parent.iterdir()) if containing in other.name.casefold() and other != path)
+    for _, other in zip(range(_NEIGHBOURS), others, strict=False):
         if other.is_file() and other.stat().st_size <= _LARGEST_NEIGHBOUR:
             value = parse(load(other)).value
             if isinstance(value, dict):
                 yield value
+
+
+@lru_cache(maxsize=2)
+def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[PurePosixPath, dict[str, Any]], ...]:
+    """The JSON objects of an archive whose name contains a text, by name. Kept, for each of many members may ask."""
+    content = load(archive)
+    kind = archive_kind(content)
+    found = {}
+    with suppress(ValueError):  # broken from some place on
+        for member in members(content, kind) if kind else ():
+            name = PurePosixPath(member.source_path.rpartition("!")[2])
+            if containing in name.name.casefold() and len(member.raw) <= _LARGEST_NEIGHBOUR and not member.large_bytes:
+                value = parse(member).value
+                if isinstance(value, dict):
+                    found[name] = value
+    return tuple(sorted(found.items()))
 
 
 _ORGANISATIONS = {

@@ -5,25 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from migrations.collections_within import documents_within, holds_documents
 from migrations.documents import Document
 from migrations.formats import Format, all_formats
 
 SURE_ENOUGH = 0.5
 """Below this no reader is given the document: a wrong reading is worse than a quarantine."""
 
+SURE_INSIDE = 0.9
+"""Inside a document that nobody knows only what is beyond doubt is taken for a document of its own."""
+COLLECTION = "collection"
+
 _KEYS_SHOWN = 24
 
 
 def recognise(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
-    """The format that is surest of the document, None where none is sure enough."""
+    """The format that is surest of the document, None where none is sure enough.
+
+    A JSON document that nobody knows may hold some that are known: then it is a collection of them.
+    """
     if document.kind == "unreadable":
         return None
+    candidates = all_formats() if formats is None else tuple(formats)
+    best, confidence = _surest(document, candidates)
+    if confidence >= SURE_ENOUGH:
+        return best
+    if document.kind != "json":
+        return None
+
+    def known(value: Any) -> bool:
+        found, sure = _surest(Document(document.content, "json", value), candidates)
+        return found is not None and found.not_results is None and sure >= SURE_INSIDE
+
+    if not holds_documents(document, known):
+        return None
+    return Format(COLLECTION, lambda _: SURE_ENOUGH, lambda whole: documents_within(whole, known))
+
+
+def _surest(document: Document, formats: Iterable[Format]) -> tuple[Format | None, float]:
     best, confidence = None, 0.0
-    for candidate in all_formats() if formats is None else formats:
+    for candidate in formats:
         sure = candidate.recognise(document)
         if sure > confidence:
             best, confidence = candidate, sure
-    return best if confidence >= SURE_ENOUGH else None
+    return best, confidence
 
 
 def describe(document: Document) -> str:

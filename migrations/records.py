@@ -59,3 +59,11 @@ def refuse(pointer: str, rule: str, reason: str, content: Any) -> Refused:
 def child(pointer: str, key: str | int) -> str:
     """The pointer of a member, escaped as RFC 6901 says."""
     return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+def pointer_to(*steps: str | int) -> str:
+    """The pointer that leads through these keys and indexes."""
+    pointer = ""
+    for step in steps:
+        pointer = child(pointer, step)
+    return pointer

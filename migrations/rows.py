@@ -11,6 +11,7 @@ from typing import Any
 from accel_platform.events.types import Status
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.identity import hardware_named
+from migrations.named_figures import completed, names_speed
 from migrations.records import Part, refuse
 from migrations.values import MS_PER_S, count, quantity, scaled
 
@@ -22,6 +23,7 @@ LATENCY = ("average_latency_ms", "latency_mean_ms", "avg_latency_ms", "mean_late
 THROUGHPUT = ("throughput_items_per_second", "throughput_items_per_sec", "throughput_samples_per_sec",
               "throughput_samples_per_second", "throughput")  # fmt: skip
 MEMORY = ("memory_peak_mb", "peak_memory_mb", "memory_peak", "memory_usage_mb", "memory_mb")
+_OWN_HARDWARE = ("hardware_type", "hardware", "hardware_name", "hardware_platform")
 _OWN_FIGURES = {"average_latency_ms", "throughput_items_per_second", "latency_avg", "memory_peak", "is_compatible"}
 _OTHERS = {
     "latency_p50_ms": ("latency_p50_ms", "latency_median_ms", "latency_p50"),
@@ -38,6 +40,7 @@ _OTHERS = {
 _TIMES = ("timestamp", "created_at", "test_timestamp", "started_at", "date")
 _ERRORS = ("error_message", "error", "failure_reason")
 _VERSIONS = ("driver_version", "platform_version", "torch_version", "transformers_version")
+_READ = {*LATENCY, *THROUGHPUT, *MEMORY, *(key for keys in _OTHERS.values() for key in keys)}
 _PER_ITEM = 0.1
 """Where rate x latency is within this of one item, the latency is that of an item and not of the batch."""
 
@@ -45,7 +48,11 @@ _PER_ITEM = 0.1
 def is_result_row(columns: Iterable[str]) -> bool:
     """Whether columns of these names tell a model, a hardware and a figure in the old framework's words."""
     named = set(columns)
-    return bool(named & set(MODEL) and named & set(HARDWARE[:-2]) and named & _OWN_FIGURES)
+    if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
+        return False
+    if named & _OWN_FIGURES:
+        return True
+    return bool(named & set(_OWN_HARDWARE)) and any(isinstance(name, str) and names_speed(name) for name in named)
 
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:
@@ -109,11 +116,15 @@ def _figures(row: Mapping[str, Any], batch_size: int | None) -> tuple[dict[str, 
             for name, keys in _OTHERS.items()
         },
     }
-    return figures, units
+    more = {key: value for key, value in row.items() if key not in _READ}
+    return completed(figures, more, seconds=False), units
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
-    return next((found for key in keys if (found := quantity(row.get(key)))), None)
+    for key in keys:
+        if (value := row.get(key)) is not None and (found := quantity(value)):
+            return found
+    return None
 
 
 def _named(value: Any) -> bool:

@@ -17,6 +17,7 @@ from migrations.documents import Document
 from migrations.identity import hardware_named, hardware_of_key, model_of_script
 from migrations.records import Part, child, refuse
 from migrations.timings import Timing, operation_time, timing_in
+from migrations.values import number
 
 _CHECKED = re.compile(r"_(init|tests?|handler|error|platform)$")
 _FAILURE = re.compile(r"\W*(errors?\b|fail|exception|traceback|invalid\b|missing\b)", re.IGNORECASE)
@@ -161,7 +162,7 @@ class _Hardware:
         """Times and rates that stand under keys of their own (`cuda_generation_time`, `cpu_embedding_time`), unless an
         object of the same hardware says the same."""
         known = {str(value) for entry in self.entries.values() if isinstance(entry, dict) for value in _leaves(entry)}
-        numbers = {k: v for k, v in self.entries.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        numbers = {k: v for k, v in self.entries.items() if number(v) is not None and not _is_when(k)}
         plain = {k.partition("_")[2]: v for k, v in numbers.items() if str(v) not in known}
         if (timing := timing_in(plain)) is not None:
             self._add(_timed(self._at(f"{self.spoken}_{timing.key}"), timing))
@@ -184,10 +185,11 @@ def _example(cell: Cell, spoken: Any, example: Mapping[str, Any]) -> Part | None
     times = (example.get("timestamp"), *cell.times)
     cell = replace(cell, named=replace(cell.named, hardware=hardware), times=times, original=original)
     timing = timing_in(example)
-    if said is not None and _FAILURE.match(said):
-        return cell.result("failed", {}, reason=said.strip())
-    if example.get("error"):
-        return cell.result("failed", {}, reason=str(example["error"]))
+    error = said.strip() if said is not None and _FAILURE.match(said) else example.get("error")
+    if error:
+        # How long it took to fail is no latency.
+        took = {} if timing is None else {**timing.stated, timing.key: example.get(timing.key)}
+        return replace(cell, original={**original, "stated": took}).result("failed", {}, reason=str(error))
     return _timed(cell, timing)
 
 
@@ -202,6 +204,10 @@ def _first_text(output: Mapping[str, Any]) -> str | None:
     return next(
         (output[k] for k in ("generated_text", "text", "output", "error") if isinstance(output.get(k), str)), None
     )
+
+
+def _is_when(key: str) -> bool:
+    return key.endswith(("timestamp", "_shape"))
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -61,8 +61,9 @@ def judge(records: Sequence[Record], claims: Claims) -> list[Record]:
     judged = list(records)
     for index, found in marks.items():
         simulated = any(s.verdict == "simulated" for s in found)
+        found.sort(key=lambda s: (s.rule, s.evidence))
         update = {"provenance": "simulated" if simulated else "suspect", "suspicions": tuple(found)}
-        result = ResultRecorded.model_validate(records[index].result.model_copy(update=update).model_dump())
+        result = records[index].result.model_copy(update=update)
         judged[index] = replace(records[index], result=result)
     return judged
 
@@ -245,8 +246,9 @@ def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
         if len(pairs) < (3 if hardware in CPU_RUNTIMES else 1):
             continue
         at_least = LOOSE_AGREEMENT if hardware not in CPU_RUNTIMES and len(pairs) >= MANY_PAIRS else AGREEMENT
-        agreeing = sum(_alike(a, b, at_least) for a, b in pairs)
-        middle = median(ratio(a, b) for a, b in pairs)
+        ratios = [ratio(a, b) for a, b in pairs]
+        agreeing = sum(_alike(how, a, b, at_least) for how, (a, b) in zip(ratios, pairs, strict=True))
+        middle = median(ratios)
         if apart(middle) <= AGREEMENT and agreeing >= AGREEING_SHARE * len(pairs):
             evidence = f"{len(pairs)} cells beside the CPU's, median ratio {middle:.3f}, {agreeing} within noise"
             every = [i for i in with_figures(records) if records[i].result.hardware == hardware]
@@ -271,9 +273,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _alike(a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
+def _alike(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
     """Within this factor, or within what the spread of the samples explains (up to 30 %)."""
-    return apart(ratio(a, b)) <= max(at_least, 1 + min(0.3, 2 * max(spread(a), spread(b))))
+    return apart(ratio_) <= at_least or apart(ratio_) <= 1 + min(0.3, 2 * max(spread(a), spread(b)))
 
 
 def _significant_digits(value: float) -> int:

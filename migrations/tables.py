@@ -16,7 +16,7 @@ def rows_of(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(document.value, dict):
         yield "", document.value
     elif isinstance(document.value, list):
-        yield from ((child("", i), row) for i, row in enumerate(document.value) if isinstance(row, dict))
+        yield from ((f"/{i}", row) for i, row in enumerate(document.value) if isinstance(row, dict))
 
 
 def strays_of(document: Document) -> Iterator[tuple[str, Any]]:
@@ -27,6 +27,8 @@ def strays_of(document: Document) -> Iterator[tuple[str, Any]]:
 
 def share_of_rows(document: Document, *needed: str) -> float:
     """The share of rows that have all these keys; 0 where there are no rows. The first thousand are looked at."""
+    if document.kind == "csv":  # all rows have the same
+        return float(bool(document.value) and set(document.columns) >= set(needed))
     rows = [row for _, (_, row) in zip(range(1000), rows_of(document), strict=False)]
     return sum(row.keys() >= set(needed) for row in rows) / len(rows) if rows else 0.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from migrations.values import MS_PER_S, count, quantity, scaled
+from migrations.values import MS_PER_S, count, number, quantity, scaled
 
 _IN_S = ("elapsed_time", "average_inference_time", "avg_inference_time", "inference_time", "inference_time_seconds",
          "average_time", "avg_time", "mean_time", "total_time", "processing_time", "processing_time_seconds",
@@ -24,6 +24,7 @@ _RATES = (
     "samples_per_second",
     "embeddings_per_second",
 )
+_TOKENS = ("tokens_per_second", "tokens_per_sec", "generation_tokens_per_second", "output_tokens_per_second")
 _STATED = re.compile(r"(time|latency|duration|memory|tokens?|per_second|factor|throughput)(_|$)|_(mb|gb|ms|s)$")
 _PEAK = re.compile(r"(peak|max)_.*memory.*_mb|memory_(peak|max)_mb|peak_memory_mb")
 _INSIDE = ("output", "performance", "performance_metrics", "metrics", "metadata", "benchmark")
@@ -55,6 +56,7 @@ def timing_in(value: Mapping[str, Any]) -> Timing | None:
         "throughput_items_per_s": rate,
         "memory_peak_mib": peak,
         "batch_size": _batch_size(value, found),
+        "throughput_tokens_per_s": next((q for k, v in stated.items() if k in _TOKENS and (q := quantity(v))), None),
         "iterations": next((n for level in found if (n := count(level.get("iterations"))) is not None), None),
         "mode": "generation" if any(re.search("generat|token", k) for k in (key, *stated)) else "inference",
     }
@@ -85,7 +87,7 @@ def _latencies(levels: list[Mapping[str, Any]]) -> Iterator[tuple[str, float, st
 
 
 def _is_stated(key: str, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_STATED.search(key))
+    return number(value) is not None and bool(_STATED.search(key))
 
 
 def _batch_size(value: Mapping[str, Any], levels: list[Mapping[str, Any]]) -> int | None:

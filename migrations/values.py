@@ -13,13 +13,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 MS_PER_S = 1_000.0
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 MIB_PER_MB = 1_000_000 / 1_048_576
+MIB_PER_GB = 1_000_000_000 / 1_048_576
 
 _COUNT_MAX = 2_000_000_000
 _COMPACT_TIME = re.compile(r"\d{8}_\d{6}")
+_APART = re.compile(
+    r"(?P<year>\d{4})(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d)[ _T]"
+    r"(?P<hour>\d\d)(?P<colon>[:-])(?P<minute>\d\d)(?P=colon)(?P<second>\d\d(?:\.\d{1,6})?)"
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_NAMED = "|".join(_MONTHS)
+_IN_WORDS = re.compile(
+    rf"[A-Z][a-z]{{2}}(?:, (?P<day>\d\d?) (?P<month>{_NAMED}) (?P<year>\d{{4}}) (?P<time>\d\d:\d\d:\d\d)"
+    r" (?P<utc>GMT|UTC|\+0000)"
+    rf"| (?P<named>{_NAMED}) +(?P<of>\d\d?) (?P<clock>\d\d:\d\d:\d\d) (?P<at_end>\d{{4}}))"
+)
 _EPOCH_S = (1_000_000_000, 4_000_000_000)
 """Epoch seconds are believed between 2001 and 2096; a number outside is no time."""
 
@@ -39,6 +53,8 @@ def number(value: Any) -> float | None:
 
 def quantity(value: Any) -> float | None:
     """A finite number that is not negative, else None: no time, rate or size of memory is below zero."""
+    if value is None:
+        return None
     parsed = number(value)
     return parsed if parsed is not None and parsed >= 0 else None
 
@@ -65,10 +81,24 @@ def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
     holes has no honest statistics."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return ()
+    if {float, int}.issuperset(map(type, values)):
+        return _plain_samples_ns(values, ns_per_unit)
     converted = [scaled(value, ns_per_unit) for value in values]
     if any(value is None or value >= 2**63 for value in converted):
         return ()
     return tuple(round(value) for value in converted if value is not None)
+
+
+def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, ...]:
+    """The same of numbers alone, which is what most lists are, and they are long."""
+    try:
+        with np.errstate(over="ignore"):
+            in_ns = np.array(values, np.float64) * ns_per_unit
+    except OverflowError:  # a whole number beyond any float
+        return ()
+    if not (np.isfinite(in_ns) & (in_ns >= 0) & (in_ns < 2**63)).all():
+        return ()
+    return tuple(np.rint(in_ns).astype(np.int64).tolist())
 
 
 @dataclass(frozen=True)
@@ -83,17 +113,27 @@ class Moment:
 
 
 def moment(value: Any) -> Moment:
-    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS`, or epoch seconds.
+    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS` and its kin, the form of e-mail or of C's
+    `ctime`, or an epoch in seconds, milli-, micro- or nanoseconds, which differ a thousandfold.
 
-    What cannot be read gives an empty moment, never the present one.
+    What cannot be read gives an empty moment, never the present one; nor can `03/05/2025`, which is two days.
     """
-    epoch_s = number(value)
-    if epoch_s is not None:
+    epoch = number(value)
+    if epoch is not None:
         low, high = _EPOCH_S
-        return Moment(at=datetime.fromtimestamp(epoch_s, UTC)) if low <= epoch_s <= high else Moment()
+        seconds = next((s for unit in (1, 1e3, 1e6, 1e9) if low <= (s := epoch / unit) <= high), None)
+        return Moment() if seconds is None else Moment(at=datetime.fromtimestamp(seconds, UTC))
     text = value.strip() if isinstance(value, str) else ""
     if _COMPACT_TIME.fullmatch(text):
         text = text.replace("_", "T")
+    elif found := _APART.fullmatch(text):
+        text = f"{found['year']}-{found['month']}-{found['day']}T{found['hour']}:{found['minute']}:{found['second']}"
+    elif found := _IN_WORDS.fullmatch(text):
+        month = _MONTHS.index(found["month"] or found["named"]) + 1
+        day, year = int(found["day"] or found["of"]), found["year"] or found["at_end"]
+        text = f"{year}-{month:02}-{day:02}T{found['time'] or found['clock']}{'Z' if found['utc'] else ''}"
+    elif text.endswith(" UTC"):
+        text = text.removesuffix(" UTC") + "Z"
     try:
         # Python reads a bare "2025W101" or "20250305" too; a time of day is at least this long.
         parsed = datetime.fromisoformat(text) if len(text) > len("2025-03-05") else None

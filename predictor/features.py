@@ -99,11 +99,10 @@ def precision_bits(precision: str | None) -> int | None:
 def device_spec(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec | None:
     """What is published of the device, or derived from what its host observed; None where neither says anything."""
     published = find_spec(target.device)
-    if published is not None:
-        return published
     device = devices.get(target)
-    if device is None or device.cores is None:
-        return None
+    # Of a CPU its host tells more than the vendor: how many of its cores there are.
+    if device is None or device.cores is None or (published is not None and published.kind != "cpu"):
+        return published
     return cpu_spec(
         target.device or target.hardware,
         cores=device.cores,

@@ -10,6 +10,9 @@ from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import catalog, find_spec
 from predictor.evidence import Evidence, Target
 
+_DRIVEN_AS = {"NVIDIA": "cuda", "AMD": "rocm", "Apple": "mps", "Qualcomm": "qnn"}
+"""The hardware name under which a vendor's accelerators are measured."""
+
 
 def choose_targets(evidence: Evidence, names: list[str] | None) -> tuple[list[Target], list[tuple[str, str | None]]]:
     """The targets that the names mean, and hardware and device of the names that are real but known to no host.
@@ -37,7 +40,10 @@ def _elsewhere(name: str, targets: list[Target]) -> tuple[str, str | None]:
         return kinds[name.casefold()], None
     spec = find_spec(name)
     if spec is not None:
-        return {"NVIDIA": "cuda", "AMD": "rocm"}[str(spec.vendor)], spec.name
+        hardware = "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get(str(spec.vendor))
+        if hardware is None:
+            raise InvalidInput(f"No runtime of this platform drives {spec.name}: nothing can be said of it.")
+        return hardware, spec.name
     known = {*kinds.values(), *(name for target in targets for name in _names(target))}
     close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."

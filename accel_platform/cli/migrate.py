@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,22 +23,41 @@ from accel_platform.cli.output import (
 if TYPE_CHECKING:
     from migrations.importer import DocumentReport, ImportReport
 
-_PROGRESS_EVERY = 25
+_PROGRESS_EVERY_S = 1.0
 
 
 def migrate(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories of old results.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, directories or archives of old results.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and judge everything, write nothing.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read.")] = 1,
+    retry_quarantine: Annotated[
+        bool,
+        typer.Option("--retry-quarantine", help="Read again what is in quarantine: all, or what lies under PATH."),
+    ] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
     """Import old benchmark files, accounting for every one: imported, duplicate, no results, or quarantined and why."""
+    from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
-    from migrations.importer import migrate as run
 
-    log = EventLog.open(settings_for(home))
-    report = run(_existing(paths), log, dry_run=dry_run, on_progress=_progress)
+    settings = settings_for(home)
+    log = EventLog.open(settings)
+    progress = _Progress()
+    if retry_quarantine:
+        from migrations.retry import retry_quarantine as retry
+
+        report = retry(log, under=paths or (), dry_run=dry_run, on_progress=progress)
+    elif paths:
+        from migrations.importer import migrate as run
+
+        own = (settings.home, Path(log.location))
+        report = run(_existing(paths), log, spare=own, dry_run=dry_run, jobs=jobs, on_progress=progress)
+    else:
+        raise InvalidInput("Name files or directories to import, or --retry-quarantine.")
     if wants_json(json_, format_):
         print_json(report.as_dict())
         return
@@ -54,9 +74,16 @@ def _existing(paths: list[Path]) -> list[Path]:
     return paths
 
 
-def _progress(number: int, total: int, document: DocumentReport) -> None:
-    if number % _PROGRESS_EVERY == 0 or number == total:
-        note(f"{number}/{total} files, last: {Path(document.source_path).name}")
+class _Progress:
+    """A line a second, and the last one."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, number: int, total: int, document: DocumentReport) -> None:
+        if number == total or time.monotonic() - self._told >= _PROGRESS_EVERY_S:
+            self._told = time.monotonic()
+            note(f"{number}/{total} files, last: {Path(document.source_path).name}")
 
 
 def _row(document: DocumentReport) -> dict[str, Any]:

@@ -181,6 +181,9 @@ class ResultRecorded(Payload):
     """Generation, median: prefill and choosing the first token."""
     time_per_output_token_ms: Quantity | None = None
     """Generation, median of `token_samples_ns`."""
+    throughput_tokens_per_s: Quantity | None = None
+    """Generation: new tokens of all sequences per second, where an imported document states it. Tables prefer what
+    follows from batch, tokens and time."""
     token_samples_ns: tuple[Count, ...] | None = None
     """Generation: time of each later token, for the batch, in order; `output_tokens` - 1 of them per sample."""
     forward_ms: Quantity | None = None
@@ -271,6 +274,8 @@ class DocumentImported(Payload):
     failures: Count = 0
     suspects: Count = 0
     reason: str | None = None
+    supersedes: UUID | None = None
+    """The entry of the same document that this one replaces: what was in quarantine was read again."""
 
 
 class SourceDeleted(Payload):
@@ -423,11 +428,13 @@ class Event(BaseModel):
         host_id: str | None = None,
         run_id: str | None = None,
         causation_id: UUID | None = None,
+        event_id: UUID | None = None,
     ) -> Event:
-        """Wrap a payload in a fresh envelope. Pass `occurred_at=None` where the time is unknown."""
+        """Wrap a payload in a fresh envelope. Pass `occurred_at=None` where the time is unknown, and an `event_id` that
+        follows from the content where the same event may be made twice."""
         now = datetime.now(UTC)
         return cls(
-            event_id=uuid7(),
+            event_id=event_id or uuid7(),
             type=type(payload).__name__,
             schema_version=payload.VERSION,
             occurred_at=now if occurred_at == "now" else occurred_at,

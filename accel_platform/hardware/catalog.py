@@ -1,4 +1,4 @@
-"""The public spec sheet: peak rates, bandwidth and memory of known devices, and a CPU's peak from its cores.
+"""The public spec sheet: peak rates, bandwidth, memory and price of known devices, and a CPU's peak from its cores.
 
 What a host really has is found by `detect.py`; nothing here looks at this machine.
 """
@@ -21,7 +21,7 @@ class DeviceSpec:
     name: str
     vendor: str | None
     kind: str
-    """`gpu` or `cpu`."""
+    """`gpu`, `cpu` or `npu` (whatever computes little but neural networks)."""
     peak_fp32_tflops: float | None
     """Ordinary (shader or vector) FP32 rate; never the tensor-core rate."""
     peak_fp16_tensor_tflops: float | None
@@ -32,6 +32,15 @@ class DeviceSpec:
     release_year: int | None
     source: str
     aliases: tuple[str, ...] = ()
+    peak_int8_tensor_tops: float | None = None
+    """Dense INT8 matrix rate."""
+    cache_mib: float | None = None
+    """Last level, on chip."""
+    usd_per_hour: float | None = None
+    """Public on-demand price of one such device with the host it comes with, as `usd_source` listed it."""
+    usd_source: str | None = None
+    usd_date: str | None = None
+    """The day, ISO 8601, that the price is of. Prices change: an answer that uses one says the day."""
 
 
 @cache
@@ -94,6 +103,11 @@ def _spec(row: dict[str, str]) -> DeviceSpec:
         release_year=int(row["release_year"]) if row["release_year"] else None,
         source=row["source"],
         aliases=tuple(filter(None, row["aliases"].split(";"))),
+        peak_int8_tensor_tops=_number(row["peak_int8_tensor_tops"]),
+        cache_mib=_number(row["cache_mib"]),
+        usd_per_hour=_number(row["usd_per_hour"]),
+        usd_source=row["usd_source"] or None,
+        usd_date=row["usd_date"] or None,
     )
 
 

@@ -147,7 +147,7 @@ def stored_events(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Colle
     others = con.sql(f"SELECT * FROM ({stored}) WHERE NOT ({is_current})").to_arrow_table()
     if others.num_rows == 0:
         return f"({stored})"
-    lifted: pa.Table = codec.to_arrow(list(codec.from_arrow(others.to_batches())))
+    lifted: pa.Table = codec.to_arrow(codec.from_arrow(others.to_batches()))
     con.register("lifted", lifted)
     return f"(SELECT {_COLUMNS} FROM ({stored}) WHERE {is_current} UNION ALL SELECT {_COLUMNS} FROM lifted)"
 

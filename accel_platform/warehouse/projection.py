@@ -77,6 +77,8 @@ USABLE = """
 SELECT * EXCLUDE (counts) FROM judged_results
 WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
 """
+# A document read again has a newer entry; the table shows that one, and what it left in quarantine. By which column.
+SUPERSEDED_BY = {"import_ledger": "event_id", "quarantine": "ledger_id"}
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,11 @@ def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer,
 def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:
     """Define, in the connection's own catalogue, the public tables over these attached layers."""
     for table in PER_EVENT:
-        con.execute(f"CREATE VIEW {table} AS " + " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers))
+        rows = " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers)
+        superseded = " UNION ALL ".join(f"SELECT supersedes FROM {name}.import_ledger" for name in layers)
+        entry = SUPERSEDED_BY.get(table)
+        newest = f"WHERE {entry} IS NULL OR {entry} NOT IN (FROM ({superseded}) WHERE supersedes IS NOT NULL)"
+        con.execute(f"CREATE VIEW {table} AS FROM ({rows}) {newest if entry else ''}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
     [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({REJUDGED}) LIMIT 1)").fetchall()
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")

@@ -57,15 +57,21 @@ def resolve_model(name: str) -> ModelSpec:
 
     Raises NotFound with the closest known names.
     """
+    found = find_model(name)
+    if found is not None:
+        return found
     catalogue = _catalogue()
-    for candidate in _candidates(name):
-        model_id = catalogue.names.get(candidate)
-        if model_id is not None:
-            return catalogue.models[model_id]
     close = difflib.get_close_matches(_slug(name), catalogue.names, n=4, cutoff=0.6)
     near = list(dict.fromkeys(catalogue.names[c] for c in close))
     hint = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(catalogue.models)}."
     raise NotFound(f"No model is called {name!r}.{hint}")
+
+
+def find_model(name: str) -> ModelSpec | None:
+    """`resolve_model` without looking for close names, which takes milliseconds; None where nothing has this one."""
+    catalogue = _catalogue()
+    ids = (catalogue.names.get(candidate) for candidate in _candidates(name))
+    return next((catalogue.models[model_id] for model_id in ids if model_id is not None), None)
 
 
 def architectures() -> dict[str, dict[str, Any]]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from migrations.cells import Cell, Named, reason_unless_ok, status_of
 from migrations.documents import Document
+from migrations.named_figures import batch_in, completed
 from migrations.records import Embedded, Part, child, refuse
-from migrations.values import count, quantity
+from migrations.values import quantity
 
 _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_mb": "MiB, written MB; resident at the end"}
 
@@ -19,10 +20,13 @@ _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_mb": "MiB, writte
 def recognise(document: Document) -> float:
     """Sure where `results` holds runs by model, with a command or the data of a direct benchmark."""
     value = document.value
-    if not isinstance(value, dict) or not isinstance(value.get("results"), dict) or "models" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
         return 0.0
     runs = [run for run in value["results"].values() if isinstance(run, dict)]
-    return 0.9 if any(run.keys() & {"benchmark_data", "output_file"} or "command" in run for run in runs) else 0.0
+    if any(isinstance(run.get("benchmark_data"), dict) for run in runs):
+        return 0.9
+    started = "models" in value and any(run.keys() & {"benchmark_data", "output_file", "command"} for run in runs)
+    return 0.9 if started else 0.0
 
 
 def read(document: Document) -> Iterator[Part]:
@@ -49,10 +53,11 @@ def _without_data(document: Document, where: str, model: str, run: dict[str, Any
             yield refuse(at, "unexpected_shape", "an object was expected", figures)
             continue
         known = {
-            "batch_size": count(size, at_least=1),
             "latency_mean_ms": quantity(figures.get("latency_ms")),
             "throughput_items_per_s": quantity(figures.get("throughput")),
         }
+        others = {key: value for key, value in figures.items() if key != "memory_mb"}
+        known = {"batch_size": batch_in(str(size)), **completed(known, others, seconds=False)}
         cell = Cell(
             document.source_path, at, named, times, original={"stated": {"memory_mb": figures.get("memory_mb")}}
         )

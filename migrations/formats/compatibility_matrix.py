@@ -30,7 +30,10 @@ def read(document: Document) -> Iterator[Part]:
     """One record per result named; a hardware without any holds none."""
     none = True
     for family, content in document.value["model_families"].items():
-        by_hardware = content.get("hardware_compatibility") if isinstance(content, dict) else None
+        by_hardware = content.get("hardware_compatibility") if isinstance(content, dict) else content
+        if by_hardware and not isinstance(by_hardware, dict):
+            none = False
+            yield refuse(child("/model_families", family), "unexpected_shape", "an object was expected", content)
         for hardware, claim in by_hardware.items() if isinstance(by_hardware, dict) else ():
             none = False
             where = child(child(child("/model_families", family), "hardware_compatibility"), hardware)
@@ -41,6 +44,8 @@ def read(document: Document) -> Iterator[Part]:
 
 def _hardware(document: Document, where: str, family: str, hardware: str, claim: Any) -> Iterator[Part]:
     results = claim.get("benchmark_results") if isinstance(claim, dict) else None
+    if results is None and isinstance(claim, dict) and "compatible" in claim:
+        results = []
     if not isinstance(results, list):
         yield refuse(where, "unexpected_shape", "an object with a list of results was expected", claim)
         return

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.cells import Cell, Named, outcome, reason_unless_ok, status_of
 from migrations.documents import Document
+from migrations.named_figures import batch_in, completed
 from migrations.records import Record, Refused, child, refuse
 from migrations.values import NS_PER_MS, count, quantity, samples_ns
 
@@ -25,28 +26,29 @@ def recognise(document: Document) -> float:
     value = document.value
     if not isinstance(value, dict) or not {"model", "hardware"} <= value.keys():
         return 0.0
-    batches = value.get("batch_results")
+    batches = value.get("batch_results", {})
     if not isinstance(batches, dict):
         return 0.0
     if not batches:
-        return 0.6 if "success" in value else 0.0
-    return 0.95 if all(count(key, at_least=1) is not None for key in batches) else 0.0
+        return 0.6 if "success" in value and ("batch_results" in value or "error" in value) else 0.0
+    return 0.95 if any(batch_in(str(key)) is not None for key in batches) else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:
     """One record per batch size; a run without any is one record about the model as a whole."""
     value = document.value
     named, path = Named((value.get("model"),), value.get("hardware")), document.source_path
-    if not value["batch_results"]:
+    batches = value.get("batch_results") or {}
+    if not batches:
         status = status_of(value.get("success"))
         reason = reason_unless_ok(status, value, value.get("success"))
-        yield Cell(path, "/batch_results", named, (value.get("timestamp"),)).result(status, {}, reason=reason)
-    for key, content in value["batch_results"].items():
+        place = "/batch_results" if "batch_results" in value else ""
+        yield Cell(path, place, named, (value.get("timestamp"),)).result(status, {}, reason=reason)
+    for key, content in batches.items():
         pointer = child("/batch_results", key)
         if not isinstance(content, dict):
             yield refuse(pointer, "unexpected_shape", "an object was expected", content)
             continue
-        status = status_of(content.get("success", value.get("success")))
         samples = samples_ns(content.get("latencies_ms"), ns_per_unit=NS_PER_MS)
         mean_ms = quantity(content.get("avg_latency_ms"))
         figures = {
@@ -54,6 +56,9 @@ def read(document: Document) -> Iterator[Record | Refused]:
             "latency_mean_ms": None if samples else mean_ms,
             "throughput_items_per_s": quantity(content.get("throughput_items_per_second")),
         }
+        figures = completed(figures, {k: v for k, v in content.items() if k != "memory_mb"}, seconds=False)
+        said = (content.get("success"), content.get("status"), value.get("success"))
+        status = outcome(*said, figures=figures, error=content.get("error"))
         stated = {"memory_mb": quantity(content.get("memory_mb")), "avg_latency_ms": mean_ms if samples else None}
         original = {
             "device": content.get("device"),
@@ -62,7 +67,10 @@ def read(document: Document) -> Iterator[Record | Refused]:
         times = (content.get("timestamp"), value.get("timestamp"))
         yield Cell(path, pointer, named, times, original=original).result(
             status,
-            {"batch_size": count(content.get("batch_size", key), at_least=1), **(figures if status == "ok" else {})},
+            {
+                "batch_size": count(content.get("batch_size"), at_least=1) or batch_in(key),
+                **(figures if status == "ok" else {}),
+            },
             reason=reason_unless_ok(status, content, value, content.get("success")),
             units=_UNITS,
         )

@@ -16,9 +16,13 @@ from accel_platform.events.types import Mode
 from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
 from migrations.documents import Document
 from migrations.identity import hardware_named
+from migrations.named_figures import completed
 from migrations.records import Record, Refused, child, refuse
+from migrations.tables import pick
 from migrations.values import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
 
+_MODEL = ("model_id", "model", "model_name")
+_DEVICE = ("device", "hardware", "hardware_type")
 _KEY = re.compile(r"b(?P<batch>\d+)(_s(?P<seq>\d+))?")
 _UNITS = {
     "latency_ms": "ms",
@@ -45,7 +49,7 @@ _OWN_TEXTS = ("energy_source", "remedy")
 def recognise(document: Document) -> float:
     """Sure where `batch_results` has `b{B}_s{S}` keys, beside a model id and a device."""
     value = document.value
-    if not isinstance(value, dict) or not {"model_id", "device"} <= value.keys():
+    if not isinstance(value, dict) or not (value.keys() & set(_MODEL) and value.keys() & set(_DEVICE)):
         return 0.0
     cells = value.get("batch_results")
     if isinstance(cells, dict) and any(_KEY.fullmatch(key) for key in cells):
@@ -62,8 +66,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
         document.source_path,
         "",
         Named(
-            (value.get("model_id"),),
-            value.get("device"),
+            [value[key] for key in _MODEL if value.get(key)],
+            pick(value, *_DEVICE),
             value.get("architecture_type"),
             value.get("precision"),
             runtime,
@@ -120,7 +124,8 @@ def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Recor
     }
     if loading["mode"] == "generation":
         rates["time_to_first_token_ms"] = quantity(content.get("first_token_latency_ms"))
-    return cell.result("ok", {**size, **loading, **latencies, **rates}, units=_UNITS)
+    figures = completed({**loading, **latencies, **rates}, content, seconds=False)
+    return cell.result("ok", {**size, **figures}, units=_UNITS)
 
 
 def _own(value: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +146,7 @@ def _items(key: str) -> int:
 def _machine(value: dict[str, Any]) -> Machine:
     info = _object(value.get("device_info"))
     name = next((info[key] for key in ("name", "device_name", "cpu_model") if isinstance(info.get(key), str)), None)
-    hardware = hardware_named(value.get("device"))
+    hardware = hardware_named(pick(value, *_DEVICE))
     return Machine(
         device_names={hardware: name} if hardware and name else {},
         software={key: str(text) for key, text in info.items() if key.endswith("_version") and text},

@@ -13,6 +13,8 @@ from migrations.documents import Document
 from migrations.records import NoResult, Part, child, refuse
 from migrations.rows import is_result_row, row_part
 
+_NESTED = ("status", "metadata", "batch_sizes")
+
 
 def recognise(document: Document) -> float:
     """Sure by the columns of the rows; less so of a lone object."""
@@ -21,8 +23,10 @@ def recognise(document: Document) -> float:
     if document.columns:
         return 0.8 if is_result_row(document.columns) else 0.0
     rows = _rows(document.value)
-    flat = bool(rows) and all(isinstance(row, dict) and is_result_row(row) for row in rows)
-    if not flat or any(isinstance(row.get(key), dict) for row in rows for key in ("status", "metadata", "batch_sizes")):
+    known = sum(isinstance(row, dict) and is_result_row(row) for row in rows[:1000])
+    flat = known > 0 and known >= 0.5 * len(rows[:1000])
+    looked_at = [row for row in rows[:1000] if isinstance(row, dict)]
+    if not flat or any(isinstance(row.get(key), dict) for row in looked_at for key in _NESTED):
         return 0.0
     return 0.8 if isinstance(document.value, list) else 0.6
 

@@ -6,17 +6,16 @@ no precision and never filled in memory. Its outer status says nothing about the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
+from migrations.cells import Cell, Machine, Named, outcome, reason_unless_ok, status_of
 from migrations.documents import Document
-from migrations.records import Record, Refused, child, refuse
+from migrations.named_figures import batch_in, completed, length_in
+from migrations.records import NoResult, Part, Record, Refused, child, refuse
 from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 
-_KEY = re.compile(r"batch_(?P<batch>\d+)(?:_seq_(?P<seq>\d+)|_img_(?P<img>\d+x\d+)|_audio_(?P<audio>[\d.]+)s)?")
 _HOST_FACTS = ("hostname", "architecture", "os", "processor", "cpu_count_physical", "cpu_count_logical")
 _SOFTWARE = ("python_version", "torch_version", "transformers_version", "cuda_version", "openvino_version")
 _UNITS = {"latencies": "s", "avg_latency": "s", "total_time": "s", "model_load_time": "s", "throughput": "items/s"}
@@ -35,9 +34,11 @@ def recognise(document: Document) -> float:
     return 0.8 if described and all("status" in entry for entry in entries) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def read(document: Document) -> Iterator[Part]:
     """Every cell; an entry without cells is one record about the model as a whole."""
     machine = _machine(document.value)
+    if not document.value["benchmarks"]:
+        yield NoResult("/benchmarks", "a run without a benchmark")
     for pointer, family, model, hardware, entry in _entries(document.value["benchmarks"]):
         if not isinstance(entry, dict):
             yield refuse(pointer, "unexpected_shape", "an object was expected", entry)
@@ -62,33 +63,31 @@ def read(document: Document) -> Iterator[Record | Refused]:
 
 
 def _cell(whole: Cell, key: str, content: Any, load: dict[str, float | None]) -> Record | Refused:
-    shape = _KEY.fullmatch(key)
-    if shape is None or not isinstance(content, dict):
+    batch_size = batch_in(key)
+    if batch_size is None or not isinstance(content, dict):
         return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)
     stated = {name: content[name] for name in _STATED if name in content}
     cell = replace(whole, original={**whole.original, "cell": key, "stated": stated})
     samples = samples_ns(content.get("latencies"), ns_per_unit=NS_PER_S)
     mean_ms = scaled(content.get("avg_latency"), MS_PER_S)
-    status = status_of(content.get("status"))
-    if content.get("timeout") and not samples and mean_ms is None:
-        status = "timeout"
-    figures: dict[str, Any] = {
-        "batch_size": count(shape["batch"], at_least=1),
-        "sequence_length": count(shape["seq"], at_least=1),
-        **load,
+    measured = {
+        "samples_ns": samples,
+        "latency_mean_ms": None if samples else mean_ms,
+        "throughput_items_per_s": quantity(content.get("throughput")),
     }
+    measured = completed(measured, content, seconds=True)
+    status = outcome(content.get("status"), content.get("success"), figures=measured, error=content.get("error"))
+    if content.get("timeout") and not any(measured.values()):
+        status = "timeout"
+    figures: dict[str, Any] = {"batch_size": batch_size, "sequence_length": length_in(key), **load}
     if status == "ok":
-        figures |= {
-            "samples_ns": samples,
-            "iterations": count(content.get("iterations")),
-            "latency_mean_ms": None if samples else mean_ms,
-            "throughput_items_per_s": quantity(content.get("throughput")),
-        }
+        figures |= {**measured, "iterations": count(content.get("iterations"))}
     return cell.result(status, figures, reason=reason_unless_ok(status, content, content.get("status")), units=_UNITS)
 
 
 def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Any]]:
-    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once."""
+    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once. Some
+    files leave the level of families out."""
     for family, models in benchmarks.items():
         at_family = child("/benchmarks", family)
         if not isinstance(models, dict):
@@ -99,8 +98,15 @@ def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, A
             if not isinstance(entries, dict):
                 yield at_model, family, model, "", entries
                 continue
+            if _is_entry(entries):
+                yield at_model, "", family, model, entries
+                continue
             for hardware, entry in entries.items():
                 yield child(at_model, hardware), family, model, hardware, entry
+
+
+def _is_entry(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("benchmark_results"), dict) or isinstance(value.get("status"), str)
 
 
 def _machine(value: dict[str, Any]) -> Machine:

@@ -12,7 +12,7 @@ from typing import Any
 from migrations.cells import Cell, Named
 from migrations.documents import Document
 from migrations.records import NoResult, Part, child, refuse
-from migrations.values import quantity
+from migrations.values import number, quantity
 
 DERIVED = "a mean over batch sizes and shapes"
 _UNITS = {"latency_ms": "ms", "throughput": "items/s"}
@@ -30,7 +30,10 @@ def read(document: Document) -> Iterator[Part]:
     """One record per model and hardware; lists shorter than the models tested name nobody and are refused."""
     none = True
     for family, content in document.value["model_families"].items():
-        results = content.get("hardware_results") if isinstance(content, dict) else None
+        results = content.get("hardware_results") if isinstance(content, dict) else content
+        if results and not isinstance(results, dict):
+            none = False
+            yield refuse(child("/model_families", family), "unexpected_shape", "an object was expected", content)
         models = content.get("models_tested") if isinstance(content, dict) else None
         for hardware, lists in results.items() if isinstance(results, dict) else ():
             none = False
@@ -42,6 +45,8 @@ def read(document: Document) -> Iterator[Part]:
 
 def _hardware(document: Document, where: str, family: str, models: Any, hardware: str, lists: Any) -> Iterator[Part]:
     columns = {key: lists.get(key) for key in _UNITS} if isinstance(lists, dict) else {}
+    if isinstance(models, list) and len(models) == 1:
+        columns = {key: [one] if number(one) is not None else one for key, one in columns.items()}
     known = {key: column for key, column in columns.items() if isinstance(column, list) and column}
     if not known or not isinstance(models, list):
         yield refuse(where, "unexpected_shape", "lists of figures beside a list of models were expected", lists)
@@ -55,10 +60,15 @@ def _hardware(document: Document, where: str, family: str, models: Any, hardware
         latency, throughput = (known[key][index] if key in known else None for key in _UNITS)
         cell = Cell(
             document.source_path,
-            child(child(where, next(iter(known))), index),
+            _place(where, lists, next(iter(known)), index),
             Named((model,), hardware, family=family),
             times=(document.value.get("timestamp"),),
             original={"family": family, "derived_claim": DERIVED},
         )
         figures = {"latency_mean_ms": quantity(latency), "throughput_items_per_s": quantity(throughput)}
         yield cell.result("ok", figures, units=_UNITS)
+
+
+def _place(where: str, lists: Any, key: str, index: int) -> str:
+    at = child(where, key)
+    return child(at, index) if isinstance(lists[key], list) else at

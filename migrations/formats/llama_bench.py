@@ -30,6 +30,8 @@ _SETTINGS = (
     "n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "split_mode", "main_gpu", "no_kv_offload",
     "flash_attn", "tensor_split", "use_mmap", "embeddings", "no_op_offload", "n_depth", "devices", "cpu_mask", "poll",
 )  # fmt: skip
+_GENERIC = ("", "ggml-model", "model", "main", "ggml")
+"""File names that converters give whatever the model."""
 _ABOUT = ("model_filename", "model_type", "model_size", "model_n_params", "backends", "gpu_info", "cpu_info")
 
 
@@ -109,6 +111,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     gpu, cpu = text_of(row.get("gpu_info")), text_of(row.get("cpu_info"))
     device = cpu if hardware == "cpu" else gpu
     build = text_of(row.get("build_commit"))
+    if name.casefold() in _GENERIC:
+        name = re.sub(r"\s+(?:mostly\s+)?\(?(?:I?Q\d|MXFP4|BF16|F16|F32).*$", "", kind or "")
     return Cell(
         source_path,
         pointer,

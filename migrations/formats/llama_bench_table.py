@@ -19,6 +19,7 @@ _TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?(?:\+?tg ?(?P<made>\d+))?(?: ?@ ?d(
 _DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
 _BUILD = re.compile(r"build: (?P<build>\w+ \(\d+\))")
 _PRECISION = re.compile(r"\b(I?Q\d\w*(?: - \w+)?|MXFP4\w*|BF16|F16|F32)\b")
+_MODEL = re.compile(r"\s+(?:mostly\s+)?(?:I?Q\d|MXFP4|BF16|F16|F32).*$")
 _NOT_SETTINGS = {"model", "size", "params", "backend", "test", "t/s", "threads"}
 
 
@@ -61,7 +62,7 @@ def _record(
         source_path,
         pointer,
         Named(
-            (row["model"],),
+            (_MODEL.sub("", row["model"]) or row["model"],),
             hardware or NOT_STATED,
             precision=precision[1].replace(" - ", "_") if precision else None,
             runtime="llama.cpp",
@@ -76,7 +77,7 @@ def _record(
             },
         ),
         original={
-            **{key: row.get(key) for key in ("size", "params", "test")},
+            **{key: row.get(key) for key in ("model", "size", "params", "test")},
             "hardware": row.get("backend") or NOT_STATED,
             "stated": {"throughput_tokens_per_s": rate, "derived": "latency_mean_ms = tokens / (tokens/s)"},
         },

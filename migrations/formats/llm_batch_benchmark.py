@@ -17,7 +17,7 @@ from migrations.records import Record, Refused, refuse
 from migrations.tables import object_of, pick, rows_of, strays_of, text_of
 from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 
-_LATENCY = {"avg_latency", "latencies"}
+_LATENCY = ({"avg_latency", "latencies"}, {"avg_latency", "percentiles"})
 _THROUGHPUT = {"elapsed_time", "num_requests", "requests_per_second"}
 _ONE_BATCH = ({"prefill_latency", "batch_size"}, {"input_len", "output_len", "batch_size", "latency"})
 _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "tokens/s"}
@@ -25,8 +25,10 @@ _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "
 
 def recognise(document: Document) -> float:
     """Sure where every row is of one of the kinds."""
-    rows = [row for _, row in rows_of(document)]
-    return 0.9 if rows and document.kind in ("json", "json_lines") and all(_is_known(row) for row in rows) else 0.0
+    if document.kind not in ("json", "json_lines"):
+        return 0.0
+    rows = [row for _, (_, row) in zip(range(1000), rows_of(document), strict=False)]
+    return 0.9 if rows and sum(_is_known(row) for row in rows) >= 0.5 * len(rows) else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:
@@ -34,8 +36,15 @@ def read(document: Document) -> Iterator[Record | Refused]:
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in rows_of(document):
+        if not _is_known(row) and "error" not in row:
+            yield refuse(pointer, "unexpected_shape", "a row of none of these benchmarks", row)
+            continue
         figures = (
-            _latency(row) if row.keys() >= _LATENCY else _throughput(row) if row.keys() >= _THROUGHPUT else _batch(row)
+            _latency(row)
+            if any(row.keys() >= kind for kind in _LATENCY)
+            else _throughput(row)
+            if row.keys() >= _THROUGHPUT
+            else _batch(row)
         )
         size = {
             "mode": "generation",
@@ -105,4 +114,4 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
 
 
 def _is_known(row: Mapping[str, Any]) -> bool:
-    return any(kind <= row.keys() for kind in (_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row
+    return any(kind <= row.keys() for kind in (*_LATENCY, _THROUGHPUT, *_ONE_BATCH)) and "request_throughput" not in row

@@ -11,7 +11,7 @@ from migrations.identity import hardware_named, is_hardware
 from migrations.records import Record, Refused, child
 from migrations.values import count, quantity
 
-_NEEDED = {"framework", "model", "device_type", "batch_size", "input_shape", "dtype", "throughput_ips"}
+_NEEDED = {"framework", "model", "device_type", "batch_size", "throughput_ips"}
 _UNITS = {"latency": "ms", "throughput_ips": "items/s", "memory_mb": "MiB, written MB", "compilation_time_ms": "ms"}
 _LATENCIES = tuple(f"latency_{name}_ms" for name in ("mean", "p50", "p95", "p99", "min", "max", "std"))
 _TOKENS = re.compile(r"\d+\s*[x,]\s*(?P<length>\d+)")
@@ -38,7 +38,7 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
     cell = Cell(
         source_path,
         pointer,
-        Named((row["model"],), row["device_type"], precision=row["dtype"], runtime=row["framework"]),
+        Named((row["model"],), row["device_type"], precision=row.get("dtype"), runtime=row["framework"]),
         times=(row.get("timestamp"),),
         machine=Machine(
             # `device` may only say `cpu` again, which names no piece of silicon.
@@ -49,7 +49,7 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
     )
     figures = {
         "batch_size": count(row["batch_size"], at_least=1),
-        "sequence_length": _length(row["input_shape"]),
+        "sequence_length": _length(row.get("input_shape") or ""),
         "warmup_iterations": count(row.get("warmup_iterations")),
         "iterations": count(row.get("measurement_iterations")),
         "throughput_items_per_s": quantity(row["throughput_ips"]),

@@ -19,6 +19,7 @@ _RATES = (
     "result_samples_per_second", "result_completed_samples_per_sec", "result_scheduled_samples_per_sec",
     "result_qps_without_loadgen_overhead", "result_qps_with_loadgen_overhead",
 )  # fmt: skip
+_TOKENS = ("result_tokens_per_second", "result_completed_tokens_per_second")
 _NAMES = {
     "mean": "result_mean_latency_ns", "min": "result_min_latency_ns", "max": "result_max_latency_ns",
     "percentile": "result_{}_percentile_latency_ns",
@@ -53,6 +54,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
     figures = {
         "batch_size": mlperf.batch_of(scenario, found.get("effective_samples_per_query")),
         "throughput_items_per_s": mlperf.rate_of(found, _RATES),
+        "throughput_tokens_per_s": mlperf.rate_of(found, _TOKENS),
         **mlperf.latencies(found, scenario, _NAMES),
     }
     about = {

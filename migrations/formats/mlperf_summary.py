@@ -44,6 +44,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         figures = {
             "batch_size": mlperf.batch_of(scenario, found.get("samples_per_query")),
             "throughput_items_per_s": mlperf.rate_of(found, _RATES),
+            "throughput_tokens_per_s": mlperf.rate_of(found, _TOKENS),
             **mlperf.latencies(found, scenario, _NAMES),
         }
         about = {

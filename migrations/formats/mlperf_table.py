@@ -84,7 +84,8 @@ def _figures(row: Mapping[str, Any], scenario: str | None) -> tuple[dict[str, fl
             rate = result if rate is None else rate
         else:
             stated[f"result ({units})"] = result
-    return {percentile: latency, "throughput_items_per_s": rate}, stated
+    tokens = stated.get("throughput_tokens_per_s") or None
+    return {percentile: latency, "throughput_items_per_s": rate, "throughput_tokens_per_s": tokens}, stated
 
 
 def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:

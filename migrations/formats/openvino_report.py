@@ -20,6 +20,8 @@ def recognise(document: Document) -> float:
     known = {"throughput", "latency_median", "latency_avg", "latency_average", "latency_min", "latency_values"}
     if "execution_results" in value and value.keys() & {"cmd_options", "configuration_setup"}:
         return 0.95
+    if {"cmd_options", "configuration_setup"} <= value.keys():
+        return 0.8  # the report of a run that broke off
     return 0.9 if results.keys() & known else 0.0
 
 
@@ -33,4 +35,6 @@ def read(document: Document) -> Iterator[Record | Refused]:
     groups = object_of(document.value.get("execution_results")).get("latency_values")
     if isinstance(groups, list) and len(groups) == 1:
         found |= {benchmark_app.plain(name): value for name, value in object_of(groups[0]).items()}
-    yield benchmark_app.result(document.source_path, "/execution_results", found)
+    yield benchmark_app.result(
+        document.source_path, "/execution_results" if "execution_results" in document.value else "", found
+    )

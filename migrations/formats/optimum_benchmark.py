@@ -70,6 +70,8 @@ def _record(
     size = size_of(config, document.source_path)
     figures = _figures(phase)
     stated = figures.pop("stated")
+    if mode != "generation":
+        figures.pop("throughput_tokens_per_s")  # of the prompt: no new ones
     if mode == "generation":
         figures |= _generation(name, figures, report, size["new_tokens"], stated)
         size["output_tokens"] = size["new_tokens"]
@@ -103,6 +105,7 @@ def _figures(phase: Any) -> dict[str, Any]:
     return {
         **figures,
         "throughput_items_per_s": value if per_item else None,
+        "throughput_tokens_per_s": value or None if "token" in unit else None,
         "memory_peak_mib": next((m for key in _RAM if (m := memory.get(key))), None),
         "memory_device_peak_mib": next((m for key in _DEVICE if (m := memory.get(key))), None),
         "stated": {

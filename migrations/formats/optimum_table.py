@@ -123,7 +123,7 @@ def _record(
             found["time_per_output_token_ms"] = decode_ms / (tokens - 1)
     rate_value = quantity(rate)
     if rate_value is not None and "tok" in unit:
-        stated["throughput_tokens_per_s"] = rate_value
+        stated["throughput_tokens_per_s"] = found["throughput_tokens_per_s"] = rate_value or None
         if found.get("latency_mean_ms") is None and rate_value and tokens and size["batch_size"]:
             found["latency_mean_ms"] = size["batch_size"] * tokens * MS_PER_S / rate_value
             stated["derived"] = "latency_mean_ms = batch x new tokens / (tokens/s)"

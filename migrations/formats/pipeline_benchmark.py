@@ -12,10 +12,11 @@ from migrations.cells import Cell, Named
 from migrations.documents import Document
 from migrations.identity import hardware_named
 from migrations.records import NoResult, Part, child, refuse
-from migrations.values import MS_PER_S, count, scaled
+from migrations.values import MS_PER_S, count, quantity, scaled
 
 _UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
 _LATENCY = ("avg_time", "average_time", "mean_time", "inference_time", "avg_inference_time")
+_READ = {*_LATENCY, "load_time", "model_load_time", "min_time", "max_time"}
 _METHODS = ("pipeline", "from_pretrained", "openvino")
 _LOAD = ("load_time", "model_load_time")
 
@@ -24,19 +25,20 @@ def recognise(document: Document) -> float:
     """Sure where `results` and `performance` are objects beside `hardware` or `metadata`; also without `performance`
     where every result is of a known method."""
     value = document.value
-    if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
+    if not isinstance(value, dict) or not {"hardware", "metadata"} & value.keys():
         return 0.0
-    if not {"hardware", "metadata"} & value.keys():
-        return 0.0
-    if isinstance(value.get("performance"), dict):
+    results, performance = value.get("results"), value.get("performance")
+    if isinstance(results, dict) and isinstance(performance, dict):
         return 0.85
-    return 0.7 if value["results"] and all(str(key).startswith(_METHODS) for key in value["results"]) else 0.0
+    alone = results if isinstance(results, dict) else performance if "results" not in value else None
+    methods = isinstance(alone, dict) and bool(alone) and all(str(key).startswith(_METHODS) for key in alone)
+    return 0.7 if methods else 0.0
 
 
 def read(document: Document) -> Iterator[Part]:
     """One record per method and hardware."""
     value = document.value
-    results = value["results"]
+    results = value["results"] if isinstance(value.get("results"), dict) else {}
     performance = value["performance"] if isinstance(value.get("performance"), dict) else {}
     metadata = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
     for key in dict.fromkeys((*results, *performance)):
@@ -49,7 +51,7 @@ def read(document: Document) -> Iterator[Part]:
             continue
         yield _cell(document, where, key, outcome or {}, times or {}, metadata)
     if not results and not performance:
-        yield NoResult("/results", "a pipeline test without any method")
+        yield NoResult("", "a pipeline test without any method")
 
 
 def _cell(
@@ -72,7 +74,16 @@ def _cell(
             hardware if hardware_named(hardware) else key,
         ),
         times=(about.get("timestamp"),),
-        original={"method": method, "task": outcome.get("task") or about.get("task"), "class": outcome.get("class")},
+        original={
+            "method": method,
+            "task": outcome.get("task") or about.get("task"),
+            "class": outcome.get("class"),
+            "stated": {
+                name: figure
+                for name, value in both.items()
+                if name not in _READ and (name.endswith(("_time", "_mb", "_gb"))) and (figure := quantity(value))
+            },
+        },
     )
     reason = _failure(said)
     if reason is not None:

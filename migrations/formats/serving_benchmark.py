@@ -98,6 +98,7 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "mode": "generation",
         "throughput_items_per_s": quantity(row.get("request_throughput")),
+        "throughput_tokens_per_s": quantity(row.get("output_throughput")) or None,
         "iterations": completed,
         "time_to_first_token_ms": quantity(pick(row, "median_ttft_ms", "mean_ttft_ms")),
         "time_per_output_token_ms": quantity(pick(row, "median_tpot_ms", "mean_tpot_ms")),

@@ -11,7 +11,9 @@ from migrations.skills import is_body, read_body
 
 def recognise(document: Document) -> float:
     """Sure where some key is a hardware name and a check (`cuda_init`), at the top or under `status`."""
-    return 0.8 if document.kind == "json" and is_body(document.value) else 0.0
+    if document.kind != "json" or not is_body(document.value):
+        return 0.0
+    return 0.9 if isinstance(document.value.get("status"), dict) and "examples" in document.value else 0.8
 
 
 def read(document: Document) -> Iterator[Part]:

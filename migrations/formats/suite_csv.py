@@ -1,6 +1,7 @@
-"""The benchmark suite's CSV `model_id, hardware, batch_size, sequence_length, timestamp, error`: rows of failures.
+"""The benchmark suite's CSV `model_id, hardware, batch_size, sequence_length, timestamp, error`, and what more it has.
 
-No figure column is known of it; a row without an error is a success that nobody measured, which `suspicion.py` says.
+A run that failed has no further column. Those of one that worked are read by their names; a row without an error and
+without a figure is a success that nobody measured, which `suspicion.py` says.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 from migrations.cells import Cell, Named
 from migrations.documents import Document
+from migrations.named_figures import named_figures
 from migrations.records import Record, Refused, child
 from migrations.values import count
 
@@ -17,7 +19,7 @@ _NEEDED = {"model_id", "hardware", "batch_size", "sequence_length", "error"}
 
 def recognise(document: Document) -> float:
     """Sure by its columns; the last one is what sets it apart."""
-    return 0.9 if document.kind == "csv" and set(document.columns) >= _NEEDED else 0.0
+    return 0.9 if document.kind in ("csv", "rows") and set(document.columns) >= _NEEDED else 0.0
 
 
 def read(document: Document) -> Iterator[Record | Refused]:
@@ -30,7 +32,8 @@ def read(document: Document) -> Iterator[Record | Refused]:
             "batch_size": count(row["batch_size"], at_least=1),
             "sequence_length": count(row["sequence_length"], at_least=1),
         }
-        if row["error"].strip():
-            yield cell.result("failed", size, reason=row["error"].strip())
+        error = str(row["error"] or "").strip()
+        if error:
+            yield cell.result("failed", size, reason=error)
         else:
-            yield cell.result("ok", size)
+            yield cell.result("ok", {**size, **named_figures(others, seconds=False)})

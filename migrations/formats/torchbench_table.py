@@ -15,9 +15,8 @@ from migrations.identity import hardware_named
 from migrations.paths import parts
 from migrations.records import Record, Refused
 from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import MS_PER_S, count, number, quantity, scaled
+from migrations.values import MIB_PER_GB, MS_PER_S, count, number, quantity, scaled
 
-_MIB_PER_GB = 1_000_000_000 / 1_048_576
 _STATED = (
     "speedup", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem", "calls_captured", "unique_graphs",
     "graph_breaks", "unique_graph_breaks", "tflops", "pct_ops", "cudagraph_skips",
@@ -47,7 +46,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
             figures = {
                 "latency_p50_ms": latency,
                 "compile_ms": scaled(pick(row, "compilation_latency"), MS_PER_S),
-                "memory_device_peak_mib": scaled(pick(row, "dynamo_peak_mem"), _MIB_PER_GB) or None,
+                "memory_device_peak_mib": scaled(pick(row, "dynamo_peak_mem"), MIB_PER_GB) or None,
             }
             yield cell.result("ok", {**size, **figures}, units={"abs_latency": "ms", "compilation_latency": "s"})
         elif accuracy is not None and accuracy.casefold() in _PASSES:

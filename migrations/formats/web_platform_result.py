@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named, reason_unless_ok, status_of
+from migrations.cells import Cell, Named, outcome, reason_unless_ok
 from migrations.documents import Document
 from migrations.identity import hardware_named
+from migrations.named_figures import completed
 from migrations.records import Part, child
+from migrations.tables import object_of
 from migrations.values import count, quantity
 
 _UNITS = {
@@ -33,14 +35,13 @@ def recognise(document: Document) -> float:
         return 0.0
     if not {"model_key", "model_name", "model"} & value.keys():
         return 0.0
-    return 0.9 if {"metrics", "platform_support", "status"} & value.keys() else 0.0
+    return 0.9 if {"metrics", "platform_support", "status", *_LATENCY} & value.keys() else 0.0
 
 
 def read(document: Document) -> Iterator[Part]:
     """One record."""
     value = document.value
-    metrics: dict[str, Any] = value["metrics"] if isinstance(value.get("metrics"), dict) else {}
-    status = status_of(value.get("status", value.get("success")))
+    metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
     figures = {
         "latency_mean_ms": _first(metrics, _LATENCY),
         "load_ms": quantity(metrics.get("load_time_ms")),
@@ -48,6 +49,9 @@ def read(document: Document) -> Iterator[Part]:
         "memory_peak_mib": _first(metrics, _MEMORY),
         "throughput_items_per_s": _first(metrics, _THROUGHPUT),
     }
+    figures = completed(figures, metrics, seconds=False)
+    error = value.get("error") or metrics.get("error")
+    status = outcome(value.get("status"), value.get("success"), figures=figures, error=error)
     names = (value.get("model_name"), value.get("model_key"), value.get("model"))
     cell = Cell(
         document.source_path,

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,9 +22,10 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded, SourceDeleted
 from accel_platform.settings import Settings
-from migrations import reading
+from migrations import documents, pieces, reading
 from migrations.cleanup import CleanReport, clean
 from migrations.importer import migrate
+from migrations.retry import retry_quarantine
 
 FIXTURES = Path(__file__).parents[1] / "data" / "formats"
 MONTH = timedelta(days=30)
@@ -100,7 +102,7 @@ def test_what_is_proven_goes_and_is_accounted_for_and_a_second_run_finds_the_res
 def _rewritten(log: EventLog, home: Path, change: Callable[[Event], Event | None]) -> EventLog:
     """Another log with the events of this one, each changed or left out."""
     other = EventLog.open(Settings(home=home))
-    other.append([changed for event in log.read() if (changed := change(event)) is not None])
+    other.append([changed for event in log.read() if (changed := change(event)) is not None], key="import-again")
     return other
 
 
@@ -139,7 +141,7 @@ def test_one_event_lost_or_changed_spares_the_files_that_need_it(
     assert {d.source_path for d in report.documents if d.action == "deleted"} == deletable - needing
     for path in needing:
         assert Path(path).exists()
-        assert "the log lacks 1, and holds" in outcome(report, Path(path))[1]
+        assert "the log holds" in outcome(report, Path(path))[1]
 
 
 def test_what_is_not_exactly_what_was_imported_stays(tmp_path: Path, log: EventLog) -> None:
@@ -189,6 +191,54 @@ def test_a_document_inside_keeps_the_file_around_it(tmp_path: Path, log: EventLo
     assert outcome(clean([outer], log, older_than=MONTH), outer)[0] == "deleted"
 
 
+def test_a_copy_needs_what_the_log_holds_of_the_parts_of_its_twin(tmp_path: Path, log: EventLog) -> None:
+    content = (FIXTURES / "batch_benchmarks.json").read_bytes()
+    files = [put(tmp_path / name, content) for name in ("a.json", "b.json")]
+    assert migrate(files, log).outcomes == {"imported": 1, "duplicate": 1}
+    inside = {
+        e.event_id: None for e in log.read(types={"DocumentImported"}) if "#" in getattr(e.payload, "source_path", "")
+    }
+    lost = next(e.event_id for e in log.read(types={"ResultRecorded"}) if e.causation_id in inside)
+    without = _rewritten(log, tmp_path / "other", lambda e: None if e.event_id == lost else e)
+    assert clean(files, without, older_than=MONTH).actions == {"kept": 2}
+    assert clean(files, log, older_than=MONTH).actions == {"deleted": 2}
+
+
+def test_an_archive_goes_when_every_member_could(tmp_path: Path, log: EventLog) -> None:
+    def zipped(name: str, **members: str) -> Path:
+        path = put(tmp_path / name, b"")
+        with zipfile.ZipFile(path, "w") as archive:
+            for number, (member, content) in enumerate(members.items()):
+                archive.writestr(f"{number}/{member}.json", content)
+        return aged(path)
+
+    whole = zipped("whole.zip", a=json.dumps(card()), b=json.dumps(card(6.5)))
+    mixed = zipped("mixed.zip", a=json.dumps(card(7.5)), notes="nothing to see here")
+    empty = zipped("empty.zip")
+    migrate([tmp_path], log)
+    report = clean([whole, mixed, empty], log, older_than=MONTH)
+    assert [outcome(report, path)[0] for path in (whole, mixed, empty)] == ["deleted", "kept", "kept"]
+    assert outcome(report, mixed)[1].startswith("!1/notes.json: it holds no results")
+
+
+def test_a_file_too_large_to_hold_is_proven_piece_by_piece(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(documents, "HEAD_BYTES", 500)
+    monkeypatch.setattr(pieces, "PIECE_CHARACTERS", 800)
+    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 1000)
+    lines = (FIXTURES / "serving_benchmark.H100.Llama-2-7b.jsonl").read_text().splitlines()
+    path = put(tmp_path / "serving.H100.Llama-2-7b.jsonl", "\n".join(lines * 4) + "\n")
+    unknown = put(tmp_path / "unknown.json", {"experiment": "x" * 2000})
+    assert migrate([path, unknown], log).outcomes == {"imported": 1, "quarantined": 1}
+    lost = next(log.read(types={"ResultRecorded"})).event_id
+    without = _rewritten(log, tmp_path / "other", lambda e: None if e.event_id == lost else e)
+    assert clean([path], without, older_than=MONTH).actions == {"kept": 1}
+    report = clean([path, unknown], log, older_than=MONTH)
+    assert [outcome(report, each)[0] for each in (path, unknown)] == ["deleted", "kept"]
+
+
 def test_what_is_quarantined_goes_only_where_the_log_gives_its_bytes_back(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +267,8 @@ def test_a_reader_that_knows_more_today_keeps_the_file(
     action, reason = outcome(clean([path], log, older_than=MONTH), path)
     assert action == "kept"
     assert "read today it is imported" in reason
+    retry_quarantine(log)
+    assert outcome(clean([path], log, older_than=MONTH), path)[0] == "deleted"
 
 
 def test_links_and_the_installation_itself_are_left_alone(tmp_path: Path, settings: Settings, log: EventLog) -> None:

@@ -19,16 +19,22 @@ import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from uuid_utils.compat import uuid7
 
 from accel_platform.cli.migrate import migrate as command
 from accel_platform.errors import InvalidInput
-from accel_platform.events import Event, EventLog
+from accel_platform.events import EventLog, codec
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
 from migrations import reading
+from migrations.claims import NOTHING_CLAIMED
+from migrations.documents import load, parse
 from migrations.figures import has_other_figure
 from migrations.formats import all_formats
 from migrations.importer import ImportReport, migrate
+from migrations.reading import read
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SAMPLES = REPOSITORY / "samples" / "legacy"
@@ -232,54 +238,88 @@ def test_a_reader_that_fails_costs_its_document_only(
     assert "the reader suite_csv failed: KeyError" in (report.documents[0].reason or "")
 
 
-def test_another_process_that_was_faster_wins(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_with_the_same_files_stores_the_same_segment(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = EventLog.open(Settings(home=Path(log.location).parent))
-    real = log.append
+    real = log.append_rows
 
-    def late(events: list[Event], *, key: str | None = None) -> object:
+    def late(rows: list[codec.Row], *, key: str) -> object:
         migrate([FIXTURES / "suite_csv.csv"], other)
-        return real(events, key=key)
+        return real(rows, key=key)
 
-    monkeypatch.setattr(log, "append", late)
-    report = migrate([FIXTURES / "suite_csv.csv"], log)
-    assert report.outcomes == {"already_imported": 1}
+    monkeypatch.setattr(log, "append_rows", late)
+    assert migrate([FIXTURES / "suite_csv.csv"], log).events == 0
     assert len(payloads(log, DocumentImported)) == 1
 
 
+def counted(home: Path) -> dict[str, int]:
+    """Rows of the warehouse's tables of an import."""
+    settings = Settings(home=home)
+    refresh(settings)
+    tables = ("results", "import_ledger", "quarantine", "suspicions")
+    return {table: Reader(settings).rows(f"SELECT count(*) AS n FROM {table}")[0]["n"] for table in tables}
+
+
 @pytest.mark.slow
-def test_killed_half_way_nothing_is_lost_and_the_next_run_goes_on(tmp_path: Path, log: EventLog) -> None:
+def test_killed_half_way_or_twice_at_once_nothing_is_lost_and_nothing_doubled(tmp_path: Path) -> None:
     old = tmp_path / "old"
     old.mkdir()
+    card = json.loads((FIXTURES / "direct_benchmark.json").read_text())
     for i in range(60):
-        card = json.loads((FIXTURES / "direct_benchmark.json").read_text())
         (old / f"{i:03}.json").write_text(json.dumps({**card, "note": i}))
-    home = Path(log.location).parent
+    (old / "rows.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+    alone = EventLog.open(Settings(home=tmp_path / "alone"))
+    migrate([old], alone)
     code = f"""
+        import sys
         from pathlib import Path
         from accel_platform.events import EventLog
         from accel_platform.settings import Settings
+        from migrations import batches
         from migrations.importer import migrate
-        log = EventLog.open(Settings(home=Path({str(home)!r})))
+        batches.SECONDS, batches.MOST_EVENTS = 0.05, int(sys.argv[1])
+        log = EventLog.open(Settings(home=Path({str(tmp_path / "home")!r})))
         migrate([Path({str(old)!r})], log, on_progress=lambda n, total, document: print(n, flush=True))
     """
-    acknowledged = 0
-    for kill_after in (7, 9, 11):
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-        )
+
+    def start(most_events: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", textwrap.dedent(code), str(most_events)]
+        return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+
+    for kill_after, most_events in ((9, 3), (25, 7)):
+        process = start(most_events)
         assert process.stdout is not None
-        for _ in range(acknowledged + kill_after):
-            acknowledged = max(acknowledged, int(process.stdout.readline()))
+        for _ in range(kill_after):
+            assert process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
         process.stdout.close()
         process.wait()
-        assert len(payloads(log, DocumentImported)) >= acknowledged
-    assert acknowledged < 60
-    report = migrate([old], log)
-    assert sum(report.outcomes.values()) == 60
-    assert report.outcomes["already_imported"] >= acknowledged
-    assert Counter(e.source_path for e in payloads(log, DocumentImported)).most_common(1)[0][1] == 1
-    assert len(payloads(log, ResultRecorded)) == 60 * 2
+        # What was projected in between must not count again either.
+        assert 0 < counted(tmp_path / "home")["import_ledger"] < 61
+    both = [start(5), start(11)]
+    for process in both:
+        process.communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    assert counted(tmp_path / "home") == counted(tmp_path / "alone")
+    again = migrate([old], EventLog.open(Settings(home=tmp_path / "home")))
+    assert (again.outcomes, again.events) == ({"already_imported": 61}, 0)
+
+
+def test_a_log_of_one_segment_per_document_is_known(log: EventLog, tmp_path: Path) -> None:
+    """As earlier versions of this platform wrote it: random ids, segments named after the content."""
+    (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+    (tmp_path / "b.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+    found = read(parse(load(tmp_path / "a.csv")), NOTHING_CLAIMED)
+    ids = {event.event_id: uuid7() for event in found.events}
+    renamed = [
+        event.model_copy(update={"event_id": ids[event.event_id], "causation_id": ids.get(event.causation_id)})
+        for event in found.events
+    ]
+    log.append(renamed, key=f"import-{found.entry.content_sha256[:32]}")
+    report = migrate([tmp_path / "a.csv", tmp_path / "b.csv"], log)
+    assert report.outcomes == {"already_imported": 1, "duplicate": 1}
+    assert report.events == 1
 
 
 @given(
@@ -469,3 +509,9 @@ class TestCommand:
         answer = CliRunner().invoke(app, [str(tmp_path / "nowhere"), "--home", str(tmp_path)])
         assert isinstance(answer.exception, InvalidInput)
         assert "nowhere" in str(answer.exception)
+
+    def test_the_installation_itself_is_no_history(self, app: typer.Typer, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_bytes((FIXTURES / "suite_csv.csv").read_bytes())
+        for expected in ("1 imported", "1 already imported"):
+            answer = CliRunner().invoke(app, [str(tmp_path), "--home", str(tmp_path / ".accel")])
+            assert f"1 files: {expected}." in answer.stdout

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
+
 import pytest
 
-from accel_platform.hardware.catalog import catalog, cpu_spec, find_spec
+from accel_platform.backends.registry import runtime_for
+from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
+from predictor.evidence import Evidence
+from predictor.targets import choose_targets
 
 
 def test_every_device_has_a_source_and_figures_in_proportion() -> None:
     devices = catalog()
-    assert len(devices) >= 15
+    assert len(devices) >= 120
+    assert {device.kind for device in devices} == {"gpu", "cpu", "npu"}
     assert len({device.name for device in devices}) == len(devices)
     for device in devices:
-        assert all((device.source, device.vendor, device.memory_gib, device.tdp_w)), device.name
-        assert device.release_year in range(2016, 2030), device.name
-        assert device.peak_fp32_tflops is not None, device.name
-        assert device.bandwidth_gb_s is not None, device.name
-        # A matrix unit is never slower than the vector unit, and no memory feeds a FLOP per byte at peak.
-        assert device.peak_fp16_tensor_tflops is None or device.peak_fp16_tensor_tflops > device.peak_fp32_tflops
-        assert 5 < device.peak_fp32_tflops * 1e3 / device.bandwidth_gb_s < 150, device.name
+        assert all((device.source, device.vendor)), device.name
+        assert device.release_year in range(2014, 2030), device.name
+        peaks = (device.peak_fp32_tflops, device.peak_fp16_tensor_tflops, device.peak_int8_tensor_tops)
+        assert any((*peaks, device.bandwidth_gb_s)), device.name
+        # A matrix unit is never slower than the vector unit, nor at a narrower type.
+        known = [peak for peak in peaks if peak is not None]
+        assert known == sorted(known), device.name
+        assert device.usd_per_hour is None or (device.usd_source and date.fromisoformat(device.usd_date or ""))
+
+
+def test_a_gpu_reads_a_byte_in_the_time_of_a_few_floating_point_operations() -> None:
+    for device in catalog():
+        if device.kind == "gpu" and device.peak_fp32_tflops and device.bandwidth_gb_s:
+            assert 5 < device.peak_fp32_tflops * 1e3 / device.bandwidth_gb_s < 150, device.name
 
 
 def test_no_two_devices_share_a_name() -> None:
@@ -43,9 +58,21 @@ def test_names_as_drivers_report_them(reported: str, name: str) -> None:
     assert found.name == name
 
 
-@pytest.mark.parametrize("name", [None, "", "NVIDIA A100", "NVIDIA L40", "RTX 4090 Laptop GPU", "Test CPU"])
+@pytest.mark.parametrize("name", [None, "", "NVIDIA A100", "NVIDIA L20", "RTX 4090 Laptop GPU", "Test CPU"])
 def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
     assert find_spec(name) is None
+
+
+@pytest.mark.parametrize("device", catalog(), ids=lambda device: device.name)
+def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec) -> None:
+    nothing = Evidence("snapshot", {}, {}, {}, [], {})
+    if device.kind == "cpu" or device.vendor in ("NVIDIA", "AMD", "Apple", "Qualcomm"):
+        [(hardware, name)] = choose_targets(nothing, [device.name])[1]
+        assert runtime_for(hardware)
+        assert name == device.name
+    else:
+        with pytest.raises(InvalidInput, match=f"drives {re.escape(device.name)}"):
+            choose_targets(nothing, [device.name])
 
 
 def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None:

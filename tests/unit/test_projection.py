@@ -188,6 +188,10 @@ class TestFigures:
         assert got["throughput_items_per_s"] == pytest.approx(20)
         assert got["throughput_tokens_per_s"] == pytest.approx(640)
 
+    def test_tokens_per_second_may_be_stated_where_nothing_gives_them(self, row: Any) -> None:
+        stated = {"mode": "generation", "samples_ns": (), "batch_size": None, "throughput_tokens_per_s": 12.5}
+        assert row(**stated)["throughput_tokens_per_s"] == 12.5
+
     def test_each_of_several_processes_has_a_batch_of_its_own(self, row: Any) -> None:
         got = row(mode="training", batch_size=2, processes=3, samples_ns=(100_000_000,) * 12)
         assert got["throughput_items_per_s"] == pytest.approx(60)

@@ -15,7 +15,8 @@ WITH parsed AS (
             "first_ms": "DOUBLE", "load_ms": "DOUBLE", "compile_ms": "DOUBLE", "memory_peak_mib": "DOUBLE",
             "memory_device_peak_mib": "DOUBLE", "energy_j_per_item": "DOUBLE", "energy_source": "VARCHAR",
             "output_tokens": "BIGINT", "prefill_ms": "DOUBLE",
-            "time_to_first_token_ms": "DOUBLE", "time_per_output_token_ms": "DOUBLE", "forward_ms": "DOUBLE",
+            "time_to_first_token_ms": "DOUBLE", "time_per_output_token_ms": "DOUBLE",
+            "throughput_tokens_per_s": "DOUBLE", "forward_ms": "DOUBLE",
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
             "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
@@ -46,7 +47,8 @@ rows AS (
              ELSE p.batch_size * coalesce(p.processes, 1) * 1e3 / nullif(mean_ms, 0) END AS throughput_items_per_s,
         p.memory_peak_mib, p.memory_device_peak_mib, p.energy_j_per_item, p.energy_source,
         p.output_tokens, p.prefill_ms, p.time_to_first_token_ms, p.time_per_output_token_ms,
-        p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0) AS throughput_tokens_per_s,
+        coalesce(p.batch_size * p.output_tokens * 1e3 / nullif(mean_ms, 0), p.throughput_tokens_per_s)
+            AS throughput_tokens_per_s,
         p.forward_ms, p.backward_ms, p.optimizer_ms, p.processes, p.scaling_efficiency,
         coalesce(n, p.iterations) AS samples, p.noisy, p.provenance, p.status, p.reason, p.failure_class, p.remedy,
         occurred_at, p.occurred_local, recorded_at, source, p.source_path

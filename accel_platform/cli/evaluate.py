@@ -1,0 +1,111 @@
+"""`accel evaluate`: how good the predictor is, on anybody's results. It is judged in `predictor.trial`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from accel_platform.settings import Settings
+    from predictor.cases import Case
+    from predictor.trial import Asked
+
+Directory = typer.Option(exists=True, help="Result files in any format that `accel migrate` reads.")
+
+
+def evaluate(
+    dataset: Annotated[Path | None, Directory] = None,
+    train: Annotated[Path | None, Directory] = None,
+    test: Annotated[Path | None, Directory] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page with charts.")] = None,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Hold out cases, families and hardware, predict them, and compare with what was measured and with plain baselines.
+
+    Of --dataset, of --train judged on --test, or else of what this installation has measured and imported.
+    """
+    from accel_platform.errors import InvalidInput
+
+    if (train is None) != (test is None) or (train is not None and dataset is not None):
+        raise InvalidInput("Give --dataset alone, or --train and --test together.")
+    results: list[tuple[str, Asked]] = []
+    if train is not None and test is not None:
+        results = _judged(_imported(train), _imported(test))
+    else:
+        results = _tried(_imported(dataset) if dataset is not None else _cases(settings_for(home)))
+    if report is not None:
+        from predictor.trial_report import write
+
+        write(report, results)
+        note(f"wrote {report}")
+    _print(results, for_machines=wants_json(json_, format_))
+
+
+def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
+    from accel_platform.errors import InvalidInput
+    from predictor.trial import judge
+
+    names = sorted({case.dataset for case in asked})
+    if not names:
+        raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
+    return [(n, judge([c for c in known if c.dataset == n], [c for c in asked if c.dataset == n], note)) for n in names]
+
+
+def _tried(cases: list[Case]) -> list[tuple[str, Asked]]:
+    from predictor.trial import trials
+
+    names = sorted({case.dataset for case in cases}) or [""]
+    return [(name, asked) for name in names for asked in trials([c for c in cases if c.dataset == name], note)]
+
+
+def _imported(directory: Path) -> list[Case]:
+    """The cases of a directory, by way of a log and a warehouse that live only meanwhile."""
+    from accel_platform.events import EventLog
+    from accel_platform.settings import Settings
+    from accel_platform.warehouse.publish import refresh
+    from migrations.importer import migrate
+
+    with tempfile.TemporaryDirectory(prefix="accel-evaluate-") as place:
+        settings = Settings(home=Path(place), log_uri=None)
+        done = migrate([directory], EventLog.open(settings))
+        note(f"{directory}: {done.found} files, {done.records} records, {done.suspects} of them suspected")
+        refresh(settings)
+        return _cases(settings)
+
+
+def _cases(settings: Settings) -> list[Case]:
+    from accel_platform.warehouse.query import Reader
+    from predictor.cases import load_cases
+
+    cases, skipped = load_cases(Reader(settings))
+    for reason, count in skipped.items():
+        note(f"{count} figures left out: {reason}")
+    return cases
+
+
+def _print(results: list[tuple[str, Asked]], *, for_machines: bool) -> None:
+    from predictor.trial import metrics_of
+    from predictor.trial_report import rows_of
+
+    metrics: list[dict[str, Any]] = [{"dataset": name, **metrics_of(asked)} for name, asked in results]
+    if for_machines:
+        print_json({"splits": metrics})
+        return
+    print_table([row for found in metrics for row in rows_of(found["dataset"], found)])

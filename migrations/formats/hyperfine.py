@@ -1,0 +1,58 @@
+"""hyperfine: seconds of whole commands, with the time of each run where it is JSON. Commands are timed, no models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from migrations import microbenchmark
+from migrations.documents import Document
+from migrations.records import Record, Refused, child, refuse
+from migrations.tables import object_of, rows_of, text_of
+from migrations.values import MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
+
+_STATISTICS = {
+    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
+    "stddev": "latency_std_ms",
+}  # fmt: skip
+_COLUMNS = ("command", "mean", "stddev", "median", "user", "system")
+
+
+def recognise(document: Document) -> float:
+    """Sure where every result has a command with user and system time."""
+    if document.kind == "csv":
+        return 0.95 if set(document.columns) >= set(_COLUMNS) else 0.0
+    results = object_of(document.value).get("results")
+    if not isinstance(results, list) or not results:
+        return 0.0
+    return 0.95 if any({"command", "mean", "user"} <= object_of(entry).keys() for entry in results) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per command."""
+    rows: list[tuple[str, Any]] = list(rows_of(document))
+    if document.kind != "csv":
+        rows = [(child("/results", i), entry) for i, entry in enumerate(document.value["results"])]
+    for pointer, row in rows:
+        if not isinstance(row, dict):
+            yield refuse(pointer, "unexpected_shape", "an object was expected", row)
+            continue
+        cell = microbenchmark.cell(
+            document.source_path,
+            pointer,
+            text_of(row.get("command")),
+            tool="hyperfine",
+            original={
+                "parameters": row.get("parameters"),
+                "exit_codes": row.get("exit_codes"),
+                "stated": {f"{name}_s": quantity(row.get(name)) for name in ("user", "system")},
+            },
+        )
+        samples = samples_ns(row.get("times"), ns_per_unit=NS_PER_S)
+        figures: dict[str, Any] = {kept: scaled(row.get(name), MS_PER_S) for name, kept in _STATISTICS.items()}
+        if samples:
+            figures = {"samples_ns": samples}
+        if not any(figures.values()):
+            yield cell.result("failed", {}, reason="the result holds no time")
+        else:
+            yield cell.result("ok", figures, units={"mean": "s", "times": "s"})

@@ -1,0 +1,110 @@
+"""llama.cpp's `llama-batched-bench`: several sequences at once, seconds; JSON Lines, or the table it prints.
+
+`pp` and `tg` are tokens of prompt and answer of each sequence, `pl` how many sequences run together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED, hardware_named
+from migrations.paths import device_in, hardware_part, model_part, spaced
+from migrations.records import Record, Refused, child, refuse
+from migrations.tables import pick, rows_of, share_of_rows, strays_of
+from migrations.values import MS_PER_S, count, number, quantity, scaled
+
+_NEEDED = ("pp", "tg", "pl", "t_pp", "t_tg", "t")
+_COLUMNS = {
+    "PP": "pp", "TG": "tg", "B": "pl", "N_KV": "n_kv", "T_PP s": "t_pp", "S_PP t/s": "speed_pp", "T_TG s": "t_tg",
+    "S_TG t/s": "speed_tg", "T s": "t", "S t/s": "speed",
+}  # fmt: skip
+_SETTINGS = ("n_batch", "n_ubatch", "n_gpu_layers", "n_threads", "n_threads_batch", "flash_attn", "is_pp_shared")
+_MODEL = re.compile(r"(?:-m|--model)\s+(?P<path>\S+\.gguf)|loaded meta data .* from (?P<loaded>\S+\.gguf)")
+_QUANTISED = re.compile(r"[-._](I?Q\d\w*|MXFP4\w*|BF16|F16|F32)$", re.IGNORECASE)
+_DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
+_BACKEND = re.compile(r"ggml_(?P<name>cuda|vulkan|metal|sycl|opencl|hip)_init", re.IGNORECASE)
+
+
+def recognise(document: Document) -> float:
+    """Sure where rows have the times of prompt, answer and both, or the table has its header."""
+    if document.kind == "text":
+        return 0.95 if any("T_PP s" in line and set(_cells(line)) >= set(_COLUMNS) for line in document.value) else 0.0
+    return 0.95 * share_of_rows(document, *_NEEDED)
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row: a whole generation of each sequence of the batch."""
+    for pointer, value in strays_of(document):
+        yield refuse(pointer, "unexpected_shape", "an object was expected", value)
+    notes = "\n".join(document.value) if document.kind == "text" else "\n".join(note.content for note in document.notes)
+    for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
+        whole, prompt, answer = (scaled(row.get(name), MS_PER_S) for name in ("t", "t_pp", "t_tg"))
+        made = count(row.get("tg"), at_least=1)
+        size = {
+            "mode": "generation" if made else "inference",
+            "batch_size": count(row.get("pl"), at_least=1),
+            "sequence_length": count(row.get("pp"), at_least=1),
+        }
+        cell = _cell(document.source_path, pointer, row, notes)
+        if not whole:
+            yield cell.result("failed", size, reason="the row holds no time")
+            continue
+        figures = {
+            "output_tokens": made,
+            "latency_mean_ms": whole,
+            "prefill_ms": prompt,
+            "time_per_output_token_ms": answer / made if answer and made else None,
+        }
+        yield cell.result("ok", {**size, **figures}, units={"t": "s", "t_pp": "s", "t_tg": "s", "speed": "tokens/s"})
+
+
+def _printed(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    header: list[str] = []
+    for index, line in enumerate(lines):
+        cells = _cells(line)
+        if set(cells) >= set(_COLUMNS):
+            header = cells
+        elif header and len(cells) == len(header) and number(cells[0]) is not None:
+            yield child("", index), {_COLUMNS.get(name, name): cell for name, cell in zip(header, cells, strict=True)}
+
+
+def _cells(line: str) -> list[str]:
+    text = line.strip()
+    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
+
+
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) -> Cell:
+    found, device, backend = _MODEL.search(notes), _DEVICE.search(notes), _BACKEND.search(notes)
+    file = (found["path"] or found["loaded"]) if found else None
+    stem = file.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if file else None
+    quantised = _QUANTISED.search(stem) if stem else None
+    if stem and quantised:
+        stem = stem[: quantised.start()] or stem
+    place = None if backend else hardware_part(source_path)
+    text = backend["name"] if backend else spaced(place) if place else NOT_STATED
+    hardware = hardware_named(text)
+    name = device["name"].strip() if device else device_in(place)
+    said = None if stem else model_part(source_path)
+    return Cell(
+        source_path,
+        pointer,
+        Named((stem or said,), text, precision=quantised[1] if quantised else None, runtime="llama.cpp"),
+        machine=Machine(
+            device_names={hardware: name} if hardware and name else {},
+            threads=count(row.get("n_threads"), at_least=1),
+            settings={key: row.get(key) for key in _SETTINGS if pick(row, key) is not None},
+        ),
+        original={
+            "model": file or said,
+            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+            "stated": {
+                f"{key}_tokens_per_s": rate
+                for key in ("speed_pp", "speed_tg", "speed")
+                if (rate := quantity(row.get(key)))
+            },
+        },
+    )

@@ -1,0 +1,76 @@
+"""What Triton's perf_analyzer prints: `Request concurrency: N`, then the clients' rate and microseconds per request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED
+from migrations.paths import hardware_part, model_part, spaced
+from migrations.records import Record, Refused
+from migrations.values import count, quantity, scaled
+
+_MS_PER_US = 1e-3
+_LOAD = re.compile(r"Request (?P<kind>concurrency|Rate): (?P<value>[\d.]+)(?: inference requests per seconds)?\s*$")
+_RATE = re.compile(r"\s+Throughput: (?P<value>[\d.]+) infer/sec")
+_AVERAGE = re.compile(r"\s+Avg latency: (?P<value>\d+) usec(?: \(standard deviation (?P<std>\d+) usec\))?")
+_PERCENTILE = re.compile(r"\s+p(?P<which>50|90|95|99) latency: (?P<value>\d+) usec")
+_COUNT = re.compile(r"\s+Request count: (?P<value>\d+)")
+_BATCH = re.compile(r"\s+Batch size: (?P<value>\d+)")
+_MODEL = re.compile(r"perf_(?:analyzer|client)\b.*?\s-m[ =]?(?P<name>\S+)")
+
+
+def recognise(document: Document) -> float:
+    """Sure where a load is followed by a rate of inferences."""
+    if document.kind != "text":
+        return 0.0
+    rates = any("infer/sec" in line and _RATE.match(line) for line in document.value)
+    return 0.9 if rates and any(_LOAD.match(line) for line in document.value) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per load."""
+    lines = document.value
+    starts = [number for number, line in enumerate(lines) if _LOAD.match(line)]
+    before = "\n".join(lines[: starts[0]])
+    batch = next((found["value"] for line in lines[: starts[0]] if (found := _BATCH.match(line))), None)
+    named = _MODEL.search(before)
+    model = named["name"] if named else None
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _load(document.source_path, start, lines[start:end], model, count(batch, at_least=1))
+
+
+def _load(path: str, start: int, lines: list[str], model: str | None, batch: int | None) -> Record | Refused:
+    load = _LOAD.match(lines[0])
+    is_rate = load is not None and load["kind"] == "Rate"
+    value = load["value"] if load else None
+    figures: dict[str, Any] = {}
+    for line in lines:
+        if found := _RATE.match(line):
+            figures.setdefault("throughput_items_per_s", quantity(found["value"]))
+        elif found := _AVERAGE.match(line):
+            figures["latency_mean_ms"] = scaled(found["value"], _MS_PER_US)
+            figures["latency_std_ms"] = scaled(found["std"], _MS_PER_US)
+        elif found := _PERCENTILE.match(line):
+            figures[f"latency_p{found['which']}_ms"] = scaled(found["value"], _MS_PER_US)
+        elif found := _COUNT.match(line):
+            figures.setdefault("iterations", count(found["value"]))
+    place = hardware_part(path)
+    said = None if model else model_part(path)
+    cell = Cell(
+        path,
+        f"/{start}",
+        Named((model or said,), spaced(place) if place else NOT_STATED, runtime="triton"),
+        original={
+            "hardware": place or NOT_STATED,
+            "concurrency": None if is_rate else count(value, at_least=1),
+            "request_rate": quantity(value) if is_rate else None,
+            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+        },
+    )
+    if not any(value for name, value in figures.items() if name.startswith(("latency", "throughput"))):
+        return cell.result("failed", {"batch_size": batch}, reason="the load printed no figure")
+    return cell.result("ok", {"batch_size": batch, **figures}, units={"latency": "us", "Throughput": "items/s"})

@@ -1,0 +1,36 @@
+"""pytest-benchmark's CSV (`--benchmark-csv`, `pytest-benchmark compare --csv`): seconds, one row per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migrations import microbenchmark
+from migrations.documents import Document
+from migrations.records import Record, Refused
+from migrations.tables import pick, rows_of, share_of_rows
+from migrations.values import MS_PER_S, count, scaled
+
+_STATISTICS = {
+    "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",
+    "stddev": "latency_std_ms",
+}  # fmt: skip
+
+
+def recognise(document: Document) -> float:
+    """Sure where rows of a name have mean, deviation and rounds."""
+    if document.kind != "csv":
+        return 0.0
+    return 0.9 * share_of_rows(document, "name", "min", "max", "mean", "stddev", "rounds")
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per row."""
+    for pointer, row in rows_of(document):
+        others = {name: row[name] for name in row if name.startswith("param:") or name in ("group", "ops", "iqr")}
+        name = pick(row, "fullname", "name")
+        cell = microbenchmark.cell(document.source_path, pointer, name, tool="pytest-benchmark", original=others)
+        figures = {kept: scaled(row.get(said), MS_PER_S) for said, kept in _STATISTICS.items()}
+        if not any(figures.values()):
+            yield cell.result("failed", {}, reason="the row holds no time")
+        else:
+            yield cell.result("ok", {**figures, "iterations": count(row.get("rounds"))}, units={"mean": "s"})

@@ -1,0 +1,95 @@
+"""TensorFlow Lite's `benchmark_model` as it prints: microseconds per run, its MB are MiB (kilobytes over 1024).
+
+Flags the tool was given are printed first (`Use gpu: [1]`), a line of averages and one of statistics at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.identity import NOT_STATED
+from migrations.paths import hardware_part, model_part, spaced
+from migrations.records import Record, Refused
+from migrations.values import count, scaled
+
+_MS_PER_US = 1e-3
+_AVERAGES = re.compile(
+    r"Inference timings in us: Init: (?P<init>[\d.e+]+), First inference: (?P<first>[\d.e+]+), "
+    r"Warmup \(avg\): (?P<warmup>[\d.e+]+), Inference \(avg\): (?P<inference>[\d.e+]+)"
+)
+_COUNTED = re.compile(r"count=(?P<count>\d+) .*?min=(?P<min>[\d.e+]+) max=(?P<max>[\d.e+]+) avg=(?P<avg>[\d.e+]+)")
+_MORE = re.compile(r"\b(?P<name>std|median|p95)=(?P<value>[\d.e+]+)")
+_FLAG = re.compile(r"(?P<name>[A-Za-z#][\w ]+?): \[(?P<value>[^]]*)\]\s*$")
+_PEAK = re.compile(r"(?:Overall peak|Peak) memory footprint \(MB\)[^:]*: (?:init=[\d.]+ overall=)?(?P<overall>[\d.]+)")
+_DELEGATES = (("use gpu", "opencl"), ("use hexagon", "qnn"), ("use coreml", "mps"), ("use nnapi", "nnapi"))
+_START = "STARTING!"
+
+
+def recognise(document: Document) -> float:
+    """Sure by its line of averages, or by its start and graph."""
+    if document.kind != "text":
+        return 0.0
+    if any("Inference timings in us" in line and _AVERAGES.search(line) for line in document.value):
+        return 0.95
+    return 0.8 if any(_START in line for line in document.value) and _flags(document.value).get("graph") else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per start of the tool; a run without averages is a failure."""
+    lines = document.value
+    starts = [number for number, line in enumerate(lines) if _START in line] or [0]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _run(document.source_path, start, lines[start:end])
+
+
+def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
+    flags = _flags(lines)
+    averages = next((found for line in lines if (found := _AVERAGES.search(line))), None)
+    counted = [(line, found) for line in lines if (found := _COUNTED.search(line))]
+    peak = next((found["overall"] for line in lines if (found := _PEAK.search(line))), None)
+    graph = flags.get("graph")
+    name = re.sub(r"\.(?:tflite|lite)$", "", graph.rpartition("/")[2]) if graph else None
+    place = None if graph else hardware_part(source_path)
+    delegate = next((kept for flag, kept in _DELEGATES if flags.get(flag, "").casefold() in ("1", "true")), None)
+    said = None if name else model_part(source_path)
+    cell = Cell(
+        source_path,
+        f"/{start}",
+        Named(
+            (name or said,), delegate or (spaced(place) if place else "cpu" if graph else NOT_STATED), runtime="tflite"
+        ),
+        machine=Machine(
+            threads=count(flags.get("num threads") or flags.get("#threads used for cpu inference"), at_least=1),
+            settings={flag: flags[flag] for flag in sorted(flags) if flag.startswith("use ")},
+        ),
+        original={
+            "model": graph or said,
+            "hardware": delegate or place or ("CPU, no delegate asked for" if graph else NOT_STATED),
+            "said_by_path": {"model": said, "hardware": place} if said or place else None,
+        },
+    )
+    if averages is None:
+        error = next((line.strip() for line in lines if "ERROR" in line or "Failed" in line), None)
+        return cell.result("failed", {}, reason=error or "the run printed no time")
+    figures: dict[str, Any] = {
+        "latency_mean_ms": scaled(averages["inference"], _MS_PER_US),
+        "first_ms": scaled(averages["first"], _MS_PER_US),
+        "load_ms": scaled(averages["init"], _MS_PER_US),
+        "memory_peak_mib": scaled(peak, 1.0) or None,
+    }
+    if counted:
+        line, last = counted[-1]
+        figures |= {"iterations": count(last["count"])}
+        figures |= {f"latency_{which}_ms": scaled(last[which], _MS_PER_US) for which in ("min", "max")}
+        more = {found["name"]: scaled(found["value"], _MS_PER_US) for found in _MORE.finditer(line)}
+        figures |= {"latency_std_ms": more.get("std"), "latency_p50_ms": more.get("median")}
+        figures["latency_p95_ms"] = more.get("p95")
+    return cell.result("ok", figures, units={"Inference (avg)": "us", "memory footprint": "MiB, written MB"})
+
+
+def _flags(lines: list[str]) -> dict[str, str]:
+    return {found["name"].strip().casefold(): found["value"] for line in lines if (found := _FLAG.search(line))}

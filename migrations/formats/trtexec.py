@@ -1,0 +1,120 @@
+"""TensorRT's `trtexec` as it prints: milliseconds per query, queries/s, the GPU it chose; one or more runs in a log.
+
+A query is a batch of the shapes on the command line. Copies to and from the GPU overlap with computing: the rate is
+no batch over latency.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from migrations.cells import Cell, Machine, Named
+from migrations.documents import Document
+from migrations.paths import model_part
+from migrations.records import Record, Refused
+from migrations.values import MS_PER_S, count, quantity, scaled
+
+_START = re.compile(r"&&&& RUNNING TensorRT\.trtexec(?P<version>[^#]*)#\s*(?P<command>.*)")
+_FAILED = re.compile(r"&&&& FAILED TensorRT\.trtexec")
+_LATENCY = re.compile(r"\[I\] Latency: (?P<statistics>.*)")
+_OLD = re.compile(r"\[I\] (?P<name>min|max|mean|median): (?P<value>[\d.]+) ms(?: \(end to end.*)?$")
+_STATISTIC = re.compile(r"(?P<name>min|max|mean|median|percentile\((?P<percent>\d+)%\)) = (?P<value>[\d.]+) ms")
+_RATE = re.compile(r"\[I\] Throughput: (?P<value>[\d.]+) qps")
+_TRACE = re.compile(r"\[I\] Timing trace has (?P<queries>\d+) queries")
+_DEVICE = re.compile(r"\[I\] Selected Device: (?P<name>.+)")
+_TENSORRT = re.compile(r"\[I\] TensorRT version: (?P<version>[\d.]+)")
+_BUILT = re.compile(r"Engine built in (?P<seconds>[\d.]+) sec")
+_LOADED = re.compile(r"Engine loaded in (?P<seconds>[\d.]+) sec")
+_WHEN = re.compile(r"\[(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4})-(?P<time>[\d:]{8})\]")
+_ERROR = re.compile(r"\[E\] (?:Error\[\d+\]: )?(?P<message>.+)")
+_MODEL = re.compile(r"--(?:onnx|loadEngine|uff|deploy|model)=(?P<path>\S+)")
+_SHAPE = re.compile(r"--(?:opt)?[sS]hapes=[^:\s]+:(?P<batch>\d+)x")
+_BATCH = re.compile(r"--batch=(?P<batch>\d+)")
+_PRECISIONS = (("--fp8", "fp8"), ("--int8", "int8"), ("--bf16", "bf16"), ("--fp16", "fp16"), ("--best", "best"))
+_NAMES = {"min": "latency_min_ms", "max": "latency_max_ms", "mean": "latency_mean_ms", "median": "latency_p50_ms"}
+_PERCENTS = {"90": "latency_p90_ms", "95": "latency_p95_ms", "99": "latency_p99_ms"}
+
+
+def recognise(document: Document) -> float:
+    """Sure where a line announces the run, or the summary speaks of queries/s in the tool's log form."""
+    if document.kind != "text":
+        return 0.0
+    if any("TensorRT.trtexec" in line and _START.search(line) for line in document.value):
+        return 0.95
+    return 0.9 if any("qps" in line and _RATE.search(line) for line in document.value) else 0.0
+
+
+def read(document: Document) -> Iterator[Record | Refused]:
+    """One record per run; a run without times is a failure with its last error."""
+    lines = document.value
+    starts = [number for number, line in enumerate(lines) if _START.search(line)] or [0]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield _run(document.source_path, start, lines[start:end])
+
+
+def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
+    begun = _START.search(lines[0])
+    command = begun["command"].strip() if begun else ""
+    figures: dict[str, Any] = {}
+    found: dict[str, str] = {}
+    for line in lines:
+        if (latency := _LATENCY.search(line)) is not None:
+            for statistic in _STATISTIC.finditer(latency["statistics"]):
+                name = _PERCENTS.get(statistic["percent"] or "") or _NAMES.get(statistic["name"])
+                if name:
+                    figures[name] = quantity(statistic["value"])
+        elif (old := _OLD.search(line)) is not None:
+            figures.setdefault(_NAMES[old["name"]], quantity(old["value"]))
+        for key, pattern in (("rate", _RATE), ("queries", _TRACE), ("device", _DEVICE), ("version", _TENSORRT),
+                             ("built", _BUILT), ("loaded", _LOADED), ("error", _ERROR)):  # fmt: skip
+            if match := pattern.search(line):
+                found[key] = match[1].strip()
+    batch = _SHAPE.search(command) or _BATCH.search(command)
+    size = count(batch["batch"], at_least=1) if batch else None
+    rate = quantity(found.get("rate"))
+    path = _MODEL.search(command)
+    name = re.sub(r"\.(?:onnx|engine|plan|trt|uff|prototxt)$", "", path["path"].rpartition("/")[2]) if path else None
+    said = None if name else model_part(source_path)
+    device = found.get("device")
+    cell = Cell(
+        source_path,
+        f"/{start}",
+        Named(
+            (name or said,),
+            "cuda",
+            precision=next((kept for flag, kept in _PRECISIONS if flag in command), None),
+            runtime="tensorrt",
+        ),
+        times=(_when(lines),),
+        machine=Machine(
+            device_names={"cuda": device} if device else {},
+            software={"tensorrt": found["version"]} if "version" in found else {},
+            settings={"command": command or None},
+        ),
+        original={
+            "hardware": device or "TensorRT",
+            "said_by_path": {"model": said} if said else None,
+            "concurrency": "copies overlap with computing",
+            "stated": {"throughput_queries_per_s": rate},
+        },
+    )
+    loading = {
+        "batch_size": size,
+        "compile_ms": scaled(found.get("built"), MS_PER_S),
+        "load_ms": scaled(found.get("loaded"), MS_PER_S),
+    }
+    if not any(figures.values()) and not rate:
+        failed = any(_FAILED.search(line) for line in lines)
+        reason = found.get("error") or ("trtexec failed" if failed else "the run printed no time")
+        return cell.result("failed", loading, reason=reason)
+    figures |= {"iterations": count(found.get("queries"))}
+    figures["throughput_items_per_s"] = rate * size if rate and size else None
+    return cell.result("ok", {**loading, **figures}, units={"Latency": "ms", "Throughput": "queries/s"})
+
+
+def _when(lines: list[str]) -> str | None:
+    """The first line's time, month before day, as ISO 8601."""
+    found = next((when for line in lines[:20] if (when := _WHEN.match(line))), None)
+    return f"{found['year']}-{found['month']}-{found['day']}T{found['time']}" if found else None

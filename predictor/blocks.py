@@ -1,0 +1,48 @@
+"""What a network is built of, told by its published name: kinds of block (`blocks.toml`) and stems of its size."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+_STEMS = (
+    "vit", "patch", "res", "next", "efficient", "mobile", "swin", "mix", "se", "eca", "nf", "dpn", "dense", "reg", "hr",
+    "cs", "pool", "ghost", "dw", "deit", "conv", "nest", "former", "incep", "max", "ea", "bn", "gc", "lamb", "nas",
+    "tiny", "small", "base", "large", "rep", "vgg", "dla", "gn", "relpos", "abswin", "hiera", "mlp", "hybrid", "bot",
+    "cross", "cait", "sk", "blur", "aa", "edge", "clip", "window", "so", "eva", "mvit", "coat", "vov", "rex", "focal",
+    "tnt", "twins", "pvt",
+)  # fmt: skip
+"""Parts of names that recur in several families."""
+_MAKERS = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
+"""Who trained the weights, which changes nothing about the network."""
+
+
+@cache
+def blocks_of(name: str) -> tuple[float, ...]:
+    """1 for every kind of block that the name stands for, then 1 for every stem in it; else 0."""
+    plain = _plain(name)
+    found = [pattern.search(plain) is not None for pattern in _patterns()]
+    return tuple(map(float, [*found, *(stem in plain for stem in _STEMS)]))
+
+
+@cache
+def family_of(name: str) -> str:
+    """The letters that the name begins with, without the maker of its weights: `resnet` of `tv_resnet50.in1k`.
+
+    Versions of one design (`swin`, `swinv2`) and sizes of one model are one family or close to it.
+    """
+    plain = _plain(name)
+    found = re.match(r"[a-z]+", plain)
+    return found.group() if found else plain
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    text = files(__package__).joinpath("blocks.toml").read_text(encoding="utf-8")
+    return tuple(re.compile("|".join(stems)) for stems in tomllib.loads(text).values())
+
+
+def _plain(name: str) -> str:
+    return _MAKERS.sub("", re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))

@@ -1,0 +1,206 @@
+"""The learner and its judging, on a world whose law is known: carrying over, correcting, holding out, abstaining."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.errors import InvalidInput
+from accel_platform.hardware.catalog import find_spec
+from predictor.blocks import blocks_of, family_of
+from predictor.cases import Case, Work
+from predictor.law import Law
+from predictor.learner import Learner, log_latency
+from predictor.splits import SPLITS, folds_of
+from predictor.trial import judge, metrics_of, trials
+
+FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1))
+FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "densenet", "efficientnet", "xcit")
+GPUS = ("RTX 3090", "RTX 4090")
+
+
+def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0) -> Case:
+    """A case of a world in which the law holds exactly, but for a factor."""
+    spec = find_spec(device)
+    assert spec is not None
+    assert spec.bandwidth_gb_s is not None
+    peak = spec.peak_fp16_tensor_tflops or spec.peak_fp32_tflops
+    assert peak is not None
+    width = 2 if spec.kind == "gpu" else 4
+    work = Work(20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0)
+    made = Case(
+        model=model,
+        family=family_of(model),
+        dataset="vision",
+        mode="inference",
+        batch_size=batch,
+        size=224.0,
+        work=work,
+        hardware="cuda" if spec.kind == "gpu" else "cpu",
+        kind=spec.kind,
+        device=spec.name,
+        devices=1,
+        peak_flops=peak * 1e12,
+        bandwidth=spec.bandwidth_gb_s * 1e9,
+        backend="pytorch",
+        precision="amp",
+        layout="nchw",
+        compiler="",
+        version=204.0,
+        latency_ms=1.0,
+    )
+    return replace(made, latency_ms=slower * math.exp(Law(FACTORS).logs([made])[0]))
+
+
+def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Case]:
+    chance = random.Random(7)
+    cases = []
+    for family in FAMILIES:
+        for number in range(per_family):
+            cost = {"gmacs": math.exp(chance.uniform(-1, 3)), "macts": math.exp(chance.uniform(0, 4))}
+            cases += [case(f"{family}_{number}", device, **cost, slower=slower) for device in devices]
+    return cases
+
+
+def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
+    known = [c for c in world() if "3090" in c.device]
+    asked = [c for c in world() if "4090" in c.device]
+    law = Law.fit(known, log_latency(known))
+    assert np.median(np.abs(law.logs(known) - log_latency(known))) < 0.05
+    assert np.median(np.abs(law.logs(asked) - log_latency(asked))) < 0.15
+
+
+def test_names_tell_family_and_blocks() -> None:
+    assert family_of("tf_efficientnet_b0.in1k") == family_of("efficientnet_b7") == "efficientnet"
+    assert family_of("timm/resnet50") == "resnet"
+    assert blocks_of("convnext_tiny") != blocks_of("resnet50")
+    assert blocks_of("tv_resnet50") == blocks_of("resnet50")
+    assert not any(blocks_of("zzz"))
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=60), st.integers(1, 12))
+def test_folds_keep_groups_whole(groups: list[str], count: int) -> None:
+    folds = folds_of(groups, count)
+    assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
+    assert 0 <= folds.min() <= folds.max() < count
+
+
+@pytest.mark.parametrize("name", list(SPLITS))
+def test_a_split_asks_about_nothing_it_told(name: str) -> None:
+    cases = world((*GPUS, "i9_10940x"))
+    asked: list[int] = []
+    for train, test in SPLITS[name](cases):
+        assert not set(train) & set(test)
+        asked += test.tolist()
+        devices, families = ({getattr(cases[i], what) for i in train} for what in ("device", "family"))
+        if name in ("unseen family", "both unseen"):
+            assert not families & {cases[i].family for i in test}
+        if name in ("unseen hardware", "both unseen"):
+            assert not devices & {cases[i].device for i in test}
+        if name == "unseen hardware + 10":
+            assert sum(cases[i].device == cases[test[0]].device for i in train) == 10
+        if name == "sister device":
+            assert all(cases[i].family in families and cases[i].device in devices for i in test)
+            told = {(cases[i].family, cases[i].device) for i in train}
+            assert not told & {(cases[i].family, cases[i].device) for i in test}
+    assert len(asked) == len(set(asked)) > 0
+
+
+def test_ten_measurements_correct_a_device_that_is_slower_than_its_spec_sheet() -> None:
+    known = [c for c in world() if "3090" in c.device]
+    there = [c for c in world(slower=2.0) if "4090" in c.device]
+    error = {}
+    for count in (0, 10):
+        told = Learner([*known, *there[:count]]).predict(there[10:]).logs
+        error[count] = float(np.median(np.abs(told - log_latency(there[10:]))))
+    assert error[0] > 0.5
+    assert error[10] < 0.1
+
+
+def test_a_kind_of_silicon_or_a_way_of_running_never_measured_is_not_stood_behind() -> None:
+    known = world()
+    compiled = replace(known[0], compiler="dynamo")
+    elsewhere = case("resnet_0", "i9_10940x", gmacs=4, macts=10)
+    assert Learner(known).predict([known[0], compiled, elsewhere]).supported.tolist() == [True, False, False]
+
+
+def test_every_split_is_judged_against_every_baseline() -> None:
+    found = {asked.split: metrics_of(asked) for asked in trials(world(), lambda _: None)}
+    assert list(found) == list(SPLITS)
+    for metrics in found.values():
+        assert set(metrics["baselines"]) == {
+            "roofline x scale",
+            "nearest neighbour",
+            "plain LightGBM",
+            "ridge on log cost",
+        }
+        assert metrics["supported"] == 1.0
+        assert -1 <= metrics["kendall_tau"] <= 1
+        assert metrics["top1_regret"] >= 0
+        assert 0 <= metrics["coverage"] <= 1
+    # The world obeys the law: what was measured elsewhere tells nearly all, and no baseline knows the law.
+    carried = found["sister device"]
+    assert carried["median_ape"] < 0.1
+    assert all(carried["median_ape"] < baseline["median_ape"] for baseline in carried["baselines"].values())
+
+
+def test_intervals_of_a_test_set_come_from_the_training_set() -> None:
+    cases = world(per_family=8)
+    known = [c for c in cases if c.family != "xcit"]
+    asked = judge(known, [c for c in cases if c.family == "xcit"], lambda _: None)
+    assert np.isfinite(asked.half_width).all()
+    slower = [replace(c, latency_ms=c.latency_ms * 10) for c in asked.cases]
+    assert judge(known, slower, lambda _: None).half_width.tolist() == asked.half_width.tolist()
+    assert metrics_of(judge(known, slower, lambda _: None))["coverage"] == 0
+
+
+def test_too_little_says_how_much_is_needed() -> None:
+    with pytest.raises(InvalidInput, match="at least"):
+        trials(world()[:20], lambda _: None)
+
+
+def timm_files(folder: Path, devices: dict[str, str], per_family: int = 6) -> Path:
+    """What timm's benchmark script writes, one file per device."""
+    folder.mkdir()
+    for device, name in devices.items():
+        rows = [
+            "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs,infer_macts"
+        ]
+        for c in world((device,), per_family=per_family):
+            gmacs, macts = c.work.flops / 2e9 / c.batch_size, c.work.activation_bytes / 2e6 / c.batch_size
+            rate = c.batch_size / c.latency_ms * 1e3
+            rows.append(f"{c.model},224,{rate:.3f},{c.latency_ms:.5f},{c.batch_size},20,{gmacs:.5f},{macts:.5f}")
+        (folder / f"benchmark-infer-amp-nchw-pt240-cu124-{name}.csv").write_text("\n".join(rows))
+    return folder
+
+
+def test_evaluate_reads_result_files_and_writes_a_page(tmp_path: Path) -> None:
+    known = timm_files(tmp_path / "known", {"RTX 3090": "rtx3090"})
+    asked = timm_files(tmp_path / "asked", {"RTX 4090": "rtx4090"})
+    page = tmp_path / "report.html"
+    command = ["evaluate", "--train", str(known), "--test", str(asked), "--report", str(page), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    [split] = json.loads(done.stdout)["splits"]
+    assert (split["dataset"], split["split"], split["cases"]) == ("vision", "train and test", 60)
+    assert split["median_ape"] < 0.25
+    assert "vega" in page.read_text()
+    assert "roofline x scale" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "options", [["--train", "."], ["--test", "."], ["--dataset", ".", "--train", ".", "--test", "."]]
+)
+def test_evaluate_says_which_options_go_together(options: list[str]) -> None:
+    with pytest.raises(InvalidInput, match="--dataset alone"):
+        CliRunner().invoke(app, ["evaluate", *options], catch_exceptions=False)
