@@ -143,7 +143,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
         left.cells,
         {},
         (f"{begun}: {len(left.cells)} cells are left.",),
-        with_commit({**left.labels, **config.labels}),
+        {**left.labels, **with_commit(config.labels)},
         left.run_id,
     )
 
