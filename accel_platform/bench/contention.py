@@ -16,6 +16,8 @@ import psutil
 
 OTHERS_MOST = 0.15
 """Share of the machine's cores that others may use before a result is called noisy."""
+OWN_DOING = 0.02
+"""Below this share of others, whoever waits for a core waits for threads of its own."""
 WAITING_MOST = 0.05
 """Share of its own running time that a process may wait for a core."""
 
@@ -78,7 +80,8 @@ def contention(before: Moment, after: Moment) -> Contention:
 def crowded(seen: Contention) -> str | None:
     """Why a measurement made meanwhile should not be trusted to a few per cent; None where it can."""
     if seen.waiting_share is not None and seen.waiting_share > WAITING_MOST:
-        return f"it waited for a core {seen.waiting_share:.0%} of its time: other processes were running"
+        cause = "other processes were running" if seen.others_share > OWN_DOING else "it has more threads than cores"
+        return f"it waited for a core {seen.waiting_share:.0%} of its time: {cause}"
     if seen.others_share > OTHERS_MOST:
         return f"other processes used {seen.others_share:.0%} of the processor meanwhile"
     return None

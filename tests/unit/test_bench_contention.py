@@ -47,7 +47,8 @@ def test_others_are_what_is_not_ours() -> None:
 
 def test_company_is_named_by_its_kind() -> None:
     assert crowded(Contention(OTHERS_MOST, WAITING_MOST)) is None
-    assert "waited for a core 30%" in (crowded(Contention(0.0, 0.3)) or "")
+    assert crowded(Contention(0.1, 0.3)) == "it waited for a core 30% of its time: other processes were running"
+    assert crowded(Contention(0.0, 0.3)) == "it waited for a core 30% of its time: it has more threads than cores"
     assert "used 40% of the processor" in (crowded(Contention(0.4, 0.0)) or "")
     assert crowded(Contention(0.4, None)) is not None
     assert crowded(Contention(0.0, None)) is None
