@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accel_platform.analysis.compare import compare, noise_level_of, processes_needed
+from accel_platform.analysis.compare import compare, noise_between, noise_level_of, processes_needed
 from accel_platform.bench.contention import contention, moment
 from accel_platform.bench.sampling import Sampling, collect, median_ns, unsettled
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
@@ -198,15 +198,21 @@ def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApa
     count = len(run) - 2 * a_side + 1
     if count < 1:
         return None
-    level = noise_level_of(before, processes=a_side)
+    known = noise_level_of(before, processes=a_side)
     false = found = 0
+    levels = []
     for first in range(count):
-        sides: tuple[list[int], list[int]] = ([], [])
+        samples: tuple[list[int], list[int]] = ([], [])
+        medians: tuple[list[float], list[float]] = ([], [])
         for side, measured in zip(_FOUR_TURNS * (a_side // 2), run[first:], strict=False):
-            sides[side].extend(measured.samples_ns)
-        false += compare(*sides, noise_level=level).different
-        found += compare(sides[0], [round(x * _PLANTED) for x in sides[1]], noise_level=level).verdict == "slower"
-    return ToldApart(count, a_side, level, false / count, found / count)
+            samples[side].extend(measured.samples_ns)
+            medians[side].append(measured.p50_ns)
+        level = max(known, noise_between(*medians))
+        levels.append(level)
+        false += compare(*samples, noise_level=level).different
+        slower = [round(x * _PLANTED) for x in samples[1]]
+        found += compare(samples[0], slower, noise_level=level).verdict == "slower"
+    return ToldApart(count, a_side, statistics.median(levels), false / count, found / count)
 
 
 def parent_and_memory(bench: Bench) -> list[Figure]:

@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 
@@ -71,11 +72,13 @@ def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float
     """
     if not (effect > SMALLEST_EFFECT and 0 < power < 1):
         raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
+    # Drift counts here: a machine that wanders will do so while the sides take turns, too.
+    spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
     both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
-    for_noise = 2 * (both * _spread(medians_ns) / math.log1p(effect)) ** 2
+    for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
     # Below this level the comparison asks for SMALLEST_EFFECT instead, which leaves the rest of the effect to power.
     rest = math.log1p(effect) - math.log1p(SMALLEST_EFFECT)
-    for_least = 2 * (NormalDist().inv_cdf(power) * _spread(medians_ns) / rest) ** 2
+    for_least = 2 * (NormalDist().inv_cdf(power) * spread / rest) ** 2
     return max(1, math.ceil(max(for_noise, for_least)))
 
 
@@ -96,6 +99,22 @@ def _spread(medians_ns: Sequence[float]) -> float:
         raise ValueError("A noise level needs the medians, above 0, of five processes or more.")
     steps = np.diff(np.log(np.asarray(medians_ns, dtype=np.float64)))
     return math.sqrt(float(np.mean(steps**2)) / 2)
+
+
+def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float]) -> float:
+    """The relative change that noise alone passes with probability ALPHA, by the very processes that are compared.
+
+    The medians of each side's processes vary around their own middle; Student's t makes up for there being few of
+    them. A machine may be less still now than it was when its history was measured. Raises ValueError for fewer than
+    two processes on a side, or a median that is not positive.
+    """
+    n, m = len(baseline_ns), len(candidate_ns)
+    if min(n, m) < 2 or min(*baseline_ns, *candidate_ns) <= 0:
+        raise ValueError("The noise of a comparison needs the medians, above 0, of two processes a side or more.")
+    sides = [np.log(np.asarray(side, dtype=np.float64)) for side in (baseline_ns, candidate_ns)]
+    variance = sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / (n + m - 2)
+    quantile = float(stats.t.ppf(1 - ALPHA / 2, n + m - 2))
+    return math.expm1(quantile * math.sqrt(variance * (1 / n + 1 / m)))
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:

@@ -21,11 +21,12 @@ from accel_platform.analysis.compare import (
     SMALLEST_EFFECT,
     Comparison,
     compare,
+    noise_between,
     noise_level_of,
     processes_needed,
 )
 from accel_platform.analysis.measured import Process
-from accel_platform.bench.sampling import MEDIAN_COUNT
+from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.events.types import MeasuredSeries
 
 State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
@@ -37,6 +38,8 @@ PROCESSES_LEAST = 2
 EARLIER_LEAST = 5
 EARLIER_MOST = 50
 """The noise of a series is known from so many of its processes; it changes over the years."""
+PROCESSES_OWN = 3
+"""From so many a side on, what the compared processes differ by among themselves counts too."""
 SPIKE = 5.0
 NOISE_MOST = 0.25
 """Where noise alone passes this, that nothing is seen says nothing."""
@@ -147,6 +150,9 @@ def _compared(
             return replace(told, state="ok")
         needed = processes_needed(medians, effect=NOISE_MOST)
         return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {NOISE_MOST:.0%}")
+    if min(len(before), len(after)) >= PROCESSES_OWN:
+        noise = max(noise, noise_between(_medians_ns(before), _medians_ns(after)))
+        told = replace(told, noise_percent=100 * noise)
     found = compare(first, second, noise_level=max(noise, least))
     if (why_not := _doubt(found, before, after, levels)) is None:
         return replace(told, state="regressed" if found.verdict == "slower" else "improved")
@@ -188,6 +194,10 @@ def _working(processes: Sequence[Process]) -> list[Process]:
     works = [process for process in processes if process.verified and process.failure is None]
     calm = [process for process in works if process.doubt is None]
     return calm if len(calm) >= PROCESSES_LEAST else works
+
+
+def _medians_ns(processes: Sequence[Process]) -> list[float]:
+    return [median_ns(process.samples_ns) for process in processes]
 
 
 def _pooled(processes: Sequence[Process]) -> list[int]:

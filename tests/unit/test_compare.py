@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from accel_platform.analysis.compare import (
     SMALLEST_EFFECT,
     compare,
     mann_whitney,
+    noise_between,
     noise_level_of,
     processes_needed,
 )
@@ -157,3 +159,19 @@ def test_as_many_processes_as_are_needed_find_the_effect_and_half_of_them_do_not
 def test_no_number_of_processes_finds_less_than_the_smallest_effect() -> None:
     with pytest.raises(ValueError, match="No number of processes"):
         processes_needed([1e6] * 5, effect=SMALLEST_EFFECT)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 8])
+def test_the_noise_of_the_compared_is_passed_by_noise_one_time_in_twenty(processes: int) -> None:
+    generator = random.Random(11)
+    passed = 0
+    for _ in range(2000):
+        a, b = ([generator.lognormvariate(15, 0.03) for _ in range(processes)] for _ in range(2))
+        shift = abs(sum(map(math.log, a)) - sum(map(math.log, b))) / processes
+        passed += shift > math.log1p(noise_between(a, b))
+    assert 0.035 <= passed / 2000 <= 0.065
+
+
+def test_one_process_a_side_has_no_noise_of_its_own() -> None:
+    with pytest.raises(ValueError, match="two processes"):
+        noise_between([1e6], [1e6, 2e6])
