@@ -207,7 +207,7 @@ def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApa
         for side, measured in zip(_FOUR_TURNS * (a_side // 2), run[first:], strict=False):
             samples[side].extend(measured.samples_ns)
             medians[side].append(measured.p50_ns)
-        level = max(known, noise_between(*medians))
+        level = max(known, noise_between(*medians, in_turns=True))
         levels.append(level)
         false += compare(*samples, noise_level=level).different
         slower = [round(x * _PLANTED) for x in samples[1]]

@@ -101,20 +101,25 @@ def _spread(medians_ns: Sequence[float]) -> float:
     return math.sqrt(float(np.mean(steps**2)) / 2)
 
 
-def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float]) -> float:
+def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *, in_turns: bool = False) -> float:
     """The relative change that noise alone passes with probability ALPHA, by the very processes that are compared.
 
     The medians of each side's processes vary around their own middle; Student's t makes up for there being few of
-    them. A machine may be less still now than it was when its history was measured. Raises ValueError for fewer than
-    two processes on a side, or a median that is not positive.
+    them. A machine may be less still now than it was when its history was measured. `in_turns` says that the k-th of
+    each side were measured one after the other: then only their differences count, which drift leaves alone. Raises
+    ValueError for fewer than two processes on a side, unequal sides in turns, or a median that is not positive.
     """
     n, m = len(baseline_ns), len(candidate_ns)
-    if min(n, m) < 2 or min(*baseline_ns, *candidate_ns) <= 0:
+    if min(n, m) < 2 or min(*baseline_ns, *candidate_ns) <= 0 or (in_turns and n != m):
         raise ValueError("The noise of a comparison needs the medians, above 0, of two processes a side or more.")
-    sides = [np.log(np.asarray(side, dtype=np.float64)) for side in (baseline_ns, candidate_ns)]
-    variance = sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / (n + m - 2)
-    quantile = float(stats.t.ppf(1 - ALPHA / 2, n + m - 2))
-    return math.expm1(quantile * math.sqrt(variance * (1 / n + 1 / m)))
+    first, second = (np.log(np.asarray(side, dtype=np.float64)) for side in (baseline_ns, candidate_ns))
+    if in_turns:
+        error, freedom = float((first - second).std(ddof=1)) / math.sqrt(n), n - 1
+    else:
+        freedom = n + m - 2
+        variance = sum(float(((side - side.mean()) ** 2).sum()) for side in (first, second)) / freedom
+        error = math.sqrt(variance * (1 / n + 1 / m))
+    return math.expm1(float(stats.t.ppf(1 - ALPHA / 2, freedom)) * error)
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:

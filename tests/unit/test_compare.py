@@ -162,14 +162,21 @@ def test_no_number_of_processes_finds_less_than_the_smallest_effect() -> None:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
-def test_the_noise_of_the_compared_is_passed_by_noise_one_time_in_twenty(processes: int) -> None:
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_the_noise_of_the_compared_is_passed_by_noise_one_time_in_twenty(processes: int, in_turns: bool) -> None:
     generator = random.Random(11)
     passed = 0
     for _ in range(2000):
         a, b = ([generator.lognormvariate(15, 0.03) for _ in range(processes)] for _ in range(2))
         shift = abs(sum(map(math.log, a)) - sum(map(math.log, b))) / processes
-        passed += shift > math.log1p(noise_between(a, b))
+        passed += shift > math.log1p(noise_between(a, b, in_turns=in_turns))
     assert 0.035 <= passed / 2000 <= 0.065
+
+
+def test_drift_is_no_noise_to_processes_that_took_turns() -> None:
+    a, b = ([1e6 * (1 + (2 * turn + side) / 50) for turn in range(12)] for side in range(2))
+    assert noise_between(a, b) > 0.1
+    assert noise_between(a, b, in_turns=True) < 0.01
 
 
 def test_one_process_a_side_has_no_noise_of_its_own() -> None:
