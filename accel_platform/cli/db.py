@@ -160,7 +160,8 @@ def validate(
     if found.findings:
         repairable = sum(finding.repair is not None for finding in found.findings)
         advice = f"; `accel db validate --fix` repairs {repairable}" if repairable else ", and none has one safe repair"
-        raise AccelError(f"{len(found.findings)} things are wrong{advice}.")
+        wrong = "1 thing is" if len(found.findings) == 1 else f"{len(found.findings)} things are"
+        raise AccelError(f"{wrong} wrong{advice}.")
 
 
 def _print_validation(found: Validation) -> None:

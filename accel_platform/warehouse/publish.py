@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accel_platform.durable import write_durably
-from accel_platform.errors import AccelError
+from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project
@@ -158,16 +158,25 @@ def _serving(settings: Settings) -> Projection | None:
 
 def _holds_more(serving: Projection, staged: Staged, settings: Settings) -> bool:
     """Whether another process published a later snapshot since this one was staged."""
-    log = EventLog.open(settings)
-    ours, theirs = (log.load_snapshot(s).segments for s in (staged.snapshot_id, serving.snapshot_id))
-    return serving.schema_id == staged.projection.schema_id and ours < theirs
+    ours, theirs = (segments_of(p, EventLog.open(settings)) for p in (staged.projection, serving))
+    assert ours is not None, "it was staged from this log"
+    return serving.schema_id == staged.projection.schema_id and theirs is not None and ours < theirs
+
+
+def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:
+    """The segments it was made of; None for one made of another log, whose snapshots this one never had."""
+    try:
+        return log.load_snapshot(projection.snapshot_id).segments
+    except NotFound:
+        return None
 
 
 def _extensible(serving: Projection | None, log: EventLog, snapshot: Snapshot) -> Projection | None:
-    """The projection in service, if it can be built upon: same schema, and nothing in it to forget."""
+    """The projection in service, if it can be built upon: same schema and log, and nothing in it to forget."""
     if serving is None or serving.schema_id != project.schema_id():
         return None
-    return serving if log.load_snapshot(serving.snapshot_id).segments <= snapshot.segments else None
+    known = segments_of(serving, log)
+    return serving if known is not None and known <= snapshot.segments else None
 
 
 def _kept(below: Projection, count: int) -> Projection | None:

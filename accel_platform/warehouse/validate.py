@@ -175,7 +175,10 @@ def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
 def _against_log(
     con: duckdb.DuckDBPyConnection, projection: Projection, log: EventLog, snapshot: Snapshot
 ) -> Iterator[Finding]:
-    known = log.load_snapshot(projection.snapshot_id).segments
+    known = publish.segments_of(projection, log)
+    if known is None:
+        yield Finding("tables_of_another_log", 1, f"the tables were not made of {log.location}", "rebuild")
+        return
     if projection.schema_id != project.schema_id():
         yield Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
     if new := snapshot.segments - known:

@@ -137,6 +137,14 @@ def test_tables_that_are_not_the_logs_are_made_again(home: Settings, log: EventL
     assert log.snapshot() == segments
 
 
+def test_tables_of_another_log_are_told_apart_and_made_again(home: Settings) -> None:
+    elsewhere = home.model_copy(update={"log_uri": str(home.home / "other-log")})
+    EventLog.open(elsewhere).append([event(result(model_id="gpt2"))])
+    assert [finding.name for finding in validate(elsewhere, describe).findings][:1] == ["tables_of_another_log"]
+    publish.refresh(elsewhere)
+    assert Reader(elsewhere).rows("SELECT model_id FROM results") == [{"model_id": "gpt2"}]
+
+
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(home: Settings) -> None:
     places = [home.warehouse_dir, *(home.home / "log" / part for part in ("segments", "snapshots"))]
     for place in places:
