@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ os.environ["GX_ANALYTICS_ENABLED"] = "false"
 # Machines that run tests are slow and busy: examples are bounded by number, never by time.
 hypothesis_settings.register_profile("accel", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("accel")
+
+
+# A shell has what it starts in the background ignore Ctrl-C, and all children after it: tests send it to some.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
