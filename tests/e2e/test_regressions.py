@@ -66,7 +66,12 @@ class Workspace:
         return self.git("rev-parse", "HEAD")
 
     def sh(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if name not in COMMIT_VARIABLES}
+        # A job begins without this process's settings.
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in COMMIT_VARIABLES and not name.startswith("ACCEL_")
+        }
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         command = ["bash", "-e", "-o", "pipefail", "-c", script]
         return subprocess.run(command, cwd=self.path, env={**clean, "PATH": path, **environment},
@@ -131,7 +136,7 @@ def test_the_examples_gate_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [found] = json.loads(accel("list", "--json").stdout)
     assert (found["state"], found["commits_after"]) == ("open", [slower])
     assert found["change_percent"] > 50
-    assert len(found["evidence"]) >= 3
+    assert len(found["evidence"]) >= 2, "three measured again; those that others disturbed are left out"
     assert accel("accept", found["regression_id"], "--by", "ada", "--reason", "six layers").exit_code == 0
     again = accel("check", "--baseline", pushed, "--candidate", slower)
     assert (again.exit_code, "its new level was accepted" in again.stdout) == (0, True)
