@@ -41,6 +41,8 @@ EARLIER_MOST = 50
 PROCESSES_OWN = 3
 """From so many a side on, what the compared processes differ by among themselves counts too."""
 SPIKE = 5.0
+DISTURBED_MOST = 1.0
+"""Processes that others disturbed were seen to take 1.7 times as long; a greater change is not put down to that."""
 NOISE_MOST = 0.25
 """Where noise alone passes this, that nothing is seen says nothing."""
 
@@ -170,8 +172,14 @@ def _doubt(
     if len(after) < PROCESSES_LEAST:
         return "one process alone says so"
     # Where the baseline is as noisy, the noise of the series is known with it.
+    assert found.ratio is not None
+    small = max(found.ratio, 1 / found.ratio) - 1 <= DISTURBED_MOST
     doubtful = [process.doubt for process in after if process.doubt]
-    if 2 * len(doubtful) > len(after) and 2 * sum(process.doubt is not None for process in before) <= len(before):
+    if (
+        small
+        and 2 * len(doubtful) > len(after)
+        and 2 * sum(process.doubt is not None for process in before) <= len(before)
+    ):
         return f"{len(doubtful)} of {len(after)} processes are noisy, and the baseline was not: {doubtful[0]}"
     if not _stands(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
         return "one process on a side makes it: without that one there is no change"
