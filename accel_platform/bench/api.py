@@ -130,9 +130,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     left = last_interrupted(EventLog.open(settings), settings, host_id())
-    begun = (
-        f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC: {len(left.cells)} cells are left."
-    )
+    begun = f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC"
     return Planned(
         config,
         settings,

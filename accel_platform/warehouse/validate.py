@@ -96,7 +96,7 @@ def validate(settings: Settings, describe: Describe, *, fix: bool = False) -> Va
     found = _look(settings, describe)
     if not fix or not any(finding.repair for finding in found.findings):
         return found
-    done = tuple(_repair(settings, describe, {finding.name for finding in found.findings}))
+    done = tuple(_repair(settings, describe, found.findings))
     after = _look(settings, describe)
     return Validation(after.snapshot_id, after.rules, after.findings, done)
 
@@ -224,15 +224,16 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
     )
 
 
-def _repair(settings: Settings, describe: Describe, names: set[str]) -> Iterator[str]:
+def _repair(settings: Settings, describe: Describe, findings: tuple[Finding, ...]) -> Iterator[str]:
     """Make the repairs, and say each as it is done."""
+    names = {finding.name for finding in findings}
     if "left_overs" in names:
         for path in list(_temporaries(settings)):
             path.unlink(missing_ok=True)
             yield f"left_overs: deleted {path}, which no writer ever finished"
     if "segments_unreadable" in names or "segments_gone" in names:
         return  # tables that hold more than the log are the last copy of it
-    wrong = {"tables_missing", "tables_damaged", "tables_of_another_version", "tables_differ", "rules_broken"} & names
+    wrong = {finding.name for finding in findings if finding.repair == "rebuild"}
     if wrong or "tables_behind" in names:
         yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
     described = _described(settings, describe)

@@ -143,6 +143,9 @@ def test_tables_of_another_log_are_told_apart_and_made_again(home: Settings) -> 
     assert [finding.name for finding in validate(elsewhere, describe).findings][:1] == ["tables_of_another_log"]
     publish.refresh(elsewhere)
     assert Reader(elsewhere).rows("SELECT model_id FROM results") == [{"model_id": "gpt2"}]
+    mended = validate(home, describe, fix=True)
+    assert mended.findings == ()
+    assert "tables_of_another_log: tables made again from the log" in mended.repaired[0]
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(home: Settings) -> None:
