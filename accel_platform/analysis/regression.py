@@ -258,8 +258,7 @@ def _stands(
     A baseline of one process is held against the level of the series around it instead.
     """
     sign = 1 if slower else -1
-    old = sorted(sign * median(process.samples_ns) for process in before)
-    new = sorted(sign * median(process.samples_ns) for process in after)
+    old, new = (sorted(sign * value for value in _medians_ns(side)) for side in (before, after))
     if len(old) == 1:
         around = next((part.medians for part in earlier if before[0].result_id in part.ids), ())
         reference = median([sign * value * 1e6 for value in around] or old)

@@ -11,7 +11,7 @@ from accel_platform.backends.registry import Artefact, runtime_for
 from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
-from accel_platform.events.types import Mode, ResultRecorded
+from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.detect import Inventory, fingerprint_of
 from accel_platform.workloads.families import ModelSpec, sequence_length_for
@@ -173,8 +173,8 @@ def earlier_medians(log: EventLog) -> dict[CellKey, list[float]]:
     return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}
 
 
-def result_key(result: ResultRecorded) -> CellKey:
-    """The key of the cell that a result of ours is of."""
+def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:
+    """The key of the cell that a result of ours, or a series of them, is of."""
     return (
         result.model_id,
         result.hardware,

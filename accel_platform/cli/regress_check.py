@@ -96,6 +96,7 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
 
     from accel_platform.bench.again import measure_again
     from accel_platform.bench.labels import commit_here
+    from accel_platform.bench.plan import result_key
     from accel_platform.errors import InvalidInput
 
     here = commit_here()
@@ -104,7 +105,7 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
             f"--confirm would measure commit {here[:12]}, which the environment says is here, and not the candidate"
             f" {candidate.commit[:12]}: check that out, or leave --confirm away."
         )
-    wanted = {_key(decision) for decision in doubtful}
+    wanted = {result_key(decision.series) for decision in doubtful}
     most = max(decision.processes_needed or 0 for decision in doubtful)
     times = min(max(most, 3), 5)
     note(f"{len(wanted)} cells are suspect: measuring them {times} times again")
@@ -115,22 +116,6 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
     if not runs:
         note("None of them is of this host as it is now: nothing was measured again.")
     return runs
-
-
-def _key(decision: Decision) -> Any:
-    """As `bench.plan.cell_key`."""
-    series = decision.series
-    return (
-        series.model_id,
-        series.hardware,
-        series.fingerprint,
-        series.batch_size,
-        series.sequence_length,
-        series.precision,
-        series.mode,
-        series.processes or 1,
-        series.weights_sha256,
-    )
 
 
 def _write(checked: Check, markdown: Path | None, junit: Path | None) -> None:
