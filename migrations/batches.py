@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from accel_platform.events import EventLog
-from accel_platform.events.codec import Row
+from accel_platform.events.codec import COLUMN, Row
 
 MOST_EVENTS = 100_000
 MOST_BYTES = 16 << 20
@@ -17,7 +17,7 @@ MOST_BYTES = 16 << 20
 SECONDS = 5.0
 """So much work a kill may cost: the next run does it again."""
 
-_ID, _TYPE, _PAYLOAD, _SAMPLES = 0, 1, 9, 10
+_ID, _TYPE, _PAYLOAD, _SAMPLES = (COLUMN[name] for name in ("event_id", "type", "payload", "samples_ns"))
 _BYTES_OF_A_SAMPLE = 8
 
 

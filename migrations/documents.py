@@ -7,12 +7,14 @@ the reason.
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import io
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -24,6 +26,7 @@ from migrations.encodings import decoded
 from migrations.json_text import NoJson, Note, find_json
 from migrations.table_within import table_within
 
+_BASE64 = "base64:"
 Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
 
 WHOLE_BYTES = 8 << 20
@@ -85,7 +88,16 @@ class Content:
         try:
             return _decode(self.raw)
         except UnicodeDecodeError:
-            return "base64:" + base64.b64encode(self.raw).decode("ascii")
+            return _BASE64 + base64.b64encode(self.raw).decode("ascii")
+
+
+def bytes_of(text: str) -> list[bytes]:
+    """The bytes that `Content.text` may have made this text of, for whoever knows their hash to choose from."""
+    found = [text.encode()]
+    if text.startswith(_BASE64):
+        with suppress(binascii.Error):  # a text that only begins like one
+            found.append(base64.b64decode(text.removeprefix(_BASE64)))
+    return found
 
 
 @dataclass(frozen=True)

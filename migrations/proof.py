@@ -6,7 +6,6 @@ today's readers give. What is done with a file that is proven is `cleanup.py`.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections import defaultdict
@@ -15,14 +14,14 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from accel_platform.events import EventLog
-from accel_platform.events.codec import SCHEMA, Row, to_rows
+from accel_platform.events.codec import COLUMN, Row, to_rows
 from accel_platform.events.types import DocumentImported
-from migrations.documents import Content, Origin
+from migrations.documents import Content, Origin, bytes_of
 from migrations.ledger import Entry, Ledger
 from migrations.taking import Begun, Kept, take
 
 _TYPE, _VERSION, _OCCURRED_AT, _HOST_ID, _PAYLOAD, _SAMPLES = (
-    SCHEMA.names.index(name) for name in ("type", "schema_version", "occurred_at", "host_id", "payload", "samples_ns")
+    COLUMN[name] for name in ("type", "schema_version", "occurred_at", "host_id", "payload", "samples_ns")
 )
 
 
@@ -148,8 +147,7 @@ def _gives_back(row: Row, origin: Origin) -> bool:
     if row[_TYPE] != "RecordQuarantined":
         return False
     text: str = json.loads(row[_PAYLOAD])["content"]
-    kept = [text.encode()] + ([base64.b64decode(text.removeprefix("base64:"))] if text.startswith("base64:") else [])
-    return any(hashlib.sha256(raw).hexdigest() == origin.sha256 for raw in kept)
+    return any(hashlib.sha256(raw).hexdigest() == origin.sha256 for raw in bytes_of(text))
 
 
 def _named(entry: DocumentImported) -> str:

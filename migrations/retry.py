@@ -6,7 +6,6 @@ The bytes come from where the document was, if they are still the same, else fro
 
 from __future__ import annotations
 
-import base64
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -14,14 +13,15 @@ from pathlib import Path
 from uuid import UUID
 
 from accel_platform.events import Event, EventLog
+from accel_platform.events.codec import COLUMN
 from accel_platform.events.types import DocumentImported, RecordQuarantined
-from migrations.documents import Content, Origin, load
+from migrations.documents import Content, Origin, bytes_of, load
 from migrations.importer import Import, ImportReport, Progress
 from migrations.ledger import Entry
 from migrations.members import archive_kind, members
 from migrations.taking import Begun, Done, Kept, Known, Step, take
 
-_TYPE = 1
+_TYPE = COLUMN["type"]
 
 
 def retry_quarantine(
@@ -103,10 +103,7 @@ def _copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
     found: dict[UUID, list[bytes]] = defaultdict(list)
     for event in log.read(log.snapshot().beginning("import-"), types={"RecordQuarantined"}):
         if event.causation_id in entries and isinstance(event.payload, RecordQuarantined):
-            text = event.payload.content
-            found[event.causation_id].append(
-                base64.b64decode(text.removeprefix("base64:")) if text.startswith("base64:") else text.encode()
-            )
+            found[event.causation_id] += bytes_of(event.payload.content)
     return found
 
 

@@ -47,6 +47,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[Any, ...]
 """One event as plain values, in the order of SCHEMA; the payload is JSON without its samples."""
+COLUMN = {name: number for number, name in enumerate(SCHEMA.names)}
+"""Where a row has which of them."""
 
 
 def to_rows(events: Iterable[Event]) -> list[Row]:

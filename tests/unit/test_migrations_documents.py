@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.errors import NotFound
-from migrations.documents import Content, Document, find_files, load, parse
+from migrations.documents import Content, Document, bytes_of, find_files, load, parse
 from migrations.recognise import describe
 
 
@@ -166,3 +166,8 @@ def test_a_file_that_cannot_be_opened_is_a_document_too(tmp_path: Path) -> None:
     assert content.sha256 == ""
     assert parse(content).kind == "unreadable"
     assert "cannot be opened" in (content.problem or "")
+
+
+@pytest.mark.parametrize("raw", [b"plain", b"base64:!", b"base64:QQ==", b"\xff\x00\xfe", b"base64:\xff"])
+def test_the_bytes_of_a_document_come_back_from_its_text(raw: bytes) -> None:
+    assert raw in bytes_of(Content.of(raw, "x").text())
