@@ -28,6 +28,11 @@ class Settings(BaseSettings):
         return self.inbox or self.home / "inbox"
 
     @property
+    def own_places(self) -> tuple[Path, ...]:
+        """What this installation keeps on this machine: nothing there is imported or cleared away."""
+        return (self.home, *(() if "://" in self.log_location else (Path(self.log_location),)))
+
+    @property
     def warehouse_dir(self) -> Path:
         return self.home / "warehouse"
 

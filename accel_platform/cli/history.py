@@ -142,9 +142,8 @@ def clean(
 
     age, settings = age_of(older_than), settings_for(home)
     log = EventLog.open(settings)
-    spare = [settings.home] + ([] if "://" in log.location else [Path(log.location)])
     try:
-        report = run(paths, log, older_than=age, spare=spare, dry_run=dry_run)
+        report = run(paths, log, older_than=age, spare=settings.own_places, dry_run=dry_run)
     except KeyboardInterrupt:
         note("Stopped. What was deleted is accounted for in the log; the same command goes on from there.")
         raise
