@@ -160,7 +160,7 @@ def _estimate(knowledge: Knowledge, question: _Question, target: Target, warning
         failures = [evidence.failures[cell] for cell in cells if cell in evidence.failures]
         if failures:
             raise _Abstain(f"this configuration failed there: {failures[0].reason} (event {failures[0].event_id})")
-        device = next((d for d in reversed(evidence.devices) if d.target == target), None)
+        device = evidence.by_device.get(target)
         if device is not None and not device.available:
             raise _Abstain(f"unavailable: {device.reason}")
         if device is not None and device.emulated:
@@ -205,7 +205,7 @@ def _predicted(knowledge: Knowledge, question: _Question, target: Target, warnin
         precision=precision,
         batch_size=question.batch_size,
         sequence_length=question.sequence_length,
-        spec=device_spec(target, {device.target: device for device in evidence.devices}),
+        spec=device_spec(target, evidence.by_device),
     )
     latency = predictor.latency.interval(features)
     if _width(latency) > WIDEST:
@@ -261,7 +261,7 @@ def _compatibility(evidence: Evidence, question: _Question, target: Target) -> t
 
 
 def _excluded(evidence: Evidence, question: _Question, target: Target, reason: str) -> Excluded:
-    here = any(device.target == target and device.available for device in evidence.devices)
+    here = target in evidence.available
     return Excluded(
         hardware=target.hardware,
         device=target.device,
