@@ -123,7 +123,7 @@ def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list
     with serving(_accel(settings)) as ours, serving(_constant(size)) as constant:
         ports = {"ours": ours, "constant": constant}
         for kind, name in itertools.product(bodies, ports):
-            load(ports[name], bodies[kind], connections=CONNECTIONS, seconds=1)
+            load(ports[name], bodies[kind], connections=CONNECTIONS, seconds=0.3)
         for _ in range(rounds):
             for kind, name in itertools.product(bodies, ports):
                 spell = load(ports[name], bodies[kind], connections=CONNECTIONS, seconds=seconds)

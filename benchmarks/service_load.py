@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -62,8 +63,7 @@ class _Connection(asyncio.Protocol):
         self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport: Any = transport  # uvloop's is an asyncio.Transport in all but name
         self._ask()
 
     def data_received(self, data: bytes) -> None:
@@ -96,6 +96,6 @@ class _Connection(asyncio.Protocol):
 
     def _ask(self) -> None:
         self._body = next(self._bodies)
-        head = f"POST /recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {len(self._body)}\r\n\r\n"
+        head = b"POST /recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         self._asked = time.perf_counter()
-        self._transport.write(head.encode() + self._body)
+        self._transport.write(head % len(self._body) + self._body)
