@@ -11,10 +11,12 @@ import threading
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
-from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
+from predictor.answers import Answer, BatchAnswer, PredictAnswer
 from predictor.artifact import ArtifactRefused, Predictor
 from predictor.evidence import Evidence, load_evidence
-from predictor.recommend import Knowledge, predict, recommend
+from predictor.knowledge import Knowledge
+from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
+from predictor.respond import predict, predict_many, recommend
 
 
 class Advisor:
@@ -47,6 +49,9 @@ class Advisor:
 
     def predict(self, query: PredictQuery) -> PredictAnswer:
         return predict(self.knowledge(), query)
+
+    def predict_many(self, query: BatchQuery) -> BatchAnswer:
+        return predict_many(self.knowledge(), query.queries)
 
     def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:
