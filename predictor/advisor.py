@@ -1,22 +1,30 @@
 """The advisor in service: follows the pointers of warehouse and predictor, and answers. What it answers is not here.
 
-Both are read whole when their pointer moves and shared by all threads until it moves again; a question sees one of each
-from beginning to end.
+Knowledge is read whole when a pointer has moved, beside what is in service, and takes its place in one assignment; a
+question sees one snapshot and one predictor from beginning to end. Answers are kept with the knowledge they came from.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import OrderedDict
 
+from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
 from predictor.answers import Answer, BatchAnswer, PredictAnswer
 from predictor.artifact import ArtifactRefused, Predictor
-from predictor.evidence import Evidence, load_evidence
+from predictor.evidence import load_evidence
 from predictor.knowledge import Knowledge
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.respond import predict, predict_many, recommend
+
+LOOK_EVERY_S = 0.2
+"""How long a pointer may have moved before a following advisor notices."""
+KEPT_BYTES = 64 << 20
+_log = logging.getLogger("accel.advisor")
 
 
 class Advisor:
@@ -25,24 +33,15 @@ class Advisor:
     def __init__(self, settings: Settings) -> None:
         self.reader = Reader(settings)
         self._settings = settings
-        self._lock = threading.Lock()
-        self._evidence: Evidence | None = None
-        self._loaded: tuple[str | None, Predictor | None, str] | None = None
+        self._loading = threading.Lock()
+        self._serving: _Serving | None = None
 
     def knowledge(self) -> Knowledge:
-        """What is known now. Raises WarehouseEmpty before the first projection.
+        """What is known now, read first where a pointer has moved. Raises WarehouseEmpty before the first projection.
 
         A refused predictor is no reason not to answer from measurements: its reason goes into the answers instead.
         """
-        snapshot_id = self.reader.snapshot_id
-        predictor_id = artifact.current_id(self._settings)
-        with self._lock:
-            if self._evidence is None or self._evidence.snapshot_id != snapshot_id:
-                self._evidence = load_evidence(self.reader)
-            if self._loaded is None or self._loaded[0] != predictor_id:
-                self._loaded = (predictor_id, *self._load(predictor_id))
-            _, predictor, problem = self._loaded
-            return Knowledge(self._evidence, predictor, problem)
+        return self._newest().knowledge
 
     def recommend(self, query: RecommendQuery) -> Answer:
         return recommend(self.knowledge(), query)
@@ -53,6 +52,48 @@ class Advisor:
     def predict_many(self, query: BatchQuery) -> BatchAnswer:
         return predict_many(self.knowledge(), query.queries)
 
+    def kept(self, query: RecommendQuery) -> bytes | None:
+        """The JSON of the answer, if this was asked before of what is in service; never waits for anything."""
+        return None if self._serving is None else self._serving.answers.get(_key(query))
+
+    def answer(self, query: RecommendQuery) -> bytes:
+        """The JSON of `recommend(query)` from what is in service, which only `follow` and `knowledge` renew."""
+        serving = self._serving or self._newest()
+        content = recommend(serving.knowledge, query).model_dump_json().encode()
+        serving.answers.keep(_key(query), content)
+        return content
+
+    def follow(self, stop: threading.Event) -> None:
+        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays."""
+        problem = ""
+        while not stop.wait(LOOK_EVERY_S):
+            try:
+                self._newest()
+                problem = ""
+            except WarehouseEmpty:
+                continue  # nothing was there to stay, and every question says so
+            except AccelError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    _log.error("still answering from the snapshot before: %s", problem)
+
+    def _newest(self) -> _Serving:
+        with self._loading:
+            snapshot_id = self.reader.snapshot_id
+            predictor_id = artifact.current_id(self._settings)
+            serving = self._serving
+            same_evidence = serving is not None and serving.knowledge.evidence.snapshot_id == snapshot_id
+            same_predictor = serving is not None and serving.predictor_id == predictor_id
+            if serving is not None and same_evidence and same_predictor:
+                return serving
+            evidence = serving.knowledge.evidence if serving and same_evidence else load_evidence(self.reader)
+            if serving and same_predictor:
+                predictor, problem = serving.knowledge.predictor, serving.knowledge.no_predictor
+            else:
+                predictor, problem = self._load(predictor_id)
+            self._serving = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            return self._serving
+
     def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:
             return None, "no predictor was trained yet (`accel train`)"
@@ -60,3 +101,49 @@ class Advisor:
             return artifact.load(self._settings, predictor_id), ""
         except ArtifactRefused as error:
             return None, f"the predictor was refused: {error}"
+
+
+class _Serving:
+    """Knowledge in service, and what was answered from it."""
+
+    def __init__(self, knowledge: Knowledge, predictor_id: str | None) -> None:
+        self.knowledge = knowledge
+        self.predictor_id = predictor_id
+        """What the pointer named, also where it was refused."""
+        self.answers = Kept(KEPT_BYTES)
+
+
+class Kept:
+    """The answers used last, up to so many bytes; safe to share between threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[str, bytes] = OrderedDict()
+
+    def get(self, key: str) -> bytes | None:
+        with self._lock:
+            found = self._answers.get(key)
+            if found is not None:
+                self._answers.move_to_end(key)
+            return found
+
+    def keep(self, key: str, content: bytes) -> None:
+        """Keep it as the newest; the oldest go where it gets too much."""
+        with self._lock:
+            self._bytes += len(content) + len(key) - self._size(key)
+            self._answers[key] = content
+            self._answers.move_to_end(key)
+            while self._bytes > self._most:
+                oldest = next(iter(self._answers))
+                self._bytes -= self._size(oldest)
+                del self._answers[oldest]
+
+    def _size(self, key: str) -> int:
+        return len(key) + len(self._answers[key]) if key in self._answers else 0
+
+
+def _key(query: RecommendQuery) -> str:
+    """Equal for queries that ask the same: every field in its order, defaults filled in."""
+    return query.model_dump_json()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from accel_platform.backends.registry import runtime_for
 from predictor.answers import Cause, Compatibility, Interval
 from predictor.asked import Asked
-from predictor.evidence import Device, Evidence, Target
+from predictor.evidence import Evidence, Target
 from predictor.knowledge import Knowledge
 from predictor.learned import WIDEST, predicted
 from predictor.neighbours import Estimate, measured, scaled
@@ -56,7 +56,7 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
     if failure is not None:
         reason = f"this configuration failed there: {failure.reason} (event {failure.event_id})"
         return Abstention("measured_failure", reason)
-    device = _device(evidence, target)
+    device = evidence.by_device.get(target)
     if device is not None and not device.available:
         return Abstention("unavailable", f"unavailable: {device.reason}")
     if device is not None and device.emulated:
@@ -91,10 +91,6 @@ def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
         f"does not fit in memory: its {what} alone take {needs:.3g} GiB in {asked.precision}, "
         f"{spec.name} has {spec.memory_gib:g} GiB",
     )
-
-
-def _device(evidence: Evidence, target: Target) -> Device | None:
-    return next((d for d in reversed(evidence.devices) if d.target == target), None)
 
 
 def _width(interval: Interval) -> float:

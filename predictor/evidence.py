@@ -5,15 +5,16 @@ Usable are measured and unsuspected imported results that ran, and whose outputs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from accel_platform.warehouse.query import Reader
 from predictor.answers import LEVEL, Compatibility, Interval
 
 _IDS = 20
 """Event ids kept per cell, newest first."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,39 @@ class Evidence:
     models: dict[str, dict[str, Any]]
     by_model: dict[str, list[Pooled]] = field(default_factory=dict)
     by_target: dict[Target, list[Pooled]] = field(default_factory=dict)
+    batch_sizes: set[int] = field(default_factory=set)
+    sequence_lengths: set[int | None] = field(default_factory=set)
+    """Those that anything was measured at."""
+    by_device: dict[Target, Device] = field(default_factory=dict)
+    """Each as it was seen last."""
+    available: set[Target] = field(default_factory=set)
+    """Those that some host has."""
+    _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for pooled in self.pooled.values():
             self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
             self.by_target.setdefault(pooled.cell.target, []).append(pooled)
+            self.batch_sizes.add(pooled.cell.batch_size)
+            self.sequence_lengths.add(pooled.cell.sequence_length)
+        self.by_device.update((device.target, device) for device in self.devices)
+        self.available.update(device.target for device in self.devices if device.available)
 
     def targets(self) -> list[Target]:
         """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
-        seen = {*self.by_target, *(device.target for device in self.devices)}
-        return sorted(seen, key=Target.order)
+        return self.once("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.order))
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the evidence alone, made when it is first asked for; threads may both make it.
+
+        The keys must be as few as what was measured: a value that a question brings along is none.
+        """
+        found: T
+        try:
+            found = self._derived[key]
+        except KeyError:
+            found = self._derived[key] = make()
+        return found
 
 
 def load_evidence(reader: Reader) -> Evidence:

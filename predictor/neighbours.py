@@ -102,33 +102,60 @@ def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
     for source in evidence.by_model.get(cell.model_id, []):
         if source.cell.target.device_id is None:
             continue  # nobody knows what it is a measurement of
-        for changed in _CHANGES:
-            if _changed(source.cell, cell, changed) != cell:
-                continue
-            ratio = ratio_of(_pairs(evidence, source.cell, cell, changed))
-            if ratio is not None:
-                yield Estimate(
-                    provenance="scaled",
-                    latency_ms=_scale(source.latency_ms, ratio),
-                    memory_peak_mib=None,
-                    event_ids=source.event_ids,
-                    basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
-                    f"as {ratio.models} other models show",
-                    why=(_ratio_of(ratio),),
-                )
+        changed = _difference(source.cell, cell)
+        ratio = None if changed is None else _ratio(evidence, source.cell, cell, changed)
+        if changed is not None and ratio is not None:
+            yield Estimate(
+                provenance="scaled",
+                latency_ms=_scale(source.latency_ms, ratio),
+                memory_peak_mib=None,
+                event_ids=source.event_ids,
+                basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
+                f"as {ratio.models} other models show",
+                why=(_ratio_of(ratio),),
+            )
 
 
-def _changed(cell: Cell, to: Cell, what: str) -> Cell:
-    return replace(cell, **{what: getattr(to, what)})
+def _difference(source: Cell, to: Cell) -> str | None:
+    """The one thing in which two cells of a model differ; None where it is none of those that are scaled, or several."""
+    if source.mode != to.mode or source.precision != to.precision:
+        return None
+    differing = [what for what in _CHANGES if getattr(source, what) != getattr(to, what)]
+    return differing[0] if len(differing) == 1 else None
 
 
-def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tuple[str, float]]:
-    """Log ratios of other models between a cell like `source` and that cell with the one thing changed.
+def _ratio(evidence: Evidence, source: Cell, to: Cell, changed: str) -> Ratio | None:
+    """How a cell like `source` changes with the one thing, as other models show.
 
     Between targets and lengths the ratio depends on the batch, so pairs at the same batch are taken where they suffice.
     """
-    pairs: list[tuple[str, float]] = []
-    at_batch: list[tuple[str, float]] = []
+    measured_at = {
+        "target": evidence.by_target,
+        "batch_size": evidence.batch_sizes,
+        "sequence_length": evidence.sequence_lengths,
+    }
+    values = getattr(source, changed), getattr(to, changed)
+    if values[1] not in measured_at[changed]:
+        return None
+    change = (changed, source.target, source.mode, source.precision, *values)
+    pairs = evidence.once(("pairs", *change), lambda: _pairs(evidence, source, to, changed))
+
+    def others() -> Ratio | None:
+        known = [(model, log_ratio) for model, _, log_ratio in pairs if model != source.model_id]
+        at_batch = [
+            (model, log_ratio)
+            for model, batch_size, log_ratio in pairs
+            if model != source.model_id and batch_size == source.batch_size
+        ]
+        enough = len({model for model, _ in at_batch}) >= FEWEST_MODELS
+        return ratio_of(at_batch if enough else known)
+
+    return evidence.once(("ratio", *change, source.model_id, source.batch_size), others)
+
+
+def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tuple[str, int, float]]:
+    """Model, batch size and log ratio of every cell like `source` that was measured with the one thing changed too."""
+    pairs = []
     for other in evidence.by_target[source.target]:
         cell = other.cell
         alike = (cell.mode, cell.precision, getattr(cell, changed)) == (
@@ -136,14 +163,12 @@ def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tup
             source.precision,
             getattr(source, changed),
         )
-        twin = evidence.pooled.get(_changed(cell, to, changed))
-        if not alike or twin is None or cell.model_id == source.model_id:
+        if not alike:
             continue
-        pairs.append((cell.model_id, math.log(twin.latency_ms.p50 / other.latency_ms.p50)))
-        if cell.batch_size == source.batch_size:
-            at_batch.append(pairs[-1])
-    enough = len({model for model, _ in at_batch}) >= FEWEST_MODELS
-    return at_batch if enough else pairs
+        twin = evidence.pooled.get(replace(cell, **{changed: getattr(to, changed)}))
+        if twin is not None:
+            pairs.append((cell.model_id, cell.batch_size, math.log(twin.latency_ms.p50 / other.latency_ms.p50)))
+    return pairs
 
 
 def _scale(interval: Interval, ratio: Ratio) -> Interval:
@@ -164,7 +189,7 @@ def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
 
     A larger batch takes no less time, so those two bound it: limits without a level.
     """
-    line = [p for p in evidence.by_model.get(cell.model_id, []) if replace(p.cell, batch_size=cell.batch_size) == cell]
+    line = [p for p in evidence.by_model.get(cell.model_id, []) if _difference(p.cell, cell) == "batch_size"]
     below = max((p for p in line if p.cell.batch_size < cell.batch_size), key=_batch, default=None)
     above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
     if below is None or above is None:

@@ -151,7 +151,7 @@ def _one(
         why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
         raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {why}.")
     ranked = answer.recommendations
-    ours = {(d.target.hardware, d.target.device_id) for d in knowledge.evidence.devices if d.available}
+    ours = {(target.hardware, target.device_id) for target in knowledge.evidence.available}
     best = min(ranked, key=lambda r: ((r.hardware, r.device_id) not in ours, _ORDER[r.provenance], r.rank))
     warnings = list(answer.warnings)
     if len(ranked) > 1:
@@ -215,7 +215,6 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
 
 def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abstention) -> Excluded:
     target = candidate.target
-    here = any(device.target == target and device.available for device in evidence.devices)
     return Excluded(
         hardware=target.hardware,
         device=target.device,
@@ -224,7 +223,7 @@ def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abste
         reason=why.reason,
         suggestion="ask with a wider limit, or for other hardware"
         if why.cause == "constraint"
-        else suggestion(asked, candidate.hardware_name, here=here),
+        else suggestion(asked, candidate.hardware_name, here=target in evidence.available),
     )
 
 

@@ -28,7 +28,7 @@ def models_known(evidence: Evidence) -> list[str]:
 
 def hardware_known(evidence: Evidence) -> list[str]:
     """Every hardware name that a host has or that figures tell of."""
-    here = {device.target.hardware for device in evidence.devices if device.available}
+    here = {target.hardware for target in evidence.available}
     return sorted(here | {target.hardware for target in evidence.by_target})
 
 

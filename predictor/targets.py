@@ -70,9 +70,8 @@ def choose_candidates(
     none of these.
     """
     targets = evidence.targets()
-    devices = {device.target: device for device in evidence.devices}
     if hardware is None:
-        return [Candidate(t, device_spec(t, devices)) for t in targets], []
+        return [Candidate(t, device_spec(t, evidence.by_device)) for t in targets], []
     chosen: dict[Candidate, None] = {}
     missing: dict[Missing, None] = {}
     for asked in hardware:
@@ -80,7 +79,7 @@ def choose_candidates(
             chosen[_own(asked)] = None
             continue
         here = [t for t in targets if _is_called(t, asked)]
-        chosen.update((Candidate(t, device_spec(t, devices)), None) for t in here)
+        chosen.update((Candidate(t, device_spec(t, evidence.by_device)), None) for t in here)
         found = None if here else _elsewhere(asked, targets)
         if isinstance(found, Candidate):
             chosen[found] = None

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi_offline import FastAPIOffline
 
 from accel_platform.errors import InvalidInput, NotFound
@@ -40,7 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=_warm,
+        lifespan=partial(_following, advisor),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
@@ -57,10 +58,13 @@ def create_app(settings: Settings) -> FastAPI:
             "open": {method: [base + path for path in paths] for method, paths in routes.items()},
         }
 
-    @app.post("/recommend", responses=problems.documented(404, 413, 422, 503))
-    def recommend(query: RecommendQuery) -> Answer:
+    @app.post("/recommend", response_model=Answer, responses=problems.documented(404, 413, 422, 503))
+    async def recommend(query: RecommendQuery) -> Response:
         """Rank the hardware for a model, with limits, provenance and evidence for every figure."""
-        return advisor.recommend(query)
+        content = advisor.kept(query)
+        if content is None:
+            content = await run_in_threadpool(advisor.answer, query)
+        return Response(content, media_type="application/json")
 
     @app.post("/predict", responses=problems.documented(404, 413, 422, 503))
     def predict(query: PredictQuery) -> PredictAnswer:
@@ -117,12 +121,21 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 @asynccontextmanager
-async def _warm(_: FastAPI) -> AsyncIterator[None]:
-    """Import what costing an unmeasured model needs (seconds) beside the first requests, not in one of them."""
-    smallest = resolve_model("bert-tiny")
-    trace = partial(item_cost, smallest.model_id, smallest, smallest.sequence_length, {})
-    threading.Thread(target=trace, name="warm", daemon=True).start()
+async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
+    """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
+    stop = threading.Event()
+    threading.Thread(target=_warm, name="warm", daemon=True).start()
+    following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
+    following.start()
     yield
+    stop.set()
+    following.join()
+
+
+def _warm() -> None:
+    """Trace a small model: the first takes seconds, for its imports."""
+    smallest = resolve_model("bert-tiny")
+    item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
 
 
 def _model_id(name: str | None) -> str | None:

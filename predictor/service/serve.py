@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from fastapi import FastAPI
 
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
@@ -22,12 +23,17 @@ def serve(settings: Settings, host: str, port: int, *, ready: Callable[[str], No
     with listen(host, port) as listening:
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listening.getsockname()[1]}")
-        config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=5)
-        try:
-            uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:
-            # uvicorn has finished its requests by now and passes the signal on; the command ends well.
-            return
+        run(create_app(settings), listening)
+
+
+def run(app: FastAPI, listening: socket.socket) -> None:
+    """Serve the app there until interrupted, as one worker."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        # uvicorn has finished its requests by now and passes the signal on; the command ends well.
+        return
 
 
 def _require_loopback(host: str) -> None:

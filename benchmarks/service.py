@@ -1,0 +1,260 @@
+"""The service's figures: requests per second and p99 against a route that does nothing, and swapping under load.
+
+`accel serve` over a home with the reference campaign stands beside a FastAPI app of one route, which validates the same
+body with the same model and returns bytes that lie ready, of the size of an answer, under the same server settings.
+They take turns. Client and service are one process each, so two cores are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import ResultRecorded
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from predictor.advisor import Advisor
+from predictor.answers import RecommendQuery
+from predictor.train import train
+from service_load import Load, load
+
+Figure = dict[str, object]
+REFERENCE = Path(__file__).parent.parent / "samples" / "reference"
+CANDIDATES = (
+    "cpu", "openvino", "onnxruntime", "jax", "wasm", "NVIDIA A100 SXM4 80GB", "NVIDIA H100 SXM5 80GB", "NVIDIA L4",
+    "NVIDIA T4", "NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "Apple M2 Max",
+)  # fmt: skip
+CONNECTIONS = 8
+PROBE = RecommendQuery(model="bert-mini", batch_size=3, hardware=list(CANDIDATES))
+"""What is asked while snapshots and predictors change: each of them changes the answer."""
+
+
+def make_home(home: Path) -> Settings:
+    """The reference campaign taken in, projected and trained on."""
+    settings = Settings(home=home)
+    log = EventLog.open(settings)
+    for path in sorted(REFERENCE.glob("*.parquet")):
+        log.adopt(path)
+    refresh(settings)
+    train(settings, log)
+    return settings
+
+
+def repeated() -> Iterator[bytes]:
+    return itertools.repeat(PROBE.model_dump_json(exclude_unset=True).encode())
+
+
+def distinct(settings: Settings) -> Iterator[bytes]:
+    """Bodies none of which was sent before: models that were measured, batches around those measured, any order."""
+    names = sorted({cell.model_id for cell in Advisor(settings).knowledge().evidence.pooled if cell.mode == "inference"})
+    drawn = random.Random(0)
+    sent = set()
+    while True:
+        query = RecommendQuery(
+            model=drawn.choice(names),
+            batch_size=drawn.randint(1, 32),
+            objective=drawn.choice(("latency", "throughput", "memory")),
+            hardware=drawn.sample(CANDIDATES, len(CANDIDATES)),
+        )
+        body = query.model_dump_json(exclude_unset=True).encode()
+        if body not in sent:
+            sent.add(body)
+            yield body
+
+
+@contextmanager
+def serving(command: list[str]) -> Iterator[int]:
+    """The port of a service that says on its first line where it listens."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+            assert found, said + process.stderr.read()
+            yield int(found[1])
+        finally:
+            process.terminate()
+
+
+def _accel(settings: Settings) -> list[str]:
+    code = "from accel_platform.cli import main; main()"
+    return [sys.executable, "-c", code, "serve", "--port", "0", "--home", str(settings.home)]
+
+
+def _constant(size: int) -> list[str]:
+    return [sys.executable, __file__, "--constant", str(size)]
+
+
+def serve_constant(size: int) -> None:
+    """The route that is compared with: bodies are validated, and the answer lies ready."""
+    from fastapi import FastAPI, Response
+
+    from predictor.service.serve import listen, run
+
+    content = b'"' + b"x" * (size - 2) + b'"'
+    app = FastAPI()
+
+    @app.post("/recommend")
+    async def constant(query: RecommendQuery) -> Response:  # noqa: ARG001
+        return Response(content, media_type="application/json")
+
+    with listen("127.0.0.1", 0) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+        run(app, listening)
+
+
+def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list[Figure]:
+    """Throughput and p99 of both services in turns, for one body again and again and for bodies never seen before."""
+    size = len(Advisor(settings).answer(PROBE))
+    bodies = {"repeated": repeated(), "distinct": distinct(settings)}
+    spells: dict[tuple[str, str], list[Load]] = {}
+    with serving(_accel(settings)) as ours, serving(_constant(size)) as constant:
+        ports = {"ours": ours, "constant": constant}
+        for kind, name in itertools.product(bodies, ports):
+            load(ports[name], bodies[kind], connections=CONNECTIONS, seconds=1)
+        for _ in range(rounds):
+            for kind, name in itertools.product(bodies, ports):
+                spell = load(ports[name], bodies[kind], connections=CONNECTIONS, seconds=seconds)
+                assert not spell.failures, spell.failures[0]
+                spells.setdefault((kind, name), []).append(spell)
+    reach = {"repeated": ">= 0.5", "distinct": ">= 0.25"}
+    return [
+        figure
+        for kind in bodies
+        for figure in _figures(kind, reach[kind], spells[kind, "ours"], spells[kind, "constant"], size)
+    ]
+
+
+def _figures(kind: str, reach: str, ours: list[Load], constant: list[Load], size: int) -> list[Figure]:
+    rates = [(a.per_second, b.per_second) for a, b in zip(ours, constant, strict=True)]
+    tails = [(a.percentile_ms(99), b.percentile_ms(99)) for a, b in zip(ours, constant, strict=True)]
+    mine, its = (statistics.median(values) for values in zip(*rates, strict=True))
+    tail, its_tail = (statistics.median(values) for values in zip(*tails, strict=True))
+    busy = max(spell.busy for spell in (*ours, *constant))
+    return [
+        {"what": f"requests/s, {kind}, {len(CANDIDATES)} candidates, against a constant route", "reach": reach,
+         "got": round(statistics.median(a / b for a, b in rates), 2),
+         "detail": f"{mine:,.0f}/s against {its:,.0f}/s; {size:,} bytes; client busy {busy:.0%} at most"},
+        {"what": f"p99 at {CONNECTIONS} connections, {kind}, against the same", "reach": "<= 4",
+         "got": round(statistics.median(a / b for a, b in tails), 2),
+         "detail": f"{tail:.2f} ms against {its_tail:.2f} ms"},
+    ]  # fmt: skip
+
+
+def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
+    """New snapshots and predictors while questions come in: what failed, and which answers no single pair gives.
+
+    Another process publishes them and says what answer each pair of snapshot and predictor must give.
+    """
+    answers: dict[str, set[str]] = {}
+    bodies = itertools.chain.from_iterable(zip(repeated(), distinct(settings), strict=False))
+    probe = next(repeated())
+
+    def seen(body: bytes, answer: bytes) -> None:
+        if body == probe:
+            parsed = json.loads(answer)
+            answers.setdefault(f"{parsed['snapshot_id']} {parsed['predictor_id']}", set()).add(_digest(answer))
+
+    spells = []
+    with (
+        serving(_accel(settings)) as port,
+        subprocess.Popen(
+            [sys.executable, __file__, "--publish", str(swaps), "--home", str(settings.home)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as publisher,
+    ):
+        while publisher.poll() is None:
+            spells.append(load(port, bodies, connections=CONNECTIONS, seconds=1, seen=seen))
+        spells.append(load(port, bodies, connections=CONNECTIONS, seconds=1, seen=seen))
+        assert publisher.stdout is not None
+        expected = json.load(publisher.stdout)
+    failures = sum(len(spell.failures) for spell in spells)
+    mixed = sum(digests != {expected.get(pair)} for pair, digests in answers.items())
+    requests = sum(len(spell.latencies_s) for spell in spells)
+    slowest = max(max(spell.latencies_s) for spell in spells)
+    return [
+        {"what": "swap under load: failed requests", "reach": "0", "got": failures,
+         "detail": f"{requests:,} answered while {swaps} snapshots and {swaps} predictors came; slowest {slowest * 1e3:.0f} ms"},
+        {"what": "swap under load: answers of no one snapshot and predictor", "reach": "0", "got": mixed,
+         "detail": f"{len(answers)} pairs of the {len(expected)} published were seen, each with the one answer it must give"},
+    ]  # fmt: skip
+
+
+def publish(settings: Settings, swaps: int) -> None:
+    """Append, project and train so many times; then say, on stdout, the digest of the probe's answer for each pair."""
+    log = EventLog.open(settings)
+    advisor = Advisor(settings)
+    expected = {}
+
+    def note() -> None:
+        knowledge = advisor.knowledge()
+        predictor = knowledge.predictor
+        pair = f"{knowledge.evidence.snapshot_id} {predictor.predictor_id if predictor else None}"
+        expected[pair] = _digest(advisor.answer(PROBE))
+
+    note()
+    for number in range(swaps):
+        log.append([Event.of(_imported(number), source="import", host_id="benchmark", run_id=f"benchmark-{number}")])
+        refresh(settings)
+        note()
+        train(settings, log)
+        note()
+    json.dump(expected, sys.stdout)
+
+
+def _imported(number: int) -> ResultRecorded:
+    """A figure that somebody could have imported; made up, and in a home that is thrown away."""
+    return ResultRecorded(
+        model_id="bert-mini", model_family="bert", hardware="cuda", backend="pytorch", status="ok",
+        provenance="imported", precision="float32", batch_size=PROBE.batch_size, sequence_length=128,
+        device_id="benchmark-0", device_name="NVIDIA T4", latency_mean_ms=1.0 + number / 10,
+    )  # fmt: skip
+
+
+def _digest(answer: bytes) -> str:
+    return hashlib.sha256(answer).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one spell of load")
+    parser.add_argument("--swaps", type=int, default=5)
+    parser.add_argument("--home", type=Path, help="a home that is there already (default: a temporary one)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--constant", type=int, metavar="BYTES", help=argparse.SUPPRESS)
+    parser.add_argument("--publish", type=int, metavar="SWAPS", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.constant:
+        serve_constant(arguments.constant)
+        return
+    if arguments.publish:
+        publish(Settings(home=arguments.home), arguments.publish)
+        return
+    with tempfile.TemporaryDirectory(prefix="accel-bench-") as directory:
+        settings = Settings(home=arguments.home) if arguments.home else make_home(Path(directory))
+        figures = against_constant(settings, rounds=arguments.rounds, seconds=arguments.seconds)
+        if not arguments.home:
+            figures += swapping(settings, swaps=arguments.swaps)
+    if arguments.json:
+        print(json.dumps(figures, indent=2))
+        return
+    for figure in figures:
+        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The advisor in service: it follows what is published, one whole pair at a time, and keeps answers within bounds."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.errors import NotFound, WarehouseEmpty
+from accel_platform.settings import Settings
+from predictor import advisor as module
+from predictor.advisor import Advisor, Kept
+from predictor.answers import RecommendQuery
+from predictor_world import MODELS, append, measured_grid, result, world
+
+QUERY = RecommendQuery(model="bert-base", batch_size=1)
+
+
+@contextmanager
+def _following(advisor: Advisor) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=advisor.follow, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_answer_is_computed_once_and_is_what_recommend_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advisor = Advisor(world(tmp_path, measured_grid(MODELS[:3])))
+    assert advisor.kept(QUERY) is None
+    answer = advisor.answer(QUERY)
+    assert json.loads(answer) == advisor.recommend(QUERY).model_dump(mode="json")
+    monkeypatch.setattr(module, "recommend", lambda *_: pytest.fail("computed again"))
+    assert advisor.kept(QUERY) == answer
+    # The same question in other words is the same question.
+    assert advisor.kept(RecommendQuery.model_validate({"batch_size": 1, "model": "bert-base", "mode": "inference"})) == answer
+    assert advisor.kept(QUERY.model_copy(update={"objective": "throughput"})) is None
+
+
+def test_what_cannot_be_answered_is_not_kept(tmp_path: Path) -> None:
+    advisor = Advisor(world(tmp_path, measured_grid(MODELS[:3])))
+    unknown = QUERY.model_copy(update={"model": "no-such-model"})
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            advisor.answer(unknown)
+    assert advisor.kept(unknown) is None
+
+
+def test_what_is_published_comes_into_service_and_old_answers_go(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:3]))
+    advisor = Advisor(settings)
+    before = json.loads(advisor.answer(QUERY))
+    append(settings, [result(MODELS[0], "cpu", 64, provenance="imported")])
+    # Only following renews what answers come from: a question never waits for it.
+    assert json.loads(advisor.answer(QUERY)) == before
+    with _following(advisor):
+        _until(lambda: advisor.kept(QUERY) is None)
+        after = json.loads(advisor.answer(QUERY))
+    assert after["snapshot_id"] != before["snapshot_id"]
+    assert after["recommendations"] == before["recommendations"]
+
+
+def test_it_begins_to_answer_when_there_is_something_to_answer_from(tmp_path: Path) -> None:
+    advisor = Advisor(Settings(home=tmp_path))
+    with _following(advisor):
+        with pytest.raises(WarehouseEmpty):
+            advisor.answer(QUERY)
+        world(tmp_path, measured_grid(MODELS[:3]))
+        assert json.loads(advisor.answer(QUERY))["recommendations"]
+
+
+def test_a_warehouse_that_cannot_be_read_leaves_the_snapshot_before_in_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:3]))
+    advisor = Advisor(settings)
+    answer = advisor.answer(QUERY)
+    pointer = settings.warehouse_dir / "CURRENT"
+    good = pointer.read_text()
+    with _following(advisor):
+        pointer.write_text("projection-of-nothing.json")
+        _until(lambda: "damaged" in caplog.text)
+        time.sleep(3 * module.LOOK_EVERY_S)
+        assert caplog.text.count("damaged") == 1, "said once, not at every look"
+        assert advisor.answer(QUERY.model_copy(update={"batch_size": 4}))
+        assert advisor.kept(QUERY) == answer
+        pointer.write_text(good)
+    assert advisor.knowledge().evidence.snapshot_id == json.loads(answer)["snapshot_id"]
+
+
+@given(
+    most=st.integers(0, 60),
+    kept=st.lists(st.tuples(st.sampled_from("abcdef"), st.binary(max_size=30), st.booleans()), max_size=40),
+)
+def test_kept_answers_stay_within_bounds_and_the_newest_stay(most: int, kept: list[tuple[str, bytes, bool]]) -> None:
+    answers = Kept(most)
+    model: dict[str, bytes] = {}
+    for key, content, read in kept:
+        if read and key in model:
+            assert answers.get(key) == model[key]
+            model[key] = model.pop(key)
+        else:
+            answers.keep(key, content)
+            model.pop(key, None)
+            model[key] = content
+        while sum(len(k) + len(v) for k, v in model.items()) > most:
+            del model[next(iter(model))]
+        assert {k: answers.get(k) for k in model} == model
+        for k in list(model):  # reading made them newer, in this order
+            model[k] = model.pop(k)
+        assert all(answers.get(k) is None for k in "abcdef" if k not in model)
