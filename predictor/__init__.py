@@ -1,8 +1,8 @@
 """Which hardware for this model? Answers from evidence first, from a learned model second, always saying which.
 
-    from predictor import predict, recommend
+from predictor import predict, recommend
 
-    best = recommend("bert-base", batch_size=4, hardware=["cpu", "NVIDIA H100 NVL"]).recommendations[0]
+best = recommend("bert-base", batch_size=4, hardware=["cpu", "NVIDIA H100 NVL"]).recommendations[0]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is answered: the typed answers that CLI, service and Python share. What is asked is in `questions.py`; no logic."""
+"""What is answered: the typed answers that CLI, service and Python share. Questions are in `questions.py`; no logic."""
 
 from __future__ import annotations
 

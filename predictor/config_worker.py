@@ -1,4 +1,4 @@
-"""The child that costs a stranger's config: from the JSON of a `config.json` to a model on the meta device and its cost.
+"""The child that costs a stranger's config: from a `config.json` to a model on the meta device and what it costs.
 
 It limits itself before it looks at the config, and whatever the config breaks is the config's fault, said in one line.
 """
@@ -52,9 +52,7 @@ def _appraisal(job: Message) -> Message:
         spec = with_image_size(spec, job["image_size"])
     if parameters_of(spec) > MOST_PARAMETERS:
         raise InvalidInput(f"its model has more than {MOST_PARAMETERS:.0e} parameters.")
-    found = cost_of(
-        spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"]
-    )
+    found = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
     if found.flops <= 0:
         raise InvalidInput("its model computes nothing.")
     return {
@@ -70,7 +68,7 @@ def _appraisal(job: Message) -> Message:
 
 
 def spec_of(config: dict[str, Any]) -> ModelSpec:
-    """The model that a published config describes. Raises InvalidInput where the installed transformers has none such."""
+    """The model that a published config describes. Raises InvalidInput where transformers has none such."""
     from transformers import CONFIG_MAPPING
 
     from accel_platform.workloads.architectures import classify

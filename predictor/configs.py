@@ -1,4 +1,4 @@
-"""What a model costs that nobody here knows, by its transformers config alone: asked of a child process, and remembered.
+"""What a model costs that nobody here knows, by its transformers config alone: asked of a child, and remembered.
 
 A config is a stranger's: a process of its own lays the model out, on the meta device, with bounded memory and time. It
 runs no code but that of the installed transformers, downloads nothing and makes no weights (`config_worker.py`).
@@ -26,8 +26,10 @@ WALL_S = 90.0
 MOST_LAYERS = 1_024
 MOST_EXPERTS = 1_024
 _NOT_OF_THE_NETWORK = frozenset(
-    ("architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "quantization_config", "task_specific_params",
-     "torch_dtype", "transformers_version", "attn_implementation")
+    (
+        "architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "quantization_config",
+        "task_specific_params", "torch_dtype", "transformers_version", "attn_implementation",
+    )
 )  # fmt: skip
 _REPEATED = re.compile(r"(^|_)(n_)?(layers?|depths?|blocks|repeats)($|_)")
 _ONE_AT_A_TIME = threading.Lock()
@@ -66,9 +68,7 @@ def appraise(
 
 def text_of(config: Mapping[str, Any]) -> str:
     """What of a config decides the network, the same for equal configs: labels and how it was saved are left out."""
-    kept = {
-        key: value for key, value in config.items() if key not in _NOT_OF_THE_NETWORK and not key.startswith("_")
-    }
+    kept = {key: value for key, value in config.items() if key not in _NOT_OF_THE_NETWORK and not key.startswith("_")}
     named = {key: config[key] for key in ("model_type", "architectures") if config.get(key) is not None}
     return json.dumps({**kept, **named}, sort_keys=True, separators=(",", ":"))
 

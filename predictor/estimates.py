@@ -45,13 +45,22 @@ def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[
 
 def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Estimate | Abstention | None:
     """What measurements say; None where the learned model has to be asked."""
-    target, cells = candidate.target, asked.cells(candidate.target)
-    known, reason = compatibility_of(evidence, asked, target)
+    cells = asked.cells(candidate.target)
+    known, reason = compatibility_of(evidence, asked, candidate.target)
     if known.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
-    found = measured(evidence, cells)
+    found = measured(evidence, cells) or _ruled_out(evidence, asked, candidate)
     if found is not None:
         return found
+    best = min(
+        filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
+    )
+    return None if best is None or _width(best.latency_ms) > WIDEST else best
+
+
+def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Abstention | None:
+    """Why nothing can be said of what was not measured, or None."""
+    target, cells = candidate.target, asked.cells(candidate.target)
     failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
     if failure is not None:
         reason = f"this configuration failed there: {failure.reason} (event {failure.event_id})"
@@ -63,12 +72,7 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
         return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
     if target.device_id is None:
         return Abstention("unsupported", "not measured, and the device is not named")
-    if (too_large := _too_large(asked, candidate)) is not None:
-        return too_large
-    found = min(
-        filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
-    )
-    return None if found is None or _width(found.latency_ms) > WIDEST else found
+    return _too_large(asked, candidate)
 
 
 def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -> Abstention:

@@ -117,7 +117,7 @@ def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
 
 
 def _difference(source: Cell, to: Cell) -> str | None:
-    """The one thing in which two cells of a model differ; None where it is none of those that are scaled, or several."""
+    """The one thing in which two cells of a model differ; None where none of those that are scaled does, or several."""
     if source.mode != to.mode or source.precision != to.precision:
         return None
     differing = [what for what in _CHANGES if getattr(source, what) != getattr(to, what)]
@@ -204,10 +204,7 @@ def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
         memory_peak_mib=memory,
         event_ids=(*below.event_ids, *above.event_ids),
         basis=f"between the measured batch sizes {_batch(below)} and {_batch(above)}, which bound it",
-        why=(
-            f"batches of {_batch(below)} take {below.latency_ms.p50:.4g} ms, of {_batch(above)} "
-            f"{above.latency_ms.p50:.4g} ms; a larger one takes no less time",
-        ),
+        why=(_ends_of(below, above),),
     )
 
 
@@ -231,6 +228,11 @@ def _spread_of(pooled: Pooled, runs: str) -> str:
         return f"{runs}, and nothing is known of the spread"
     share = "" if latency.level is None else f"{latency.level:.0%} of batches "
     return f"{runs}, {share}between {latency.low:.4g} and {latency.high:.4g} ms"
+
+
+def _ends_of(below: Pooled, above: Pooled) -> str:
+    small, large = (f"{_batch(end)} take {end.latency_ms.p50:.4g} ms" for end in (below, above))
+    return f"batches of {small}, of {large}; a larger one takes no less time"
 
 
 def _ratio_of(ratio: Ratio) -> str:

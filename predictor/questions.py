@@ -106,7 +106,7 @@ AskedHardware = Annotated[
 
 
 class Constraints(_Value):
-    """What an answer must keep to. The unfavourable limit of a figure is judged, and what is not known keeps nothing."""
+    """What an answer must keep to. The unfavourable limit of a figure is judged; what is not known keeps no limit."""
 
     max_latency_ms: Figure | None = Field(default=None, description="Of one whole batch.")
     max_memory_mib: Figure | None = Field(default=None, description="Peak memory.")

@@ -1,14 +1,16 @@
-"""The answer: candidates ranked, and what is left out, with reasons. A pure function of a question and what is known."""
+"""The answer: candidates ranked, and what is left out and why. A pure function of a question and what is known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
 from predictor.answers import (
     Answer,
     BatchAnswer,
+    Cause,
     Excluded,
     Figures,
     Interval,
@@ -28,6 +30,12 @@ from predictor.questions import Constraints, ModelConfig, Objective, OwnDevice, 
 from predictor.suggestion import suggestion
 from predictor.targets import Candidate, Missing, choose_candidates
 
+_INSTEAD: dict[Cause, str] = {
+    "constraint": "ask with a wider limit, or for other hardware",
+    "does_not_fit": "ask for a device with more memory, or in a smaller precision",
+}
+"""What to do where no measurement would help."""
+_DRIVEN = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
 _ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
 
 
@@ -103,28 +111,27 @@ def _answer(
             device=gone.device,
             cause=gone.cause,
             reason=gone.reason,
-            suggestion="ask for a device that a runtime here drives: `accel detect` lists runtimes"
-            if gone.cause == "no_runtime"
-            else suggestion(asked, gone.hardware, here=False),
+            suggestion=_DRIVEN if gone.cause == "no_runtime" else suggestion(asked, gone.hardware, here=False),
         )
         for gone in prepared.missing
     ]
-    figures: list[tuple[Figures, Candidate]] = []
+    figures: list[Figures] = []
     for candidate, estimate in zip(prepared.candidates, found, strict=True):
         target = candidate.target
-        if isinstance(estimate, Estimate):
-            told = _figures(evidence, asked, candidate, estimate)
-            wrong = broken(constraints, told, candidate.spec) if constraints else None
-            if wrong is None:
-                warnings += estimate.cautions
-                figures.append((told, candidate))
-                continue
-            estimate = Abstention("constraint", wrong)
-        elif target.device_id is None and target in evidence.by_target:
-            continue  # figures of a device that nobody named are no hardware one could measure on
-        excluded.append(_excluded(evidence, asked, candidate, estimate))
+        if isinstance(estimate, Abstention):
+            # Figures of a device that nobody named are no hardware one could measure on.
+            if target.device_id is not None or target not in evidence.by_target:
+                excluded.append(_excluded(evidence, asked, candidate, estimate))
+            continue
+        told = _figures(evidence, asked, candidate, estimate)
+        wrong = broken(constraints, told, candidate.spec) if constraints else None
+        if wrong is None:
+            warnings += estimate.cautions
+            figures.append(told)
+        else:
+            excluded.append(_excluded(evidence, asked, candidate, Abstention("constraint", wrong)))
     key = ranking(objective)
-    ranked = sorted((told for told, _ in figures), key=lambda r: (key(r), r.hardware, r.device_id or r.device or ""))
+    ranked = sorted(figures, key=lambda r: (key(r), r.hardware, r.device_id or r.device or ""))
     for told in ranked:
         if (unknown := unknown_for(objective, told)) is not None:
             warnings.append(f"{told.hardware}{f' ({told.device})' if told.device else ''}: {unknown}.")
@@ -221,9 +228,8 @@ def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abste
         device_id=candidate.device_id,
         cause=why.cause,
         reason=why.reason,
-        suggestion="ask with a wider limit, or for other hardware"
-        if why.cause == "constraint"
-        else suggestion(asked, candidate.hardware_name, here=target in evidence.available),
+        suggestion=_INSTEAD.get(why.cause)
+        or suggestion(asked, candidate.hardware_name, here=target in evidence.available),
     )
 
 

@@ -1,5 +1,4 @@
-"""Many cells as one table: models by hardware, or one model over batch sizes. Questions out, rows back; nothing is drawn.
-"""
+"""Many cells as one table: models by hardware, or a model over batch sizes. Questions out, rows back; no drawing."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from accel_platform.cli.output import (
     wants_json,
 )
 
+
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
     """Train the predictor on what was measured and imported, and put it into service."""
     from accel_platform.events import EventLog

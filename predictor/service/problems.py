@@ -64,8 +64,10 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _field(error: dict[str, Any]) -> str:
-    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong. Which kind of model or hardware was meant
-    (`<config>`) is no part of the path."""
+    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong.
+
+    Which kind of model or hardware was meant (`<config>`) is no part of the path.
+    """
     if error["type"] == "json_invalid":
         return "body"
     path = (str(part) for part in error["loc"] if part not in ("body", "query"))

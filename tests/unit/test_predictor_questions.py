@@ -89,6 +89,12 @@ def test_a_monstrous_config_is_refused_before_anything_is_built(config: dict[str
 
 def test_how_a_config_was_saved_is_no_part_of_the_network() -> None:
     plain = {"model_type": "bert", "hidden_size": 384}
-    saved = {**plain, "_name_or_path": "x", "transformers_version": "4.1", "id2label": {"0": "a"}, "torch_dtype": "half"}
+    saved = {
+        **plain,
+        "_name_or_path": "x",
+        "transformers_version": "4.1",
+        "id2label": {"0": "a"},
+        "torch_dtype": "half",
+    }
     assert text_of(saved) == text_of(dict(reversed(plain.items())))
     assert text_of(plain) != text_of({**plain, "hidden_size": 385})
