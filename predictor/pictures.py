@@ -69,7 +69,7 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
         color=alt.condition(
             "isValid(datum.ms_per_item)",
             alt.Color("ms_per_item:Q", title="ms per item").scale(type="log", scheme="viridis", reverse=True),
-            alt.value("#e8e8e8"),
+            alt.value("#eeeeee"),
         ),
         tooltip=[
             "model:N", "hardware:N", "device:N", "batch_size:Q", "sequence_length:Q", "how:N",
@@ -104,12 +104,12 @@ def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
 
 def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
     """Hardware side by side at one batch size: latency and throughput with their limits, the best first."""
-    known = [row for row in rows if row["latency_ms"] is not None]
+    known = sorted((row for row in rows if row["latency_ms"] is not None), key=lambda row: float(row["latency_ms"]))
     several = len({row["model"] for row in known}) > 1
     values = [{**row, "line": f"{row['model']}, {row['hardware']}" if several else row["hardware"]} for row in known]
     panels = [
-        _bars(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch", "ascending"),
-        _bars(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second", "descending"),
+        _side_by_side(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
+        _side_by_side(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
     ]
     chart: alt.VConcatChart = alt.vconcat(*panels).properties(title=alt.Title(title, subtitle=_LIMITS))
     return chart
@@ -118,7 +118,9 @@ def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
 def _curve(values: Rows, field: str, low: str, high: str, unit: str) -> alt.LayerChart:
     base = alt.Chart({"values": values}).encode(
         x=alt.X("batch_size:Q", title="batch size").scale(type="log", base=2).axis(format="d"),
-        color=alt.Color("line:N", title=None, sort=None).legend(orient="bottom", columns=2, labelLimit=400),
+        color=alt.Color("line:N", title=None, sort=None).legend(
+            orient="bottom", columns=2, labelLimit=400, symbolOpacity=1
+        ),
     )
     y = alt.Y(f"{field}:Q", title=unit).scale(type="log")
     band = base.mark_area(opacity=0.15).encode(y=alt.Y(f"{low}:Q", title=unit), y2=f"{high}:Q")
@@ -128,15 +130,17 @@ def _curve(values: Rows, field: str, low: str, high: str, unit: str) -> alt.Laye
     return chart
 
 
-def _bars(values: Rows, field: str, low: str, high: str, unit: str, order: str) -> alt.LayerChart:
+def _side_by_side(values: Rows, field: str, low: str, high: str, unit: str) -> alt.LayerChart:
     base = alt.Chart({"values": values}).encode(
-        y=alt.Y("line:N", title=None, sort=alt.EncodingSortField(field, order=order)).axis(labelLimit=320)
+        y=alt.Y("line:N", title=None, sort=[row["line"] for row in values]).axis(labelLimit=320, grid=True)
     )
-    bars = base.mark_bar(height=14).encode(
-        x=alt.X(f"{field}:Q", title=unit), color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE))
+    x = alt.X(f"{field}:Q", title=unit).scale(type="log")
+    limits = base.mark_rule(strokeWidth=2, color="#888").encode(x=alt.X(f"{low}:Q", title=unit), x2=f"{high}:Q")
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
+        x=x, shape=_shape(), color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE))
     )
-    limits = base.mark_rule(strokeWidth=1.5).encode(x=f"{low}:Q", x2=f"{high}:Q")
-    chart: alt.LayerChart = (bars + limits).properties(width=420, height=alt.Step(24))
+    figures = base.mark_text(dy=-11, fontSize=10).encode(x=x, text=alt.Text(f"{field}:Q", format=".3~r"))
+    chart: alt.LayerChart = (limits + points + figures).properties(width=460, height=alt.Step(34))
     return chart
 
 
