@@ -21,14 +21,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from service_load import Load, load
+
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.advisor import Advisor
-from predictor.answers import RecommendQuery
+from predictor.questions import RecommendQuery
 from predictor.train import train
-from service_load import Load, load
 
 Figure = dict[str, object]
 REFERENCE = Path(__file__).parent.parent / "samples" / "reference"

@@ -14,10 +14,12 @@ from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
-from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
+from predictor.answers import Answer, BatchAnswer, PredictAnswer
 from predictor.artifact import ArtifactRefused, Predictor
 from predictor.evidence import load_evidence
-from predictor.recommend import Knowledge, predict, recommend
+from predictor.knowledge import Knowledge
+from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
+from predictor.respond import predict, predict_many, recommend
 
 LOOK_EVERY_S = 0.2
 """How long a pointer may have moved before a following advisor notices."""
@@ -46,6 +48,9 @@ class Advisor:
 
     def predict(self, query: PredictQuery) -> PredictAnswer:
         return predict(self.knowledge(), query)
+
+    def predict_many(self, query: BatchQuery) -> BatchAnswer:
+        return predict_many(self.knowledge(), query.queries)
 
     def kept(self, query: RecommendQuery) -> bytes | None:
         """The JSON of the answer, if this was asked before of what is in service; never waits for anything."""

@@ -1,16 +1,16 @@
-"""What is asked and what is answered: the typed question and answer that CLI, service and Python share. No logic."""
+"""What is answered: the typed answers that CLI, service and Python share. Questions are in `questions.py`; no logic."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.bench.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
-
-Objective = Literal["latency", "throughput", "memory"]
 Basis = Literal["measured", "scaled", "predicted"]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Cause = Literal[
+    "unsupported", "unavailable", "measured_failure", "predicted_failure", "does_not_fit", "constraint", "no_runtime"
+]
+"""Why hardware is left out; `unsupported` is that nothing supports an answer there."""
 
 LEVEL = 0.9
 """Coverage that every interval aims at. With little evidence an interval states the lower level it can really claim."""
@@ -18,44 +18,6 @@ LEVEL = 0.9
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Query(_Value):
-    """A model in one configuration."""
-
-    model: Name = Field(description="A model's key, alias or hub id.", examples=["bert-base-uncased"])
-    batch_size: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE, strict=True, description="Items per batch.")
-    sequence_length: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_SEQUENCE_LENGTH,
-        strict=True,
-        description="Tokens per item. Default: the length this model was measured at.",
-    )
-    precision: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_.+-]+$")] | None = Field(
-        default=None, description="Default: float32, and imported figures that state none."
-    )
-    mode: Literal["inference", "generation", "training"] = "inference"
-
-
-class RecommendQuery(Query):
-    """Where should this model run?"""
-
-    objective: Objective = Field(default="latency", description="What the ranking goes by.")
-    hardware: list[Name] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=64,
-        description="Hardware names, device names or device ids to choose among. Default: all.",
-    )
-
-
-class PredictQuery(Query):
-    """How fast is this model on that hardware?"""
-
-    hardware: Name = Field(
-        description="A hardware name (cpu, openvino, ...), or a device's name or id.", examples=["cpu"]
-    )
 
 
 class Interval(_Value):
@@ -77,30 +39,83 @@ class Compatibility(_Value):
     rating: Literal["high", "medium", "low"] | None = None
 
 
-class Recommendation(_Value):
-    """One way to run the model."""
+class Cost(_Value):
+    """What a million items cost on rented hardware, kept busy."""
+
+    usd_per_million_items: Interval
+    usd_per_hour: float
+    source: str = Field(description="Who asks this price.")
+    date: str | None = Field(description="The day the price is of; prices change. Null for the asker's own.")
+
+
+class Energy(_Value):
+    """Joules per item. `measured` are those of a counter; `bounded` is what the device's thermal design power allows at
+    most over the latency, so the real figure lies below."""
+
+    j_per_item: Interval
+    how: Literal["measured", "bounded"]
+    tdp_w: float | None = None
+
+
+class Bound(_Value):
+    """What holds the device up, by roofline: its peak rate or its bandwidth, whichever needs longer at full speed."""
+
+    by: Literal["compute", "memory"]
+    compute_ms: float
+    memory_ms: float
+
+
+class Neighbour(_Value):
+    """A measured cell whose work is like what was asked."""
+
+    event_id: str
+    model: str
+    hardware: str
+    device: str | None
+    batch_size: int
+    sequence_length: int | None
+    latency_ms: float
+
+
+class Figures(_Value):
+    """What is known or thought of one model on one device."""
 
     hardware: str
     device: str | None = Field(description="Its name; its id where no name is known.")
-    device_id: str | None = Field(description="Names this very silicon: two devices of one name may differ.")
-    rank: int = Field(
-        ge=1, description="By the unfavourable limit of the objective: what can be relied on, not what is hoped for."
+    device_id: str | None = Field(
+        description="Names this very silicon: two devices of one name may differ. Null where nobody here has it."
     )
     latency_ms: Interval = Field(description="Of one whole batch.")
     throughput_items_per_s: Interval
     memory_peak_mib: Interval | None = None
+    cost: Cost | None = Field(default=None, description="Null where no price is known.")
+    energy: Energy | None = Field(default=None, description="Null where nothing was counted and no TDP is known.")
+    bound: Bound | None = Field(default=None, description="Null where cost, peak or bandwidth is not known.")
     provenance: Basis
     evidence: list[str] = Field(description="Ids of the events this rests on; those of the nearest cells if predicted.")
+    neighbours: list[Neighbour] = Field(default=[], description="Of a prediction: measured cells of like work.")
     basis: str = Field(description="How the figures came about, in words.")
+    why: list[str] = Field(
+        default=[], description="Runs and spread, or what moved the prediction most, the strongest first."
+    )
     compatibility: Compatibility
 
 
+class Recommendation(Figures):
+    """One way to run the model."""
+
+    rank: int = Field(
+        ge=1, description="By the unfavourable limit of the objective: what can be relied on, not what is hoped for."
+    )
+
+
 class Excluded(_Value):
-    """Hardware that nothing can be said for, or that cannot run the model."""
+    """Hardware that nothing can be said for, that cannot run the model, or that breaks a constraint."""
 
     hardware: str
     device: str | None = None
     device_id: str | None = None
+    cause: Cause
     reason: str
     suggestion: str
 
@@ -108,7 +123,7 @@ class Excluded(_Value):
 class Answer(_Value):
     """Ranked ways to run a model, and what was left out."""
 
-    model: str = Field(description="The known model that was asked for.")
+    model: str = Field(description="The known model that was asked for; a made-up name for a config or figures.")
     batch_size: int
     sequence_length: int | None
     recommendations: list[Recommendation]
@@ -118,22 +133,29 @@ class Answer(_Value):
     predictor_id: str | None
 
 
-class PredictAnswer(_Value):
-    """One cell: the figures of a recommendation without a rank."""
+class PredictAnswer(Figures):
+    """One cell."""
 
     model: str
     batch_size: int
     sequence_length: int | None
-    hardware: str
-    device: str | None
-    device_id: str | None
-    latency_ms: Interval
-    throughput_items_per_s: Interval
-    memory_peak_mib: Interval | None
-    provenance: Basis
-    evidence: list[str]
-    basis: str
-    compatibility: Compatibility
     warnings: list[str]
+    snapshot_id: str
+    predictor_id: str | None
+
+
+class Unanswered(_Value):
+    """A cell that nothing supports a figure for, or that was asked wrongly; and what to do."""
+
+    model: str
+    hardware: str
+    batch_size: int
+    problem: str
+
+
+class BatchAnswer(_Value):
+    """One answer per question, in their order."""
+
+    answers: list[PredictAnswer | Unanswered]
     snapshot_id: str
     predictor_id: str | None

@@ -59,6 +59,8 @@ class Pooled:
     latency_ms: Interval
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
+    energy_j_per_item: Interval | None = None
+    """As a counter had it; None where nothing counted."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ cells AS (
         list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
         list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
+        list(energy_j_per_item ORDER BY energy_j_per_item) FILTER (energy_j_per_item > 0) AS energy,
         list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_IDS}] AS event_ids
     FROM usable GROUP BY {_CELL}, fingerprint
 ),
@@ -224,6 +227,7 @@ def _pooled(reader: Reader) -> Iterator[Pooled]:
             latency_ms=_latency(row),
             memory_peak_mib=_spread(row["memory"]) if row["memory"] else None,
             event_ids=tuple(row["event_ids"]),
+            energy_j_per_item=_spread(row["energy"]) if row["energy"] else None,
         )
 
 

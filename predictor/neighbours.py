@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from predictor.answers import LEVEL, Basis, Interval
+from predictor.answers import LEVEL, Basis, Interval, Neighbour
 from predictor.evidence import Cell, Evidence, Pooled
 
 FEWEST_MODELS = 3
@@ -33,6 +33,11 @@ class Estimate:
     basis: str
     cautions: tuple[str, ...] = ()
     """What a reader must know before trusting it."""
+    why: tuple[str, ...] = ()
+    """What speaks for the figure, in words."""
+    neighbours: tuple[Neighbour, ...] = ()
+    """Of a prediction: measured cells of like work."""
+    energy_j_per_item: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
                 event_ids=pooled.event_ids,
                 basis=f"this very configuration, {how}: {runs}",
                 cautions=tuple(cautions),
+                why=(_spread_of(pooled, runs),),
+                energy_j_per_item=pooled.energy_j_per_item,
             )
     return None
 
@@ -105,11 +112,12 @@ def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
                 event_ids=source.event_ids,
                 basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
                 f"as {ratio.models} other models show",
+                why=(_ratio_of(ratio),),
             )
 
 
 def _difference(source: Cell, to: Cell) -> str | None:
-    """The one thing in which two cells of a model differ; None where it is none of those that are scaled, or several."""
+    """The one thing in which two cells of a model differ; None where none of those that are scaled does, or several."""
     if source.mode != to.mode or source.precision != to.precision:
         return None
     differing = [what for what in _CHANGES if getattr(source, what) != getattr(to, what)]
@@ -196,6 +204,7 @@ def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
         memory_peak_mib=memory,
         event_ids=(*below.event_ids, *above.event_ids),
         basis=f"between the measured batch sizes {_batch(below)} and {_batch(above)}, which bound it",
+        why=(_ends_of(below, above),),
     )
 
 
@@ -211,6 +220,24 @@ def _batch(pooled: Pooled) -> int:
 
 def _width(interval: Interval) -> float:
     return interval.high / interval.low if interval.low and interval.high else math.inf
+
+
+def _spread_of(pooled: Pooled, runs: str) -> str:
+    latency = pooled.latency_ms
+    if latency.low is None or latency.high is None:
+        return f"{runs}, and nothing is known of the spread"
+    share = "" if latency.level is None else f"{latency.level:.0%} of batches "
+    return f"{runs}, {share}between {latency.low:.4g} and {latency.high:.4g} ms"
+
+
+def _ends_of(below: Pooled, above: Pooled) -> str:
+    small, large = (f"{_batch(end)} take {end.latency_ms.p50:.4g} ms" for end in (below, above))
+    return f"batches of {small}, of {large}; a larger one takes no less time"
+
+
+def _ratio_of(ratio: Ratio) -> str:
+    low, high = (math.exp(ratio.mean + sign * ratio.half_width) for sign in (-1, 1))
+    return f"over {ratio.models} other models the ratio is {math.exp(ratio.mean):.3g}, {low:.3g} to {high:.3g} for most"
 
 
 def _where(cell: Cell, changed: str) -> str:

@@ -1,8 +1,9 @@
-"""Which model a name means, at which length it is asked for, and what it costs. Nothing is estimated here."""
+"""Which model is meant, at which sizes it is asked for, and what it costs. Nothing is estimated here."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import re
 import threading
@@ -11,22 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accel_platform.errors import NotFound
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.families import ModelSpec, resolve_model, sequence_length_for
+from predictor.configs import appraise, text_of
 from predictor.evidence import Evidence
+from predictor.questions import ModelConfig, ModelFigures
 
 _TRACING = threading.Lock()
 """The first trace imports transformers, whose lazy modules break when two threads import them at once."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model that is known: by its config (`spec`), or only by a name that results carry."""
-
-    model_id: str
-    family: str | None
-    modality: str | None
-    spec: ModelSpec | None
 
 
 @dataclass(frozen=True)
@@ -39,11 +32,59 @@ class ItemCost:
     activation_bytes: float | None
 
 
-def resolve_subject(name: str, evidence: Evidence) -> Subject:
-    """The model that a name means, without a network: the platform's own names first, then those of the warehouse.
+@dataclass(frozen=True)
+class Sizes:
+    """Of images and sound, where they are not the model's own."""
 
-    Raises NotFound with the closest names.
+    image_size: int | None = None
+    """Pixels along an edge."""
+    audio_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model: of the catalogue (`spec`), known to results by name alone, or the asker's own (`config`, `figures`)."""
+
+    model_id: str
+    family: str | None
+    modality: str | None
+    spec: ModelSpec | None
+    config: str | None = None
+    """A transformers config in JSON, of a model that nobody here knows."""
+    figures: ItemCost | None = None
+    """What the asker says that one item costs."""
+    usual_length: int | None = None
+    """Tokens at which it is asked about unless told; None where it has one size of input, or nobody knows."""
+
+    @property
+    def has_one_length(self) -> bool:
+        """Its inputs have no length that could be asked for."""
+        if self.spec is None and self.config is None:
+            return self.figures is not None and self.modality in ("vision", "audio")
+        return self.usual_length is None
+
+    @property
+    def named_only(self) -> bool:
+        """Nothing but results and their names tell of it."""
+        return self.spec is None and self.config is None and self.figures is None
+
+
+def resolve_subject(asked: str | ModelConfig | ModelFigures, evidence: Evidence) -> Subject:
+    """The model that is meant, without a network: for a name the platform's own first, then those of the warehouse.
+
+    A config that costs to the last FLOP what a measured model of its architecture costs is taken for that model. Raises
+    NotFound with the closest names, InvalidInput for a config that describes no model.
     """
+    if isinstance(asked, ModelConfig):
+        return _of_config(asked.root, evidence)
+    if isinstance(asked, ModelFigures):
+        cost = ItemCost(asked.parameters, None, asked.flops_per_item, asked.activation_bytes_per_item)
+        name = f"{asked.family or 'figures'}-{_digest(asked.model_dump_json())}"
+        return Subject(name, asked.family, asked.modality, None, figures=cost)
+    return _of_name(asked, evidence)
+
+
+def _of_name(name: str, evidence: Evidence) -> Subject:
     try:
         spec = resolve_model(name)
     except NotFound as error:
@@ -55,7 +96,32 @@ def resolve_subject(name: str, evidence: Evidence) -> Subject:
         close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
         more = f" In the warehouse: {', '.join(close)}." if close else ""
         raise NotFound(f"{error}{more}") from error
-    return Subject(spec.model_id, spec.family, spec.modality, spec)
+    return Subject(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
+
+
+def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
+    found = appraise(config)
+    cost = (found.architecture, found.parameters, found.flops, found.activation_bytes)
+    same = (
+        model_id
+        for model_id, row in evidence.models.items()
+        if cost == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
+    )
+    if (model_id := next(same, None)) is not None:
+        return _of_name(model_id, evidence)
+    text = text_of(config)
+    return Subject(
+        model_id=f"{found.architecture}-{_digest(text)}",
+        family=found.family,
+        modality=found.modality,
+        spec=None,
+        config=text,
+        usual_length=found.sequence_length,
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: str) -> tuple[int | None, str | None]:
@@ -64,7 +130,7 @@ def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: 
     Without one it is the length at which most is measured, else the model's default. Figures that do not state theirs
     answer only for a model that is known by name alone.
     """
-    if subject.spec is not None and subject.spec.sequence_length is None:
+    if subject.has_one_length:
         ignored = (
             None if asked is None else f"{subject.model_id} has inputs of one fixed size: sequence_length ignored."
         )
@@ -81,10 +147,52 @@ def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: 
             length,
             f"No sequence_length given: answering for {length}, at which {subject.model_id} was measured most.",
         )
-    if subject.spec is None:
+    length = subject.usual_length
+    if length is None:
         return None, None
-    length = subject.spec.sequence_length
     return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
+
+
+def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float | None) -> Sizes:
+    """The sizes of images and sound where they are not the model's own. Raises InvalidInput where it reads none."""
+    for name, value, modality in (("image_size", image_size, "vision"), ("audio_seconds", audio_seconds, "audio")):
+        if value is None:
+            continue
+        if subject.named_only:
+            raise InvalidInput(
+                f"{subject.model_id} is known by its results only, at their own sizes: leave out {name}."
+            )
+        if subject.modality not in (None, modality, "multimodal"):
+            raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
+    asked = Sizes(image_size, audio_seconds)
+    if subject.spec is None or asked == Sizes():
+        return asked
+    with _TRACING:
+        from accel_platform.workloads.inputs import describe_inputs, with_image_size
+
+        sized = subject.spec if image_size is None else with_image_size(subject.spec, image_size)
+        inputs = describe_inputs(sized, batch_size=1, audio_seconds=audio_seconds)
+        return Sizes() if inputs == describe_inputs(subject.spec, batch_size=1) else asked
+
+
+def cost_asked(
+    subject: Subject, sequence_length: int | None, sizes: Sizes, models: Mapping[str, dict[str, Any]]
+) -> ItemCost | None:
+    """What one item costs at these sizes; None where nothing tells. Raises InvalidInput for what it cannot take."""
+    if subject.figures is not None:
+        return subject.figures
+    if subject.config is not None:
+        found = appraise(
+            json.loads(subject.config),
+            sequence_length=sequence_length,
+            image_size=sizes.image_size,
+            audio_seconds=sizes.audio_seconds,
+        )
+        return ItemCost(found.parameters, found.layers, found.flops, found.activation_bytes)
+    if sizes == Sizes():
+        return item_cost(subject.model_id, subject.spec, sequence_length, models)
+    assert subject.spec is not None, "other models have no sizes"
+    return _traced(subject.spec, sequence_length, sizes)
 
 
 def item_cost(
@@ -106,10 +214,22 @@ def item_cost(
         return ItemCost(row["parameters"], row["layers"], row["flops_per_item"], row["activation_bytes_per_item"])
     if spec is None:
         return None
+    return _traced(spec, sequence_length, Sizes())
+
+
+def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
     with _TRACING:
         from accel_platform.workloads.cost import cost_of
+        from accel_platform.workloads.inputs import with_image_size
 
-        cost = cost_of(spec, batch_size=1, sequence_length=sequence_length)
+        sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+        try:
+            cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
+        except (RuntimeError, ValueError, TypeError) as error:
+            if sizes == Sizes():
+                raise
+            reason = " ".join(str(error).split())
+            raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes)
 
 

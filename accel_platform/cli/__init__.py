@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from accel_platform.cli import bench, db, detect, evaluate, history, matrix, migrate, predictor, regress, run
+from accel_platform.cli import ask, bench, db, detect, evaluate, history, matrix, migrate, predictor, regress, run
 from accel_platform.cli.output import errors_for_people
 
 app = typer.Typer(
@@ -30,8 +30,8 @@ app.command("matrix")(matrix.matrix)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predictor.predict)
-app.command("recommend")(predictor.recommend)
+app.command("predict")(ask.predict)
+app.command("recommend")(ask.recommend)
 app.command("serve")(predictor.serve)
 
 

@@ -30,7 +30,12 @@ class Cost:
 
 
 def cost_of(
-    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, precision: str = "float32"
+    spec: ModelSpec,
+    *,
+    batch_size: int,
+    sequence_length: int | None = None,
+    audio_seconds: float | None = None,
+    precision: str = "float32",
 ) -> Cost:
     """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
 
@@ -38,7 +43,8 @@ def cost_of(
     float32, as quantising runtimes keep them. Raises InvalidInput for a batch size or length that the model cannot take
     and for a precision nobody knows.
     """
-    return _cost(spec, batch_size, sequence_length_for(spec, sequence_length), precision_named(precision))
+    length = sequence_length_for(spec, sequence_length)
+    return _cost(spec, batch_size, length, audio_seconds, precision_named(precision))
 
 
 def parameters_of(spec: ModelSpec) -> int:
@@ -49,7 +55,9 @@ def parameters_of(spec: ModelSpec) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None, precision: str) -> Cost:
+def _cost(
+    spec: ModelSpec, batch_size: int, sequence_length: int | None, audio_seconds: float | None, precision: str
+) -> Cost:
     import torch
 
     from accel_platform.workloads.inputs import describe_inputs
@@ -61,7 +69,9 @@ def _cost(spec: ModelSpec, batch_size: int, sequence_length: int | None, precisi
         item.name: torch.full(item.shape, item.value)
         if item.kind == "size"
         else torch.empty(item.shape, dtype=dtype if item.kind == "signal" else torch.int64, device="meta")
-        for item in describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length)
+        for item in describe_inputs(
+            spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds
+        )
     }
     flops, written = _trace(model, inputs)
     stored = [*model.parameters(), *model.buffers()]

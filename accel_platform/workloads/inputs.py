@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["tokens", "mask", "size", "signal"]
 
-WAVEFORM_SAMPLES = 80_000
-"""Five seconds at the 16 kHz that wav2vec2 and its kin expect."""
+SAMPLES_PER_S = 16_000
+"""What wav2vec2 and its kin expect."""
+WAVEFORM_SAMPLES = 5 * SAMPLES_PER_S
 SPEECH_DECODER_TOKENS = 16
 """A short transcript, decoded in one forward pass beside the encoder's fixed 30 seconds of sound."""
 _FIRST_PLAIN_TOKEN = 10
@@ -37,10 +38,13 @@ class InputSpec:
     """So many tokens after the first stand for the image; their id is `vocabulary`."""
 
 
-def describe_inputs(spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None) -> tuple[InputSpec, ...]:
+def describe_inputs(
+    spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, audio_seconds: float | None = None
+) -> tuple[InputSpec, ...]:
     """Names and shapes of the forward pass's inputs, batch first. An encoder-decoder gets decoder tokens too.
 
-    Raises InvalidInput for a batch size below 1 or a length that the model's positions do not reach.
+    Raises InvalidInput for a batch size below 1, a length that the model's positions do not reach, or seconds of sound
+    for a model that reads none, or always as many.
     """
     from accel_platform.workloads.build import config_of
 
@@ -48,13 +52,15 @@ def describe_inputs(spec: ModelSpec, *, batch_size: int, sequence_length: int | 
         raise InvalidInput(f"A batch size must be at least 1, not {batch_size}.")
     config = config_of(spec)
     length = sequence_length_for(spec, sequence_length)
+    if spec.modality == "audio":
+        return _audio(config, batch_size, audio_seconds)
+    if audio_seconds is not None:
+        raise InvalidInput(f"{spec.model_id} reads no sound of any length: leave out audio_seconds.")
     if spec.modality == "text":
         assert length is not None
         return _text(config, spec, batch_size, length)
     if spec.modality == "vision":
         return (InputSpec("pixel_values", (batch_size, 3, *_image_size(config)), "signal"),)
-    if spec.modality == "audio":
-        return _audio(config, batch_size)
     assert length is not None
     return _multimodal(config, spec, batch_size, length)
 
@@ -93,15 +99,20 @@ def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputS
     return inputs
 
 
-def _audio(config: Any, batch: int) -> tuple[InputSpec, ...]:
+def _audio(config: Any, batch: int, seconds: float | None) -> tuple[InputSpec, ...]:
     if config.model_type == "whisper":
+        # 100 frames a second, padded or cut to a window that is the same for all sound.
+        window = config.max_source_positions / 50
+        if seconds not in (None, window):
+            raise InvalidInput(f"whisper reads {window:g} s of sound at a time, however long it is, not {seconds:g} s.")
         # The encoder's first convolutions halve the frames down to its positions.
         frames = 2 * config.max_source_positions
         return (
             InputSpec("input_features", (batch, config.num_mel_bins, frames), "signal"),
             InputSpec("decoder_input_ids", (batch, SPEECH_DECODER_TOKENS), "tokens", config.vocab_size),
         )
-    return (InputSpec("input_values", (batch, WAVEFORM_SAMPLES), "signal"),)
+    samples = WAVEFORM_SAMPLES if seconds is None else round(seconds * SAMPLES_PER_S)
+    return (InputSpec("input_values", (batch, samples), "signal"),)
 
 
 def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
@@ -145,9 +156,27 @@ def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[Input
     return inputs
 
 
+def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
+    """The same model for square images of another size. Raises InvalidInput for one that reads no images."""
+    from accel_platform.workloads.build import config_of
+
+    if spec.modality == "vision":
+        return replace(spec, config={**spec.config, "image_size": pixels})
+    if not hasattr(config_of(spec), "vision_config"):
+        raise InvalidInput(f"{spec.model_id} reads no images: leave out image_size.")
+    vision = {**spec.config.get("vision_config", {}), "image_size": pixels}
+    return replace(spec, config={**spec.config, "vision_config": vision})
+
+
+def usual_image_size(spec: ModelSpec) -> int | None:
+    """Pixels along an edge of the images it is measured with; None where it reads none, or none that are square."""
+    shapes = [item.shape[-2:] for item in describe_inputs(spec, batch_size=1) if item.name == "pixel_values"]
+    return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
+
+
 def _image_size(config: Any) -> tuple[int, int]:
-    """Pixels; detection models take 800 (their processor's shorter edge), the rest their config's size, or 224."""
-    size = 800 if config.model_type == "detr" else getattr(config, "image_size", 224)
+    """Pixels: the config's size; else of detection models 800 (their processor's shorter edge), of the rest 224."""
+    size = getattr(config, "image_size", 800 if config.model_type == "detr" else 224)
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 

@@ -20,7 +20,8 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
-from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
+from predictor.answers import Answer, BatchAnswer, PredictAnswer
+from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.service import problems
 from predictor.service.schemas import Health, Matrix, MatrixQuery, Result, ResultPage, ResultsQuery
 from predictor.subject import item_cost
@@ -50,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
         base = str(request.base_url)
         routes = {
             "GET": ["docs", "openapi.json", "health", "results", "matrix"],
-            "POST": ["recommend", "predict"],
+            "POST": ["recommend", "predict", "predict/batch"],
         }
         return {
             "name": app.title,
@@ -69,6 +70,11 @@ def create_app(settings: Settings) -> FastAPI:
     def predict(query: PredictQuery) -> PredictAnswer:
         """The figures of one model on one piece of hardware. 404, with what to measure, where nothing supports any."""
         return advisor.predict(query)
+
+    @app.post("/predict/batch", responses=problems.documented(413, 422, 503))
+    def predict_many(query: BatchQuery) -> BatchAnswer:
+        """Up to 1,000 cells at once. What cannot be answered says so in its place and stops no other."""
+        return advisor.predict_many(query)
 
     @app.get("/health", responses=problems.documented(503))
     def health() -> Health:

@@ -64,10 +64,14 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _field(error: dict[str, Any]) -> str:
-    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong."""
+    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong.
+
+    Which kind of model or hardware was meant (`<config>`) is no part of the path.
+    """
     if error["type"] == "json_invalid":
         return "body"
-    return ".".join(str(part) for part in error["loc"] if part not in ("body", "query")) or "body"
+    path = (str(part) for part in error["loc"] if part not in ("body", "query"))
+    return ".".join(part for part in path if not part.startswith("<")) or "body"
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:

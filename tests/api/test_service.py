@@ -91,6 +91,14 @@ def test_predict_answers_one_cell(client: TestClient) -> None:
         ({"model": "bert-base", "hardware": ["cpu"] * 65}, "hardware"),
         ({"model": "bert-base", "hardware": [""]}, "hardware.0"),
         ({"model": "bert-base", "colour": "red"}, "colour"),
+        ({"model": 7}, "model"),
+        ({"model": {"parameters": 1e8}}, "model.flops_per_item"),
+        ({"model": {"model_type": "bert", "num_hidden_layers": float("nan")}}, "model"),
+        ({"model": "bert-base", "image_size": "large"}, "image_size"),
+        ({"model": "bert-base", "audio_seconds": float("inf")}, "audio_seconds"),
+        ({"model": "bert-base", "constraints": {"max_watts": -1}}, "constraints.max_watts"),
+        ({"model": "bert-base", "constraints": {"max_wats": 1}}, "constraints.max_wats"),
+        ({"model": "bert-base", "hardware": ["cpu", {"name": "mine", "kind": "gpu"}]}, "hardware.1.peak_fp32_tflops"),
     ],
 )
 def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any], field: str) -> None:
@@ -99,6 +107,45 @@ def test_invalid_input_names_the_field(client: TestClient, body: dict[str, Any],
     response = client.post("/recommend", content=json.dumps(body), headers={"content-type": "application/json"})
     problem = _problem(response, 422, "invalid-input")
     assert field in [error["field"] for error in problem["errors"]] or field == "body"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"model": {"model_type": "bert", "num_hidden_layers": 10**8}}, "num_hidden_layers"),
+        ({"model": "bert-base", "image_size": 224}, "image_size"),
+        ({"model": "whisper-base", "audio_seconds": 7.5}, "30 s"),
+    ],
+)
+def test_what_no_model_could_be_or_read_is_422_in_words(client: TestClient, body: dict[str, Any], says: str) -> None:
+    assert says in _problem(client.post("/recommend", json=body), 422, "invalid-input")["detail"]
+
+
+def test_limits_objectives_and_specs_over_http(client: TestClient) -> None:
+    own = {"name": "mine", "kind": "gpu", "peak_fp32_tflops": 40, "bandwidth_gb_s": 900, "usd_per_hour": 0.5}
+    body = {
+        "model": "bert-base",
+        "objective": "cost",
+        "constraints": {"max_latency_ms": 0.001},
+        "hardware": ["cpu", "H100 SXM", "TPU v4", own],
+    }
+    answer = client.post("/recommend", json=body).json()
+    assert answer["recommendations"] == []
+    causes = {e["device"]: e["cause"] for e in answer["excluded"]}
+    assert causes["Google TPU v4"] == "no_runtime"
+    assert "constraint" in causes.values()
+    assert {"mine", "NVIDIA H100 SXM5 80GB"} <= set(causes)
+
+
+def test_a_batch_of_a_thousand_cells(client: TestClient) -> None:
+    queries = [{"model": "bert-base", "hardware": "cpu", "batch_size": 1 + i % 4} for i in range(1000)]
+    queries[7] = {"model": "no-such-model", "hardware": "cpu"}
+    answers = client.post("/predict/batch", json={"queries": queries}).json()["answers"]
+    assert len(answers) == 1000
+    assert "No model is called" in answers[7]["problem"]
+    assert answers[0]["provenance"] == "measured"
+    assert [a["batch_size"] for a in answers[:4]] == [1, 2, 3, 4]
+    _problem(client.post("/predict/batch", json={"queries": [queries[0]] * 1001}), 422, "invalid-input")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": "bert", "batch_size": NaN}'])
@@ -207,7 +254,7 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
     for asset in assets:
         assert client.get(asset).status_code == 200
     schema = client.get("/openapi.json").json()
-    assert {"/recommend", "/predict", "/health", "/results", "/matrix"} <= set(schema["paths"])
+    assert {"/recommend", "/predict", "/predict/batch", "/health", "/results", "/matrix"} <= set(schema["paths"])
     errors = schema["paths"]["/recommend"]["post"]["responses"]
     assert CONTENT_TYPE in errors["422"]["content"]
     assert CONTENT_TYPE in errors["404"]["content"]

@@ -17,7 +17,7 @@ from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from predictor import advisor as module
 from predictor.advisor import Advisor, Kept
-from predictor.answers import RecommendQuery
+from predictor.questions import RecommendQuery
 from predictor_world import MODELS, append, measured_grid, result, world
 
 QUERY = RecommendQuery(model="bert-base", batch_size=1)

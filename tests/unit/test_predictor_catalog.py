@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 
 import pytest
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.errors import InvalidInput
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
 from predictor.evidence import Evidence
-from predictor.targets import choose_targets
+from predictor.targets import Candidate, choose_candidates
 
 
 def test_every_device_has_a_source_and_figures_in_proportion() -> None:
@@ -66,13 +64,23 @@ def test_no_likeness_is_taken_for_the_device(name: str | None) -> None:
 @pytest.mark.parametrize("device", catalog(), ids=lambda device: device.name)
 def test_every_device_can_be_asked_for_or_is_refused_in_words(device: DeviceSpec) -> None:
     nothing = Evidence("snapshot", {}, {}, {}, [], {})
-    if device.kind == "cpu" or device.vendor in ("NVIDIA", "AMD", "Apple", "Qualcomm"):
-        [(hardware, name)] = choose_targets(nothing, [device.name])[1]
-        assert runtime_for(hardware)
-        assert name == device.name
+    chosen, missing = choose_candidates(nothing, [device.name])
+    [found] = [*chosen, *missing]
+    if isinstance(found, Candidate):
+        assert runtime_for(found.target.hardware)
+        assert found.spec == device
+        assert found.device_id is None
     else:
-        with pytest.raises(InvalidInput, match=f"drives {re.escape(device.name)}"):
-            choose_targets(nothing, [device.name])
+        assert found.cause == "no_runtime"
+        assert found.reason.endswith(f"drives {device.name}")
+    driven = device.kind == "cpu" or (device.vendor, device.kind) in (
+        ("NVIDIA", "gpu"),
+        ("AMD", "gpu"),
+        ("Apple", "gpu"),
+        ("Intel", "gpu"),
+        ("Qualcomm", "npu"),
+    )
+    assert isinstance(found, Candidate) == driven
 
 
 def test_cpu_peak_is_cores_times_clock_times_lanes_times_two_fma_pipes() -> None:

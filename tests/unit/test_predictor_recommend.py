@@ -14,7 +14,8 @@ from accel_platform.events.types import Payload
 from accel_platform.precisions import canonical
 from accel_platform.settings import Settings
 from predictor.advisor import Advisor
-from predictor.answers import Answer, PredictQuery, RecommendQuery
+from predictor.answers import Answer
+from predictor.questions import PredictQuery, RecommendQuery
 from predictor.train import train
 from predictor_world import (
     CPU,

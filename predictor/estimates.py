@@ -1,0 +1,101 @@
+"""The best supported figures for each question and candidate, or why there are none: measured beats scaled beats
+predicted. No ranking and no I/O here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accel_platform.backends.registry import runtime_for
+from predictor.answers import Cause, Compatibility, Interval
+from predictor.asked import Asked
+from predictor.evidence import Evidence, Target
+from predictor.knowledge import Knowledge
+from predictor.learned import WIDEST, predicted
+from predictor.neighbours import Estimate, measured, scaled
+from predictor.targets import Candidate
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """Nothing supports a figure here."""
+
+    cause: Cause
+    reason: str
+
+
+Wanted = tuple[Asked, Candidate]
+
+
+def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate | Abstention]:
+    """One for each question and candidate, in their order; the learned model is asked once about all that need it."""
+    found: list[Estimate | Abstention | None] = [_from_evidence(knowledge.evidence, *pair) for pair in wanted]
+    open_ = [i for i, answer in enumerate(found) if answer is None]
+    for i, said in zip(open_, predicted(knowledge, [wanted[i] for i in open_]), strict=True):
+        found[i] = said if isinstance(said, Estimate) else _abstention(wanted[i][0], wanted[i][1], *said)
+    return [answer for answer in found if answer is not None]
+
+
+def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:
+    """What the matrix says of the model there, and why where it failed."""
+    key = (asked.subject.model_id, target.hardware, target.device_id, asked.mode)
+    return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
+
+
+def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Estimate | Abstention | None:
+    """What measurements say; None where the learned model has to be asked."""
+    cells = asked.cells(candidate.target)
+    known, reason = compatibility_of(evidence, asked, candidate.target)
+    if known.state == "failed":
+        return Abstention("measured_failure", f"does not run there: {reason}")
+    found = measured(evidence, cells) or _ruled_out(evidence, asked, candidate)
+    if found is not None:
+        return found
+    best = min(
+        filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
+    )
+    return None if best is None or _width(best.latency_ms) > WIDEST else best
+
+
+def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Abstention | None:
+    """Why nothing can be said of what was not measured, or None."""
+    target, cells = candidate.target, asked.cells(candidate.target)
+    failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
+    if failure is not None:
+        reason = f"this configuration failed there: {failure.reason} (event {failure.event_id})"
+        return Abstention("measured_failure", reason)
+    device = evidence.by_device.get(target)
+    if device is not None and not device.available:
+        return Abstention("unavailable", f"unavailable: {device.reason}")
+    if device is not None and device.emulated:
+        return Abstention("unavailable", "an emulated device: its speed tells nothing of the real one")
+    if target.device_id is None:
+        return Abstention("unsupported", "not measured, and the device is not named")
+    return _too_large(asked, candidate)
+
+
+def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
+    """That it cannot be measured there in this precision says more than that it was not."""
+    refusal = runtime_for(candidate.target.hardware).refusal(asked.precision)
+    return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
+
+
+def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
+    """Weights, and for training their gradients too, have to be in memory at once."""
+    weights, spec = asked.weights_mib, candidate.spec
+    if weights is None or spec is None or spec.memory_gib is None:
+        return None
+    needs = weights * (2 if asked.mode == "training" else 1) / 1024
+    if needs <= spec.memory_gib:
+        return None
+    what = "weights and gradients" if asked.mode == "training" else "weights"
+    return Abstention(
+        "does_not_fit",
+        f"does not fit in memory: its {what} alone take {needs:.3g} GiB in {asked.precision}, "
+        f"{spec.name} has {spec.memory_gib:g} GiB",
+    )
+
+
+def _width(interval: Interval) -> float:
+    return interval.high / interval.low if interval.low and interval.high else math.inf

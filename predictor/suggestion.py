@@ -1,0 +1,39 @@
+"""What would settle a question: the command that measures it, or what has to be asked instead. Nothing is run."""
+
+from __future__ import annotations
+
+from accel_platform.backends.registry import RUNTIMES, runtime_for
+from predictor.asked import Asked
+from predictor.dataset import MODE
+from predictor.subject import Sizes
+
+_MODELS_FILE = 'with {"my-model": {"architecture": <its model_type>, "config": <the rest of it>}} in models.json: '
+
+
+def suggestion(asked: Asked, hardware: str, *, here: bool) -> str:
+    """The measurement that would help most, here or on a host that has the hardware; `hardware` is `accel bench`'s name
+    for it."""
+    command = _command(asked, hardware)
+    return command if here or not command.startswith(("accel bench", "with")) else f"on a host that has it: {command}"
+
+
+def _command(asked: Asked, hardware: str) -> str:
+    subject = asked.subject
+    if subject.named_only:
+        return "accel migrate PATH, with results that hold it (this model is known by name only)"
+    if subject.figures is not None:
+        return "ask with its transformers config, which can be measured (cost figures cannot)"
+    if asked.sizes != Sizes():
+        return "ask without image_size and audio_seconds: only a model's own sizes are measured"
+    runtime = runtime_for(hardware)
+    if runtime.refusal(asked.precision) is not None:
+        able = [name for name, other in RUNTIMES.items() if asked.precision in other.precisions]
+        return f"ask for hardware that has {asked.precision}: {', '.join(able) or 'none here has'}"
+    length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
+    mode = "" if asked.mode == MODE else f" --mode {asked.mode}"
+    precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"
+    which = f"--models {subject.model_id}" if subject.spec is not None else "--models-file models.json"
+    return (
+        f"{'' if subject.spec is not None else _MODELS_FILE}accel bench run {which} --hardware {hardware} "
+        f"--batch-sizes {asked.batch_size}{length}{mode}{precision}"
+    )

@@ -1,0 +1,141 @@
+"""Dollars, joules, the roofline's bound and the asker's limits: plain functions of figures and a spec."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from predictor.answers import Compatibility, Figures, Interval
+from predictor.asked import Asked
+from predictor.bound import bound_of
+from predictor.constraints import broken
+from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for
+from predictor.questions import Constraints
+from predictor.subject import ItemCost, Sizes, Subject
+
+_found = find_spec("NVIDIA H100 SXM5 80GB")
+assert _found is not None
+H100: DeviceSpec = _found
+ASKED = Asked(
+    subject=Subject("bert-base", "bert", "text", None),
+    mode="inference",
+    precisions=("float32", None),
+    batch_size=4,
+    sequence_length=128,
+    sizes=Sizes(),
+    cost=ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=4e8),
+)
+
+
+def _figures(p50: float, low: float | None = None, high: float | None = None, **more: object) -> Figures:
+    latency = Interval(p50=p50, low=low, high=high)
+    throughput = Interval(p50=4e3 / p50, low=high and 4e3 / high, high=low and 4e3 / low)
+    return Figures.model_validate(
+        {
+            "hardware": "cuda",
+            "device": H100.name,
+            "device_id": None,
+            "latency_ms": latency,
+            "throughput_items_per_s": throughput,
+            "provenance": "predicted",
+            "evidence": [],
+            "basis": "",
+            "compatibility": Compatibility(state="unknown"),
+            **more,
+        }
+    )
+
+
+def test_a_million_items_cost_the_hours_they_take() -> None:
+    cost = cost_of_items(Interval(p50=1000.0, low=500.0, high=2000.0, level=0.9), H100)
+    assert cost is not None
+    assert H100.usd_per_hour is not None
+    assert cost.usd_per_million_items.p50 == pytest.approx(H100.usd_per_hour * 1e6 / 1000 / 3600)
+    assert cost.usd_per_million_items.high == pytest.approx(2 * cost.usd_per_million_items.p50)
+    assert cost.usd_per_million_items.low == pytest.approx(cost.usd_per_million_items.p50 / 2)
+    assert (cost.date, cost.source) == (H100.usd_date, H100.usd_source)
+    assert cost.date is not None
+    assert cost_of_items(Interval(p50=1.0), replace(H100, usd_per_hour=None)) is None
+    assert cost_of_items(Interval(p50=1.0), None) is None
+
+
+def test_energy_is_what_was_counted_else_at_most_what_the_design_power_allows() -> None:
+    counted = energy_of_item(Interval(p50=0.5), Interval(p50=10.0), 4, H100)
+    assert counted is not None
+    assert (counted.how, counted.j_per_item.p50, counted.tdp_w) == ("measured", 0.5, None)
+    bounded = energy_of_item(None, Interval(p50=10.0, high=20.0), 4, H100)
+    assert bounded is not None
+    assert (bounded.how, bounded.tdp_w) == ("bounded", 700)
+    # 700 W for 20 ms are 14 J, of four items.
+    assert bounded.j_per_item == Interval(p50=1.75, low=None, high=3.5, level=None)
+    assert energy_of_item(None, Interval(p50=10.0), 4, replace(H100, tdp_w=None)) is None
+
+
+def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
+    assert H100.peak_fp32_tflops is not None
+    assert H100.bandwidth_gb_s is not None
+    bound = bound_of(ASKED, H100)
+    assert bound is not None
+    assert bound.compute_ms == pytest.approx(1e3 * 8e10 / (H100.peak_fp32_tflops * 1e12))
+    assert bound.memory_ms == pytest.approx(1e3 * (4e8 + 16e8) / (H100.bandwidth_gb_s * 1e9))
+    assert bound.by == "compute"
+    half = bound_of(replace(ASKED, precisions=("float16",)), H100)
+    assert half is not None
+    # Matrix units compute twenty times faster and move half the bytes: now memory holds them up.
+    assert half.memory_ms == pytest.approx(bound.memory_ms / 2)
+    assert half.by == "memory"
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec"),
+    [
+        (ASKED, None),
+        (ASKED, replace(H100, bandwidth_gb_s=None)),
+        (ASKED, replace(H100, peak_fp32_tflops=None)),
+        (replace(ASKED, cost=None), H100),
+        (replace(ASKED, mode="training"), H100),
+        (replace(ASKED, precisions=("mxfp4",)), H100),
+    ],
+)
+def test_without_every_figure_there_is_no_bound(asked: Asked, spec: DeviceSpec | None) -> None:
+    assert bound_of(asked, spec) is None
+
+
+def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
+    told = _figures(10, 8, 15)
+    assert broken(Constraints(max_latency_ms=15), told, H100) is None
+    assert broken(Constraints(max_latency_ms=12), told, H100) == "latency may reach 15 ms, over the 12 asked (p50 10)"
+    assert broken(Constraints(max_latency_ms=9), told, H100) == "latency 10 ms, over the 9 asked"
+    assert broken(Constraints(max_latency_ms=10), _figures(10), H100) is None
+
+
+def test_what_is_not_known_keeps_no_limit() -> None:
+    told = _figures(10)
+    limits = Constraints(max_memory_mib=1e6, max_usd_per_hour=100, max_watts=1000)
+    wrong = broken(limits, told, None)
+    assert wrong is not None
+    assert wrong.count("is not known") == 3
+    assert broken(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100) is None
+    assert "700 W, over the 300 asked" in str(broken(Constraints(max_watts=300), told, H100))
+
+
+@given(st.floats(0.1, 1e5), st.floats(1, 10), st.floats(0.01, 1e6))
+def test_whatever_keeps_its_limit_stays_under_it(p50: float, spread: float, most: float) -> None:
+    told = _figures(p50, p50 / spread, p50 * spread)
+    kept = broken(Constraints(max_latency_ms=most), told, None) is None
+    assert kept == (told.latency_ms.high is not None and told.latency_ms.high <= most)
+
+
+def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
+    told = _figures(10)
+    for objective in ("cost", "energy", "memory"):
+        assert ranking(objective)(told) == math.inf  # type: ignore[arg-type]
+        assert "comes last" in str(unknown_for(objective, told))  # type: ignore[arg-type]
+    assert unknown_for("latency", told) is None
+    priced = told.model_copy(update={"cost": cost_of_items(told.throughput_items_per_s, H100)})
+    assert ranking("cost")(priced) < math.inf

@@ -1,0 +1,110 @@
+"""Cells as tables and pictures, and the commands that make them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+from accel_platform.errors import InvalidInput
+from predictor import pictures
+from predictor.tables import COLUMNS, questions
+from predictor_world import MODELS, measured_grid, world
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(world(tmp_path_factory.mktemp("world"), measured_grid(MODELS[:4])).home)
+
+
+def _run(home: str, *words: str) -> Any:
+    return CliRunner().invoke(app, [*words, "--home", home])
+
+
+def test_more_cells_than_are_answered_at_once_are_refused() -> None:
+    assert len(questions(["a"] * 10, ["cpu"] * 10, [1] * 10)) == 1000
+    with pytest.raises(InvalidInput, match="1,100"):
+        questions(["a"] * 11, ["cpu"] * 10, [1] * 10)
+
+
+def test_a_length_goes_to_the_models_that_read_text() -> None:
+    lengths = [q.sequence_length for q in questions(["bert-base", "vit-base"], ["cpu"], [1], sequence_length=64)]
+    assert lengths == [64, None]
+
+
+def test_the_matrix_has_a_cell_for_every_model_and_hardware(home: str) -> None:
+    answer = _run(home, "predict", "--generate-matrix", "--batch-size", "4", "--format", "json")
+    assert answer.exit_code == 0, answer.output
+    rows = json.loads(answer.stdout)
+    assert {(row["model"], row["hardware"]) for row in rows} == {
+        (m.model_id, h) for m in MODELS[:4] for h in ("cpu", "openvino", "onnxruntime")
+    }
+    assert set(rows[0]) == set(COLUMNS)
+    assert all(row["provenance"] == "measured" and row["latency_ms"] > 0 for row in rows)
+    text = _run(home, "predict", "--generate-matrix", "--batch-size", "4", "--format", "csv").stdout
+    read = list(csv.DictReader(io.StringIO(text)))
+    assert [float(row["latency_ms"]) for row in read] == [row["latency_ms"] for row in rows]
+    # Unknown is an empty field, never a zero.
+    assert {row["usd_per_million_items"] for row in read} == {""}
+
+
+def test_the_heat_map_is_one_page_that_needs_no_network(home: str, tmp_path: Path) -> None:
+    page = tmp_path / "matrix.html"
+    words = ("predict", "--generate-matrix", "--models", "bert-base,vit-base,gpt2", "--hardware", "cpu")
+    done = _run(home, *words, "--hardware", "rocm", "--format", "html", "--output", str(page))
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "vegaEmbed" in text
+    assert "<script src=" not in text
+    for name in ("bert-base", "vit-base", "gpt2", "accel bench run"):
+        assert name in text
+
+
+@pytest.mark.parametrize("name", ["curve.png", "curve.svg", "curve.html"])
+def test_curves_and_comparisons_are_drawn_in_every_format(home: str, tmp_path: Path, name: str) -> None:
+    words = ("predict", "bert-base", "--hardware", "cpu", "--hardware", "openvino", "--chart", str(tmp_path / name))
+    curve = _run(home, *words, "--batch-sizes", "1,2,4")
+    assert curve.exit_code == 0, curve.output
+    content = (tmp_path / name).read_bytes()
+    if name.endswith("png"):
+        assert content.startswith(PNG)
+    else:
+        assert "openvino" in content.decode()
+    assert _run(home, *words, "--batch-size", "4").exit_code == 0
+    assert (tmp_path / name).read_bytes() != content
+
+
+def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: Path) -> None:
+    for words, says in (
+        (("--hardware", "cpu", "--chart", str(tmp_path / "x.bmp")), ".html, .svg, .png"),
+        (("--hardware", "rocm", "--chart", str(tmp_path / "x.png")), "nothing to draw"),
+        (("--hardware", "cpu", "--format", "html"), "--generate-matrix"),
+        ((), "--hardware"),
+        (("--hardware", "cpu", "--config", __file__), "Give one model"),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            app(["predict", "bert-base", *words, "--home", home], standalone_mode=False)
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        pictures.write(pictures.curves([], title="x"), tmp_path / "nowhere" / "x.html")
+
+
+def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Path) -> None:
+    spec = tmp_path / "mine.json"
+    spec.write_text(json.dumps({"name": "Mine", "kind": "gpu", "peak_fp32_tflops": 40, "bandwidth_gb_s": 900}))
+    figures = ("--parameters", "1e8", "--flops", "2e10", "--activation-bytes", "2e8", "--modality", "text")
+    answer = _run(home, "recommend", *figures, "--hardware-spec", str(spec), "--max-watts", "300", "--json")
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told["model"].startswith("figures-")
+    assert [e["device"] for e in told["excluded"]] == ["Mine"]
+    spec.write_text(json.dumps({"name": "Mine", "kind": "gpu"}))
+    with pytest.raises(InvalidInput, match=r"--hardware\.0\.peak_fp32_tflops"):
+        app(["recommend", *figures, "--hardware-spec", str(spec), "--home", home], standalone_mode=False)
