@@ -59,8 +59,10 @@ def repeated() -> Iterator[bytes]:
 
 def distinct(settings: Settings) -> Iterator[bytes]:
     """Bodies none of which was sent before: models that were measured, batches around those measured, any order."""
-    names = sorted({cell.model_id for cell in Advisor(settings).knowledge().evidence.pooled if cell.mode == "inference"})
-    drawn = random.Random(0)
+    names = sorted(
+        {cell.model_id for cell in Advisor(settings).knowledge().evidence.pooled if cell.mode == "inference"}
+    )
+    drawn = random.Random(0)  # noqa: S311
     sent = set()
     while True:
         query = RecommendQuery(
@@ -188,9 +190,9 @@ def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
     slowest = max(max(spell.latencies_s) for spell in spells)
     return [
         {"what": "swap under load: failed requests", "reach": "0", "got": failures,
-         "detail": f"{requests:,} answered while {swaps} snapshots and {swaps} predictors came; slowest {slowest * 1e3:.0f} ms"},
+         "detail": f"{requests:,} answered while {swaps} of each came; slowest {slowest * 1e3:.0f} ms"},
         {"what": "swap under load: answers of no one snapshot and predictor", "reach": "0", "got": mixed,
-         "detail": f"{len(answers)} pairs of the {len(expected)} published were seen, each with the one answer it must give"},
+         "detail": f"{len(answers)} of the {len(expected)} pairs published were seen"},
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
+_HEAD = b"POST /recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 Seen = Callable[[bytes, bytes], None]
 """Gets a request's body and its answer's, of those that were answered with 200."""
 
@@ -96,6 +97,6 @@ class _Connection(asyncio.Protocol):
 
     def _ask(self) -> None:
         self._body = next(self._bodies)
-        head = b"POST /recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        request = _HEAD % len(self._body) + self._body
         self._asked = time.perf_counter()
-        self._transport.write(head % len(self._body) + self._body)
+        self._transport.write(request)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from predictor.answers import Cause, Interval, Neighbour
 from predictor.asked import Asked
@@ -74,21 +76,40 @@ def _predicted(knowledge: Knowledge, asked: Asked, candidate: Candidate) -> Esti
     )
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """Measured cells in the order of their work."""
+
+    log_flops: list[float]
+    neighbours: list[Neighbour]
+
+
 def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour, ...]:
     """The cells on this target whose work is most like it; of a target that has none, those of any of its hardware."""
-    if asked.cost is None:
+    if asked.cost is None or asked.cost.flops <= 0:
         return ()
-    flops = asked.cost.flops * asked.batch_size
-    known = evidence.by_target.get(target) or [
-        pooled for other, cells in evidence.by_target.items() if other.hardware == target.hardware for pooled in cells
-    ]
-    distances = []
-    for pooled in known:
+    among: Target | str = target if target in evidence.by_target else target.hardware
+    known = evidence.once(("work", among, asked.mode), lambda: _in_order(evidence, among, asked.mode))
+    wanted = math.log(asked.cost.flops * asked.batch_size)
+    middle = bisect_left(known.log_flops, wanted)
+    around = range(max(0, middle - _NEIGHBOURS), min(len(known.log_flops), middle + _NEIGHBOURS))
+    closest = sorted(around, key=lambda i: (abs(known.log_flops[i] - wanted), known.neighbours[i].event_id))
+    return tuple(known.neighbours[i] for i in closest[:_NEIGHBOURS])
+
+
+def _in_order(evidence: Evidence, among: Target | str, mode: str) -> _Measured:
+    if isinstance(among, Target):
+        cells = evidence.by_target[among]
+    else:
+        cells = [p for target, found in evidence.by_target.items() if target.hardware == among for p in found]
+    found = []
+    for pooled in cells:
         row = evidence.models.get(pooled.cell.model_id)
-        if pooled.cell.mode == asked.mode and row is not None and row["flops_per_item"]:
-            distance = abs(math.log(row["flops_per_item"] * pooled.cell.batch_size / flops))
-            distances.append((distance, pooled.event_ids[0], pooled))
-    return tuple(
+        if pooled.cell.mode == mode and row is not None and row["flops_per_item"]:
+            work = math.log(row["flops_per_item"] * pooled.cell.batch_size)
+            found.append((work, pooled.event_ids[0], pooled))
+    found.sort(key=lambda entry: entry[:2])
+    neighbours = [
         Neighbour(
             event_id=event_id,
             model=pooled.cell.model_id,
@@ -98,8 +119,9 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
             sequence_length=pooled.cell.sequence_length,
             latency_ms=pooled.latency_ms.p50,
         )
-        for _, event_id, pooled in sorted(distances, key=lambda found: found[:2])[:_NEIGHBOURS]
-    )
+        for _, event_id, pooled in found
+    ]
+    return _Measured([work for work, _, _ in found], neighbours)
 
 
 def _width(interval: Interval) -> float:

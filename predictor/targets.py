@@ -71,15 +71,15 @@ def choose_candidates(
     """
     targets = evidence.targets()
     if hardware is None:
-        return [Candidate(t, device_spec(t, evidence.by_device)) for t in targets], []
+        return [_known(evidence, target) for target in targets], []
     chosen: dict[Candidate, None] = {}
     missing: dict[Missing, None] = {}
     for asked in hardware:
         if isinstance(asked, OwnDevice):
             chosen[_own(asked)] = None
             continue
-        here = [t for t in targets if _is_called(t, asked)]
-        chosen.update((Candidate(t, device_spec(t, evidence.by_device)), None) for t in here)
+        here = _called(evidence, asked)
+        chosen.update((_known(evidence, target), None) for target in here)
         found = None if here else _elsewhere(asked, targets)
         if isinstance(found, Candidate):
             chosen[found] = None
@@ -122,10 +122,33 @@ def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
     return Candidate(target, spec, here=False)
 
 
-def _is_called(target: Target, name: str) -> bool:
+def _known(evidence: Evidence, target: Target) -> Candidate:
+    return evidence.once(("candidate", target), lambda: Candidate(target, device_spec(target, evidence.by_device)))
+
+
+def _called(evidence: Evidence, name: str) -> list[Target]:
+    """The targets of that name, and of whatever name if they are of the device of the spec sheet that it means."""
     spec = find_spec(name)
-    same_silicon = spec is not None and spec == find_spec(target.device)
-    return same_silicon or name.casefold() in {known.casefold() for known in _names(target)}
+    found = {*evidence.once("names", lambda: _by_name(evidence)).get(name.casefold(), ())}
+    if spec is not None:
+        found.update(evidence.once("specs", lambda: _by_spec(evidence)).get(spec.name, ()))
+    return sorted(found, key=Target.order)
+
+
+def _by_name(evidence: Evidence) -> dict[str, list[Target]]:
+    found: dict[str, list[Target]] = {}
+    for target in evidence.targets():
+        for name in {name.casefold() for name in _names(target)}:
+            found.setdefault(name, []).append(target)
+    return found
+
+
+def _by_spec(evidence: Evidence) -> dict[str, list[Target]]:
+    found: dict[str, list[Target]] = {}
+    for target in evidence.targets():
+        if (spec := find_spec(target.device)) is not None:
+            found.setdefault(spec.name, []).append(target)
+    return found
 
 
 def _names(target: Target) -> set[str]:

@@ -50,7 +50,10 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(tmp_path: Path, m
     monkeypatch.setattr(module, "recommend", lambda *_: pytest.fail("computed again"))
     assert advisor.kept(QUERY) == answer
     # The same question in other words is the same question.
-    assert advisor.kept(RecommendQuery.model_validate({"batch_size": 1, "model": "bert-base", "mode": "inference"})) == answer
+    assert (
+        advisor.kept(RecommendQuery.model_validate({"batch_size": 1, "model": "bert-base", "mode": "inference"}))
+        == answer
+    )
     assert advisor.kept(QUERY.model_copy(update={"objective": "throughput"})) is None
 
 

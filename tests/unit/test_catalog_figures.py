@@ -1,5 +1,7 @@
-"""The spec sheet against itself, against the rates of silicon, and against a public collection of GPU data where one lies
-beside the repository (nothing of it is copied: it is read, and the figures are held against it within a tolerance)."""
+"""The spec sheet against itself, against the rates of silicon, and against a public collection of GPU data.
+
+The collection is read where it lies beside the repository, and the figures are held against it within a tolerance;
+nothing of it is copied."""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ SHEET = Path(__file__).parents[3] / "shared" / "data" / "perf" / "hw_specs" / "d
 URL = re.compile(r"https://[a-z0-9.-]+/\S+")
 GPUS = [device for device in catalog() if device.kind == "gpu"]
 TENSOR_GPUS = [device for device in GPUS if device.vendor == "NVIDIA" and device.peak_fp16_tensor_tflops]
-# FP16 and INT8 operations of one SM per clock, dense, by what the collection calls the architecture. GeForce accumulates
-# FP16 in FP32 at half rate, and so does the data sheet of the L40; the A10G is an A10 cut down for one cloud.
+# FP16 and INT8 operations of one SM per clock, dense, by what the collection calls the architecture. GeForce
+# accumulates FP16 in FP32 at half rate, and so does the data sheet of the L40.
 RATES = {
     "Volta": (1024, None), "Turing": (1024, 2048), "Ampere": (1024, 2048), "Ada Lovelace": (1024, 2048),
     "Blackwell 2.0": (1024, 2048), "Hopper": (4096, 8192), "Blackwell": (8192, 16384), "Blackwell Ultra": (8192, None),
@@ -45,7 +47,8 @@ DIFFERS = {
     ("AMD Instinct MI300A", "memory_gib"): "the MI300X's", ("AMD Instinct MI300A", "tdp_w"): "the MI300X's",
     ("AMD Radeon RX 7900 XT", "tdp_w"): "315 W by its product page",
     ("AMD Radeon VII", "tdp_w"): "300 W by its product page",
-    ("Intel Data Center GPU Flex 170", "bandwidth_gb_s"): "576 by Intel", ("Intel Arc A770 16GB", "bandwidth_gb_s"): "the 8 GB card's",
+    ("Intel Data Center GPU Flex 170", "bandwidth_gb_s"): "576 by Intel",
+    ("Intel Arc A770 16GB", "bandwidth_gb_s"): "the 8 GB card's",
     **{(f"Intel {name}", "peak_fp32_tflops"): "at a higher clock than Intel states"
        for name in ("Data Center GPU Flex 170", "Arc A770 16GB", "Arc A750")},
 }  # fmt: skip
@@ -70,7 +73,7 @@ def test_a_sum_that_a_source_states_comes_out() -> None:
             cores, clock, operations = (float(part) for part in found.groups())
             assert device.peak_fp32_tflops == pytest.approx(cores * clock * operations / 1e3, rel=0.01), device.name
             sums += 1
-        if found := re.search(r"fp32 = (\d+) vector engines x (\d+) lanes x 2 x graphics clock ([\d.]+)", device.source):
+        if found := re.search(r"(\d+) vector engines x (\d+) lanes x 2 x graphics clock ([\d.]+)", device.source):
             engines, lanes, clock = (float(part) for part in found.groups())
             assert device.peak_fp32_tflops == pytest.approx(engines * lanes * 2 * clock / 1e3, rel=0.01), device.name
             sums += 1
