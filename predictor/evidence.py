@@ -44,6 +44,14 @@ class Cell:
     batch_size: int
     sequence_length: int | None
 
+    def all_but(self, what: str) -> Hashable:
+        """Equal for cells that differ in that one thing alone."""
+        return what, self.model_id, self.mode, self.precision, *(getattr(self, o) for o in SCALED if o != what)
+
+
+SCALED = ("target", "batch_size", "sequence_length")
+"""The things in which a cell may differ from one that it is scaled from."""
+
 
 @dataclass(frozen=True)
 class Pooled:
@@ -98,6 +106,7 @@ class Evidence:
     models: dict[str, dict[str, Any]]
     by_model: dict[str, list[Pooled]] = field(default_factory=dict)
     by_target: dict[Target, list[Pooled]] = field(default_factory=dict)
+    by_all_but: dict[Hashable, list[Pooled]] = field(default_factory=dict)
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """Those that anything was measured at."""
@@ -111,6 +120,8 @@ class Evidence:
         for pooled in self.pooled.values():
             self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
             self.by_target.setdefault(pooled.cell.target, []).append(pooled)
+            for what in SCALED:
+                self.by_all_but.setdefault(pooled.cell.all_but(what), []).append(pooled)
             self.batch_sizes.add(pooled.cell.batch_size)
             self.sequence_lengths.add(pooled.cell.sequence_length)
         self.by_device.update((device.target, device) for device in self.devices)

@@ -15,11 +15,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from predictor.answers import LEVEL, Basis, Interval, Neighbour
-from predictor.evidence import Cell, Evidence, Pooled
+from predictor.evidence import SCALED, Cell, Evidence, Pooled
 
 FEWEST_MODELS = 3
 """Models measured both ways before their ratio says anything of another model."""
-_CHANGES = ("target", "batch_size", "sequence_length")
 
 
 @dataclass(frozen=True)
@@ -99,29 +98,21 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
 
 
 def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
-    for source in evidence.by_model.get(cell.model_id, []):
-        if source.cell.target.device_id is None:
-            continue  # nobody knows what it is a measurement of
-        changed = _difference(source.cell, cell)
-        ratio = None if changed is None else _ratio(evidence, source.cell, cell, changed)
-        if changed is not None and ratio is not None:
-            yield Estimate(
-                provenance="scaled",
-                latency_ms=_scale(source.latency_ms, ratio),
-                memory_peak_mib=None,
-                event_ids=source.event_ids,
-                basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
-                f"as {ratio.models} other models show",
-                why=(_ratio_of(ratio),),
-            )
-
-
-def _difference(source: Cell, to: Cell) -> str | None:
-    """The one thing in which two cells of a model differ; None where none of those that are scaled does, or several."""
-    if source.mode != to.mode or source.precision != to.precision:
-        return None
-    differing = [what for what in _CHANGES if getattr(source, what) != getattr(to, what)]
-    return differing[0] if len(differing) == 1 else None
+    for changed in SCALED:
+        for source in evidence.by_all_but.get(cell.all_but(changed), []):
+            if source.cell.target.device_id is None:
+                continue  # nobody knows what it is a measurement of
+            ratio = _ratio(evidence, source.cell, cell, changed)
+            if ratio is not None:
+                yield Estimate(
+                    provenance="scaled",
+                    latency_ms=_scale(source.latency_ms, ratio),
+                    memory_peak_mib=None,
+                    event_ids=source.event_ids,
+                    basis=f"measured {_where(source.cell, changed)}, times {math.exp(ratio.mean):.3g} "
+                    f"as {ratio.models} other models show",
+                    why=(_ratio_of(ratio),),
+                )
 
 
 def _ratio(evidence: Evidence, source: Cell, to: Cell, changed: str) -> Ratio | None:
@@ -189,7 +180,7 @@ def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
 
     A larger batch takes no less time, so those two bound it: limits without a level.
     """
-    line = [p for p in evidence.by_model.get(cell.model_id, []) if _difference(p.cell, cell) == "batch_size"]
+    line = evidence.by_all_but.get(cell.all_but("batch_size"), [])
     below = max((p for p in line if p.cell.batch_size < cell.batch_size), key=_batch, default=None)
     above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
     if below is None or above is None:

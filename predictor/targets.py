@@ -25,6 +25,7 @@ _DRIVEN_AS = {
     ("Qualcomm", "npu"): "qnn",
 }
 """The hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
+_KINDS = {kind.casefold(): kind for kind in get_args(Hardware)}
 _OWN_DRIVEN_AS: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
 
@@ -90,17 +91,16 @@ def choose_candidates(
 
 def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
     """What a name means that no target has. Raises InvalidInput if there is no such hardware."""
-    kinds = {kind.casefold(): kind for kind in get_args(Hardware)}
-    if name.casefold() in kinds:
+    if name.casefold() in _KINDS:
         reason = "nothing was measured there, and no known host has it"
-        return Missing(kinds[name.casefold()], None, "unavailable", reason)
+        return Missing(_KINDS[name.casefold()], None, "unavailable", reason)
     spec = find_spec(name)
     if spec is not None:
         hardware = "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get((str(spec.vendor), spec.kind))
         if hardware is None:
             return Missing(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
         return _unmeasured(hardware, spec, "catalogue")
-    known = {*kinds.values(), *(name for target in targets for name in _names(target))}
+    known = {*_KINDS.values(), *(name for target in targets for name in _names(target))}
     close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
