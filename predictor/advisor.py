@@ -12,8 +12,9 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
 from predictor.answers import Answer, PredictAnswer, PredictQuery, RecommendQuery
-from predictor.artifact import ArtifactRefused, Predictor
+from predictor.artifact import ArtifactRefused
 from predictor.evidence import Evidence, load_evidence
+from predictor.judge import Predictor
 from predictor.recommend import Knowledge, predict, recommend
 
 

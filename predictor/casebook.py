@@ -1,4 +1,4 @@
-"""The cases there are to learn from: every usable figure of the warehouse, and every cell that failed. Nothing is fitted.
+"""The cases there are to learn from: every usable figure of the warehouse and every cell that failed, no more.
 
 The cost of a model comes from what a result's own file says of it (timm writes multiply-adds and activations), else
 from the warehouse's table of models or the model's config.

@@ -211,10 +211,18 @@ def decoder_of(config: Mapping[str, Any], parameters: float) -> Decoder | None:
     return Decoder(parameters, parameters, layers, heads_kept, first("head_dim", "d_kv") or hidden / heads)
 
 
-def weight_bytes(precision: str, mode: str) -> int:
-    """Bytes of one weight. Unstated, it is that of float32, but of a decoder that generates half of it."""
+def weight_bytes(precision: str, mode: str) -> float:
+    """Bytes of one weight, told by the precision's name: half a byte of `int4`.
+
+    Where it tells nothing they are those of float32, but of a decoder that generates, and of `amp`, half of that.
+    """
     known = PRECISIONS.get(precision)
-    return known.weight_bytes if known else _unstated(precision, mode)
+    if known:
+        return known.weight_bytes
+    bits = re.search(r"(64|32|16|8|4)", precision)
+    if bits:
+        return int(bits.group()) / 8
+    return 4 if precision == UNSTATED and mode != "generation" else _HALF
 
 
 def number(value: Any) -> float | None:
@@ -232,7 +240,7 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
     if not cost.activation_bytes:
         return "the activations of the model are unknown"
     known = PRECISIONS.get(precision)
-    width = known.activation_bytes if known else _unstated(precision, "inference")
+    width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
     return Work(
         parameters=cost.parameters,
         flops=cost.flops * batch,
@@ -258,10 +266,6 @@ def _generation(model: Decoder | None, into: float | None, out: int | None, batc
         weight_bytes=model.parameters * share * weight_bytes(precision, "generation") * out,
         steps=out * model.layers,
     )
-
-
-def _unstated(precision: str, mode: str) -> int:
-    return 4 if precision == UNSTATED and mode != "generation" else _HALF
 
 
 @cache

@@ -7,7 +7,7 @@ known devices, of known families on that device, and of both. This is what inter
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ _MOST_CASES = 8_000
 _MOST_DEVICES = 6
 _MANY = 2_000
 """Cases above which five turns do; below, up to ten leave nearly every family its own."""
-_ROUNDS = 200
+ROUNDS = 200
 FEWEST = 12
 """Cases below which nothing is learned."""
 
@@ -46,7 +46,7 @@ class HeldOut:
 
 def hold_out(cases: Sequence[Case]) -> dict[Lack, HeldOut]:
     """Every case of a sample predicted without what it is then taken to lack. Only what is supported counts."""
-    cases = _sample(cases)
+    cases = sample(cases)
     found: dict[Lack, HeldOut] = defaultdict(HeldOut)
     most = 5 if len(cases) > _MANY else 10
     folds = folds_of([case.family for case in cases], most)
@@ -59,7 +59,7 @@ def hold_out(cases: Sequence[Case]) -> dict[Lack, HeldOut]:
         train = [cases[i] for i in np.flatnonzero(~new_family & ~new_device)]
         if len(train) < FEWEST:
             continue
-        learner = Learner(train, rounds=_ROUNDS)
+        learner = Learner(train, rounds=ROUNDS)
         _ask(found, "family", learner, [cases[i] for i in np.flatnonzero(new_family & ~new_device)])
         old = [cases[i] for i in np.flatnonzero(~new_family & new_device)]
         new = [cases[i] for i in np.flatnonzero(new_family & new_device)]
@@ -91,27 +91,35 @@ def metrics_of(found: dict[Lack, HeldOut]) -> dict[str, dict[str, Any]]:
     return {lack: _metrics(lack, held) for lack, held in sorted(found.items())}
 
 
-def _metrics(lack: Lack, held: HeldOut) -> dict[str, Any]:
-    error = np.abs(np.expm1(held.errors))
-    how, name = (calibrate_worst, "device") if lack in _NEW_DEVICE else (calibrate, "family")
-    groups = np.array([getattr(case, name) for case in held.cases])
+def coverage_of(
+    errors: Array, groups: Sequence[str], how: Callable[[Array, Sequence[Hashable]], Calibration]
+) -> dict[str, float | None]:
+    """How often an interval calibrated on the other groups held, and its level; None where those are too few."""
+    sizes, names = np.abs(errors), np.array(groups)
     inside: list[bool] = []
     level = None
-    for group in np.unique(groups):
-        here = groups == group
+    for group in np.unique(names):
+        here = names == group
         try:
-            rest = how(np.abs(np.array(held.errors)[~here]), groups[~here].tolist())
+            rest = how(sizes[~here], names[~here].tolist())
         except ValueError:
             continue
-        inside += (np.abs(np.array(held.errors)[here]) <= rest.half_width).tolist()
+        inside += (sizes[here] <= rest.half_width).tolist()
         level = rest.level
+    return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
+
+
+def _metrics(lack: Lack, held: HeldOut) -> dict[str, Any]:
+    how, name = (calibrate_worst, "device") if lack in _NEW_DEVICE else (calibrate, "family")
+    groups = [getattr(case, name) for case in held.cases]
+    error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
     return {
         "rows": len(held.cases),
-        "groups": len(np.unique(groups)),
+        "groups": len(set(groups)),
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        "coverage": float(np.mean(inside)) if inside else None,
-        "coverage_aimed_at": level,
+        **coverage_of(np.array(held.errors), groups, how),
+        "median_ape_by_group": {str(group): float(np.median(error[labels == group])) for group in np.unique(labels)},
     }
 
 
@@ -133,15 +141,15 @@ def _places(found: dict[Lack, HeldOut], cases: Sequence[Case], folds: npt.NDArra
     alone = np.random.default_rng(0).permutation(len(cases))
     turns = (folds + codes if len(places) > 1 else alone) % count
     for turn in range(3 if len(cases) > _MANY else count):
-        train = [cases[i] for i in np.flatnonzero(turns != turn)]
+        train = [cases[i] for i in np.flatnonzero(turns != turn).tolist()]
         if len(train) < FEWEST:
             continue
-        learner = Learner(train, rounds=_ROUNDS)
-        asked = [cases[i] for i in np.flatnonzero(turns == turn)]
+        learner = Learner(train, rounds=ROUNDS)
+        asked = [cases[i] for i in np.flatnonzero(turns == turn).tolist()]
         _ask(found, "nothing", learner, [c for c in asked if c.model in learner.models and c.device in learner.known])
 
 
-def _sample(cases: Sequence[Case]) -> list[Case]:
+def sample(cases: Sequence[Case]) -> list[Case]:
     """Whole models, drawn at random, up to a number of cases that is learned from quickly."""
     if len(cases) <= _MOST_CASES:
         return list(cases)

@@ -87,7 +87,8 @@ def parts_ms(cases: Sequence[Case]) -> Array:
 def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
     """FLOPs and bytes per second: medians over the devices of the spec sheet that have them, of this kind if any do."""
     alike = [spec for spec in catalog() if spec.kind == kind]
-    peaks, moves = [], []
+    peaks: list[float] = []
+    moves: list[float] = []
     for among in (alike, catalog()):
         peaks = peaks or [p for s in among if (p := (half and s.peak_fp16_tensor_tflops) or s.peak_fp32_tflops)]
         moves = moves or [s.bandwidth_gb_s for s in among if s.bandwidth_gb_s]

@@ -62,6 +62,7 @@ class Learner:
     """Fitted on cases, at least one; speaks of others. Everything is deterministic, and grown when it is asked for."""
 
     def __init__(self, cases: Sequence[Case], *, rounds: int = ROUNDS, grown: Grown | None = None) -> None:
+        self.told = list(cases)
         counts = Counter(case.device for case in cases)
         # Where every device has few, the best measured ones have to do.
         enough = min(FEW, max(counts.values()))
@@ -72,7 +73,6 @@ class Learner:
         self._logs, self._rounds = logs, rounds
         self._law = Law.fit(learned, logs)
         self._generalists: dict[str, Trees | None] = {}
-        self._left: dict[tuple[bool, str], Array] = {}
         self._grown = grown
         self._measured: dict[Any, list[int]] = defaultdict(list)
         for i, case in enumerate(learned):
@@ -251,7 +251,7 @@ class _Places:
         return cls(codes, names, np.log2([c.devices for c in cases]), np.array([c.version for c in cases]))
 
     def apart(self, case: Case, rows: npt.NDArray[np.int64]) -> Array:
-        """How little the figures of these rows say of the same work in `case`: 0 for the same device run the same way."""
+        """How little the figures of these rows say of the same work in `case`: 0 for one device run in one way."""
         own = np.array([self.codes[name].get(getattr(case, name), -1) for name in _APART])
         version = np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0)
         differ = (self.names[rows] != own) @ np.array(list(_APART.values()))

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 
 from predictor.answers import Interval
 from predictor.cases import Case
-from predictor.held_out import FEWEST
+from predictor.held_out import FEWEST, coverage_of
 from predictor.intervals import Calibration, calibrate, calibrate_worst
 from predictor.splits import folds_of
 
@@ -99,6 +99,7 @@ class MemoryModel(BaseModel):
                 "rows": len(told),
                 "groups": known.groups,
                 "median_ape": float(np.median(np.abs(np.expm1(by_family)))),
+                **coverage_of(by_family, [told[i].family for i in rows], calibrate),
                 "median_ape_new_device": float(np.median(np.abs(np.expm1(by_device)))) if len(by_device) else None,
             },
         )
@@ -135,11 +136,11 @@ def _out_of_fold(cases: Sequence[Case], groups: Sequence[str]) -> tuple[Array, l
     folds = folds_of(groups, 10)
     errors, rows = [], []
     for fold in np.unique(folds):
-        train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        if not len(train):
+        train, test = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
+        if not train:
             continue
         fits = _by_mode([cases[i] for i in train])
-        for i in test.tolist():
+        for i in test:
             fit = fits.get(cases[i].mode)
             log = math.nan if fit is None else float(fit.logs([cases[i]])[0])
             if not math.isnan(log):

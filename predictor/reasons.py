@@ -64,13 +64,13 @@ def contributions(learner: Learner, case: Case, typical: float) -> tuple[Contrib
 
 def _values(learner: Learner, case: Case, typical: float) -> dict[str, str]:
     computing, moving, reading, _ = parts_ms([case])[0].tolist()
-    work = case.work
+    work, per_item = case.work, case.work.flops / case.batch_size
     count = f"{case.devices} x " if case.devices > 1 else ""
     runtime = " ".join(filter(None, (case.backend, case.compiler, case.layout)))
     return {
         "physical law": f"computing and moving its bytes, against a typical {math.exp(typical):.3g} ms",
         "roofline": f"{computing:.3g} ms of computing at peak, {moving + reading:.3g} ms of moving bytes at bandwidth",
-        "model cost": f"{work.parameters / 1e6:.3g} M parameters, {work.flops / case.batch_size / 1e9:.3g} GFLOPs per item",
+        "model cost": f"{work.parameters / 1e6:.3g} M parameters, {per_item / 1e9:.3g} GFLOPs per item",
         "architecture": f"{case.family}, by the name {case.model}",
         "batch": f"batch of {case.batch_size}",
         "input size": "fixed size" if math.isnan(case.size) else f"size {case.size:g}",

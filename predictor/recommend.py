@@ -24,19 +24,15 @@ from predictor.answers import (
     Recommendation,
     RecommendQuery,
 )
-from predictor.artifact import Predictor
-from predictor.dataset import MODE
+from predictor.cases import case_of, silicon_of
 from predictor.evidence import Cell, Evidence, Target
-from predictor.features import device_spec, features_of
-from predictor.intervals import FEWEST_GROUPS
+from predictor.judge import WIDEST, Predictor
 from predictor.neighbours import Estimate, measured, scaled
 from predictor.subject import Subject, item_cost, length_asked, resolve_subject
 from predictor.targets import choose_targets
 
-FARTHEST = 10.0
-"""Times beyond the batches seen in training at which nothing is predicted any more."""
-WIDEST = 50.0
-"""High over low at which an interval is no answer."""
+MODE = "inference"
+"""The only mode that is predicted; the others are answered from measurements alone."""
 _PLAIN = "float32"
 _ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
 
@@ -181,43 +177,38 @@ def _estimate(knowledge: Knowledge, question: _Question, target: Target, warning
 
 
 def _predicted(knowledge: Knowledge, question: _Question, target: Target, warnings: list[str]) -> Estimate:
-    """What the learned model says, if it may say anything here. Raises _Abstain."""
+    """What the predictor says, if it stands behind anything here. Raises _Abstain."""
     predictor, evidence, subject = knowledge.predictor, knowledge.evidence, question.subject
     if predictor is None:
         raise _Abstain(f"not measured, and {knowledge.no_predictor}")
     if question.mode != MODE:
         raise _Abstain(f"not measured in mode {question.mode}, and only {MODE} is predicted")
-    precision = next((p for p in question.precisions if p in predictor.manifest.precisions), "")
-    if precision == "":
-        raise _Abstain(f"not measured, and nothing in precision {question.precisions[0]} was learned from")
-    if not predictor.knows(target):
-        raise _Abstain(f"not measured, and fewer than {FEWEST_GROUPS} model families on this device were learned from")
     cost = item_cost(subject.model_id, subject.spec, question.sequence_length, evidence.models)
-    if cost is None or cost.flops <= 0:
-        raise _Abstain(f"not measured, and what {subject.model_id} costs is not known: only results name it")
-    outside = predictor.times_outside(cost.flops * question.batch_size, question.batch_size)
-    if outside > FARTHEST:
-        raise _Abstain(f"not measured, and {outside:.0f} times beyond any batch learned from")
-    features = features_of(
-        cost,
-        modality=subject.modality,
-        target=target,
-        precision=precision,
+    case = case_of(
+        model=subject.model_id,
+        family=subject.family or subject.model_id,
+        cost=cost,
+        mode=question.mode,
         batch_size=question.batch_size,
-        sequence_length=question.sequence_length,
-        spec=device_spec(target, {device.target: device for device in evidence.devices}),
+        size=question.sequence_length,
+        precision=question.precisions[0],
+        device=silicon_of(target, {device.target: device for device in evidence.devices}),
+        hardware=target.hardware,
+        backend=target.backend,
     )
-    latency = predictor.latency.interval(features)
-    if _width(latency) > WIDEST:
-        raise _Abstain(f"not measured, and a prediction would be uncertain by a factor of {_width(latency):.0f}")
-    if outside > 1:
-        warnings.append(f"{target.hardware}: {outside:.1f} times beyond any batch learned from.")
+    if isinstance(case, str):
+        raise _Abstain(f"not measured, and {case}")
+    [judgement] = predictor.judge([case])
+    if not judgement.supported or judgement.latency_ms is None:
+        raise _Abstain(f"not measured, and {judgement.reason}")
+    if judgement.outside > 1:
+        warnings.append(f"{target.hardware}: {judgement.outside:.1f} times beyond anything learned from.")
     return Estimate(
         provenance="predicted",
-        latency_ms=latency,
-        memory_peak_mib=None if predictor.memory is None else predictor.memory.interval(features),
-        event_ids=_nearest(evidence, target, cost.flops * question.batch_size),
-        basis=f"learned from {predictor.manifest.rows} cells of {len(predictor.manifest.families)} model families",
+        latency_ms=judgement.latency_ms,
+        memory_peak_mib=judgement.memory_peak_mib,
+        event_ids=_nearest(evidence, target, case.work.flops),
+        basis=judgement.reason,
     )
 
 

@@ -1,4 +1,4 @@
-"""How likely a cell fails instead of running: for want of memory, and as cells before it failed. Nothing else is judged.
+"""How likely a cell fails instead of running: for want of memory, and as cells before it failed. Nothing else.
 
 Memory is physics: the peak expected against what the device has, with the errors that peaks of unseen models showed,
 or, where enough cells ran out of memory, with the logistic curve through them. Any other class of failure is learned
@@ -60,11 +60,12 @@ class Risks:
     @classmethod
     def fit(cls, measured: Sequence[Case], failed: Sequence[tuple[Case, str]], memory: MemoryModel | None) -> Risks:
         """From cells that ran and cells that did not."""
-        counts = Counter(kind for _, kind in failed)
+        counts: Counter[str] = Counter(kind for _, kind in failed)
         curve = _curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
         everything = [*measured, *(case for case, _ in failed)]
         encoder = Encoder.fit(everything, _NAMES)
-        boosters, metrics = {}, {}
+        boosters: dict[str, lgb.Booster] = {}
+        metrics: dict[str, dict[str, Any]] = {}
         for kind, count in sorted(counts.items()):
             truth = np.array([0.0] * len(measured) + [float(k == kind) for _, k in failed])
             families = [case.family for case in everything]

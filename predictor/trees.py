@@ -146,7 +146,7 @@ class Trees:
         return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
     def reasons(self, case: Case) -> dict[str, float]:
-        """What adds up to the logarithm: `law`, and what each number changes (SHAP of the trees, terms of the ridge)."""
+        """What adds up to the logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
         numbers = self.encoder.numbers([case])
         design, columns = self.encoder.columns(numbers)
         terms = ((design - self.mean) / self.scale * self.coefficients)[0] / 2
