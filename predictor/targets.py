@@ -13,8 +13,8 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.answers import Cause
+from predictor.cases import silicon_of
 from predictor.evidence import Evidence, Target
-from predictor.features import device_spec
 from predictor.questions import OwnDevice
 
 _DRIVEN_AS = {
@@ -34,7 +34,7 @@ class Candidate:
 
     target: Target
     """Of a device that nobody here has, one of its own: no measurement is of it."""
-    spec: DeviceSpec | None
+    spec: DeviceSpec
     here: bool = True
     """Evidence knows it: a host has it, looked for it, or sent or wrote figures of it."""
 
@@ -46,7 +46,7 @@ class Candidate:
     @property
     def hardware_name(self) -> str:
         """What `accel bench` calls it."""
-        beside_the_processor = self.target.hardware == "openvino" and self.spec is not None and self.spec.kind == "gpu"
+        beside_the_processor = self.target.hardware == "openvino" and self.spec.kind == "gpu"
         return "openvino:gpu" if beside_the_processor else self.target.hardware
 
 
@@ -71,7 +71,7 @@ def choose_candidates(
     """
     targets = evidence.targets()
     if hardware is None:
-        return [Candidate(t, device_spec(t, evidence.by_device)) for t in targets], []
+        return [Candidate(t, silicon_of(t, evidence.by_device)) for t in targets], []
     chosen: dict[Candidate, None] = {}
     missing: dict[Missing, None] = {}
     for asked in hardware:
@@ -79,7 +79,7 @@ def choose_candidates(
             chosen[_own(asked)] = None
             continue
         here = [t for t in targets if _is_called(t, asked)]
-        chosen.update((Candidate(t, device_spec(t, evidence.by_device)), None) for t in here)
+        chosen.update((Candidate(t, silicon_of(t, evidence.by_device)), None) for t in here)
         found = None if here else _elsewhere(asked, targets)
         if isinstance(found, Candidate):
             chosen[found] = None
