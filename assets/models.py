@@ -22,11 +22,11 @@ from assets.snapshots import snapshot_metadata
 def predictor(
     context: dg.AssetExecutionContext, accel: Installation
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetObservation]:
-    """LightGBM quantile models for cells that nobody measured, put into service with their error on unseen families.
+    """What was learned for cells that nobody measured, in service where it is not worse than what served before.
 
     With too little evidence to learn from nothing is trained: the asset stays as it was, and an observation says why.
     """
-    from predictor.train import NotEnoughEvidence, train
+    from predictor.train import NotEnoughEvidence, rows_of, train
 
     try:
         report = train(accel.settings, accel.log, progress=context.log.info)
@@ -34,8 +34,12 @@ def predictor(
         context.log.warning(f"not trained: {too_little}")
         yield dg.AssetObservation("predictor", metadata={"trained": False, "reason": str(too_little)})
         return
-    latency = report.metrics["latency"]
-    by_family = [{"family": f, "median_error": e} for f, e in latency["median_ape_by_family"].items()]
+    errors = rows_of(report.metrics)
+    by_family = [
+        {"mode": mode, "family": family, "median_error": error}
+        for mode, lacks in report.metrics["latency"].items()
+        for family, error in lacks.get("family", {}).get("median_ape_by_group", {}).items()
+    ]
     skipped = [{"cells": count, "left out because": reason} for reason, count in report.skipped.items()]
     yield dg.MaterializeResult(
         data_version=dg.DataVersion(report.snapshot_id),
@@ -45,9 +49,16 @@ def predictor(
             "predictor_id": report.predictor_id,
             "trained_now": report.new,
             "families": report.families,
-            "median_error": latency["median_ape"],
+            "promoted": report.promoted,
+            "why": report.reason,
+            **{
+                f"median_error/{mode}/{lack}": found["median_ape"]
+                for mode, lacks in report.metrics["latency"].items()
+                for lack, found in lacks.items()
+            },
+            **{f"compared/{mode}": dg.MetadataValue.json(found) for mode, found in report.metrics["compared"].items()},
             "skipped": previews.table(skipped, empty="Every cell was learned from."),
-            "preview": previews.table(by_family),
+            "preview": previews.table(errors),
             "errors": _error_chart(by_family),
         },
     )
@@ -57,6 +68,10 @@ def _error_chart(by_family: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     return previews.chart(
         alt.Chart({"values": by_family}, title="Median latency error on a family the model never saw")
         .mark_bar()
-        .encode(x=alt.X("median_error:Q", title=None).axis(format="%"), y=alt.Y("family:N", title=None).sort("-x"))
+        .encode(
+            x=alt.X("median_error:Q", title=None).axis(format="%"),
+            y=alt.Y("family:N", title=None).sort("-x"),
+            color="mode:N",
+        )
         .properties(width=480)
     )

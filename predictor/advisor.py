@@ -15,8 +15,9 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
 from predictor.answers import Answer, BatchAnswer, PredictAnswer
-from predictor.artifact import ArtifactRefused, Predictor
+from predictor.artifact import ArtifactRefused
 from predictor.evidence import load_evidence
+from predictor.judge import Predictor
 from predictor.knowledge import Knowledge
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.respond import predict, predict_many, recommend

@@ -1,4 +1,4 @@
-"""A trained predictor on disk: LightGBM text and one JSON manifest, named by its hash, published whole or not at all.
+"""A trained predictor on disk: LightGBM text, its cases, and a JSON manifest whose hash names it; stored whole or not.
 
 `models/<predictor_id>/` never changes; `models/CURRENT` names the one in service. The id is the hash of the manifest
 and the manifest holds the hash of every other file, so an artefact that was altered no longer fits its own name.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
-from predictor.answers import Interval
-from predictor.evidence import Target
-from predictor.features import CATEGORICAL, NUMERIC, SCHEMA, Features
+from predictor.case_table import cases_from, table_of
+from predictor.held_out import Lack
 from predictor.intervals import Calibration
-from predictor.quantiles import QUANTILES, Encoder, QuantileModel
+from predictor.judge import Knowledge, Predictor, Range
+from predictor.law import Law
+from predictor.learner import Grown, Learner
+from predictor.memory import MemoryModel
+from predictor.risks import Risks
+from predictor.trees import SCHEMA, Encoder, Trees
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
+_CURRENT = "CURRENT"
+_PREFIX = "lgbm-"
 
 
 class ArtifactRefused(AccelError):
@@ -41,14 +45,36 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class StoredModel(_Part):
-    """One quantile model: everything but its trees, which lie in `files` (name to SHA-256), one per quantile."""
+class StoredTrees(_Part):
+    """Two boosted models but for their trees, which lie in `files`."""
 
-    categories: tuple[tuple[str, ...], ...]
+    factors: tuple[float, ...]
+    level: float
+    codes: dict[str, dict[str, int]]
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]
-    calibration: Calibration
+    files: tuple[str, str]
+
+
+class StoredMode(_Part):
+    """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`."""
+
+    specialist: StoredTrees
+    generalists: dict[str, StoredTrees]
+    calibrations: dict[Lack, Calibration]
+    flops_range: tuple[float, float]
+    batch_range: tuple[float, float]
+    size_range: tuple[float, float]
+    typical: float
+    cases: str
+
+
+class StoredRisks(_Part):
+    """What was learned of failures; one file of trees per class."""
+
+    curve: tuple[float, float] | None
+    codes: dict[str, dict[str, int]]
     files: dict[str, str]
 
 
@@ -59,57 +85,69 @@ class Manifest(_Part):
     snapshot_id: str
     dataset_sha256: str
     feature_schema: int
-    numeric: tuple[str, ...]
-    categorical: tuple[str, ...]
-    quantiles: tuple[float, ...]
+    features: dict[str, tuple[str, ...]]
+    """By mode, what each number is that the trees see."""
     lightgbm: str
     rows: int
     families: tuple[str, ...]
-    targets: tuple[tuple[str, str, str | None], ...]
-    """Hardware, backend and device id of every target seen with enough families; of no other anything is predicted."""
-    precisions: tuple[str | None, ...]
-    flops_range: tuple[float, float]
-    """Least and most FLOPs of one batch seen."""
-    batch_range: tuple[int, int]
-    """Smallest and largest batch seen."""
-    latency: StoredModel
-    memory: StoredModel | None
+    devices: tuple[str, ...]
+    modes: dict[str, StoredMode]
+    memory: MemoryModel | None
+    risks: StoredRisks
     metrics: dict[str, Any]
+    files: dict[str, str]
+    """SHA-256 of every other file."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A model and its calibration, as fitted."""
-
-    model: QuantileModel
-    calibration: Calibration
-
-    def interval(self, features: Features) -> Interval:
-        """The calibrated interval of one cell, back from logarithms."""
-        low, middle, high = np.exp(self.calibration.apply(self.model.predict([features]))[0])
-        return Interval(p50=float(middle), low=float(low), high=float(high), level=self.calibration.level)
+Files = dict[str, bytes]
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """What serves: the fitted models and their manifest."""
+def packed(
+    predictor: Predictor, *, snapshot_id: str, dataset_sha256: str, metrics: dict[str, Any]
+) -> tuple[Manifest, Files]:
+    """A fitted predictor as manifest and files."""
+    files: Files = {}
+    modes = {}
+    for mode, known in predictor.modes.items():
+        grown = known.learner.grow()
+        files[f"{mode}_cases.parquet"] = table_of(known.learner.told, known.learner.known, grown)
+        modes[mode] = StoredMode(
+            specialist=_pack_trees(f"{mode}_specialist", grown.specialist, files),
+            generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in grown.generalists.items()},
+            calibrations=known.calibrations,
+            flops_range=known.range.flops,
+            batch_range=known.range.batch,
+            size_range=known.range.size,
+            typical=known.typical,
+            cases=f"{mode}_cases.parquet",
+        )
+    risks = predictor.risks
+    for kind, booster in risks.boosters.items():
+        files[f"risk_{kind}.txt"] = _text(booster)
+    told = [case for known in predictor.modes.values() for case in known.learner.told]
+    manifest = Manifest(
+        format=FORMAT,
+        snapshot_id=snapshot_id,
+        dataset_sha256=dataset_sha256,
+        feature_schema=SCHEMA,
+        features={m: tuple(known.learner.grow().specialist.encoder.names()) for m, known in predictor.modes.items()},
+        lightgbm=lgb.__version__,
+        rows=predictor.rows,
+        families=predictor.families,
+        devices=tuple(sorted({case.device for case in told})),
+        modes=modes,
+        memory=predictor.memory,
+        risks=StoredRisks(
+            curve=risks.curve, codes=risks.encoder.codes, files={kind: f"risk_{kind}.txt" for kind in risks.boosters}
+        ),
+        metrics=metrics,
+        files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    )
+    return manifest, files
 
-    predictor_id: str
-    manifest: Manifest
-    latency: Trained
-    memory: Trained | None
 
-    def knows(self, target: Target) -> bool:
-        return (target.hardware, target.backend, target.device_id) in self.manifest.targets
-
-    def times_outside(self, flops: float, batch_size: int) -> float:
-        """How many times larger (or smaller) a batch or its work is than any seen in training; 1 inside the range."""
-        ranges = ((flops, *self.manifest.flops_range), (batch_size, *self.manifest.batch_range))
-        return max(1.0, *(max(value / most, least / value) for value, least, most in ranges))
-
-
-def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> str:
-    """Store an artefact and point `CURRENT` at it; returns its id. Storing the same one twice is a no-op."""
+def store(settings: Settings, manifest: Manifest, files: Files) -> str:
+    """Store an artefact; returns its id. Storing the same one twice is a no-op, or heals it."""
     content = _encode(manifest)
     predictor_id = _id_of(content)
     try:
@@ -118,8 +156,8 @@ def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> st
     except OSError as error:
         raise AccelError(f"The predictor cannot be stored in {settings.models_dir}: {error.strerror}.") from error
     try:
-        for name, text in files.items():
-            write_durably(building / name, text)
+        for name, data in files.items():
+            write_durably(building / name, data)
         write_durably(building / _MANIFEST, content)
         final = settings.models_dir / predictor_id
         if final.exists():
@@ -131,13 +169,17 @@ def publish(settings: Settings, manifest: Manifest, files: dict[str, str]) -> st
         os.rename(building, final)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    write_durably(settings.models_dir / "CURRENT", predictor_id)
     return predictor_id
+
+
+def put_in_service(settings: Settings, predictor_id: str) -> None:
+    """Point `CURRENT` at a stored artefact."""
+    write_durably(settings.models_dir / _CURRENT, predictor_id)
 
 
 def current_id(settings: Settings) -> str | None:
     """The predictor in service, None before the first. Raises ArtifactRefused where the system refuses to tell."""
-    pointer = settings.models_dir / "CURRENT"
+    pointer = settings.models_dir / _CURRENT
     try:
         return pointer.read_text().strip() or None
     except FileNotFoundError:
@@ -146,46 +188,57 @@ def current_id(settings: Settings) -> str | None:
         raise ArtifactRefused(f"{pointer} cannot be read ({error.strerror}).") from error
 
 
-def load(settings: Settings, predictor_id: str) -> Predictor:
-    """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
-    directory = settings.models_dir / predictor_id
-    content = _read(directory / _MANIFEST)
+def stored_ids(settings: Settings) -> list[str]:
+    """Every artefact kept, in the order of their names."""
+    return sorted(path.name for path in settings.models_dir.glob(f"{_PREFIX}*") if path.is_dir())
+
+
+def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
+    """The manifest of an artefact, checked against its name. Raises ArtifactRefused."""
+    content = _read(settings.models_dir / predictor_id / _MANIFEST)
     if Path(predictor_id).name != predictor_id or _id_of(content) != predictor_id:
         raise ArtifactRefused(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
     try:
+        stated = json.loads(content)
+        if stated.get("format") != FORMAT:
+            raise ArtifactRefused(
+                f"The predictor {predictor_id} is of another version (format {stated.get('format')}, this one reads "
+                f"{FORMAT}): run `accel train` again."
+            )
         manifest = Manifest.model_validate_json(content)
-    except ValidationError as error:
+    except (ValidationError, ValueError) as error:
         raise ArtifactRefused(
-            f"The predictor {predictor_id} is of another version ({error.error_count()} fields differ): "
-            "run `accel train` again."
+            f"The predictor {predictor_id} is of another version: run `accel train` again."
         ) from error
-    made_for = (manifest.format, manifest.feature_schema, manifest.numeric, manifest.categorical, manifest.quantiles)
-    if made_for != (FORMAT, SCHEMA, NUMERIC, CATEGORICAL, QUANTILES):
+    if manifest.feature_schema != SCHEMA:
         raise ArtifactRefused(f"The predictor {predictor_id} has other features: run `accel train` again.")
+    return manifest
+
+
+def load(settings: Settings, predictor_id: str) -> Predictor:
+    """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
+    manifest = manifest_of(settings, predictor_id)
+    directory = settings.models_dir / predictor_id
+    files: Files = {}
+    for name, sha256 in manifest.files.items():
+        files[name] = _read(directory / name)
+        if hashlib.sha256(files[name]).hexdigest() != sha256:
+            raise ArtifactRefused(f"{directory / name} was altered after training: run `accel train` again.")
     return Predictor(
         predictor_id=predictor_id,
-        manifest=manifest,
-        latency=_restore(directory, manifest.latency),
-        memory=None if manifest.memory is None else _restore(directory, manifest.memory),
+        snapshot_id=manifest.snapshot_id,
+        rows=manifest.rows,
+        families=manifest.families,
+        modes={mode: _mode(entry, files) for mode, entry in manifest.modes.items()},
+        memory=manifest.memory,
+        risks=Risks(
+            errors=manifest.memory.errors if manifest.memory else (),
+            curve=manifest.risks.curve,
+            encoder=Encoder(manifest.risks.codes),
+            boosters={kind: _booster(files[name]) for kind, name in manifest.risks.files.items()},
+            metrics=manifest.metrics.get("failures", {}),
+        ),
     )
-
-
-def stored(trained: Trained, target: str) -> tuple[StoredModel, dict[str, str]]:
-    """A model as manifest entry and files, the files named after what it predicts."""
-    model = trained.model
-    texts = {
-        f"{target}_p{quantile * 100:02.0f}.txt": booster.model_to_string(num_iteration=-1)
-        for quantile, booster in zip(QUANTILES, model.boosters, strict=True)
-    }
-    entry = StoredModel(
-        categories=model.encoder.categories,
-        mean=model.encoder.mean,
-        scale=model.encoder.scale,
-        coefficients=model.coefficients,
-        calibration=trained.calibration,
-        files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
-    )
-    return entry, texts
 
 
 def sha256_of(manifest: Manifest) -> str:
@@ -193,25 +246,55 @@ def sha256_of(manifest: Manifest) -> str:
     return hashlib.sha256(_encode(manifest)).hexdigest()
 
 
+def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
+    names = (f"{name}_plain.txt", f"{name}_over_ridge.txt")
+    for file, booster in zip(names, trees.boosters, strict=True):
+        files[file] = _text(booster)
+    return StoredTrees(
+        factors=trees.law.factors,
+        level=trees.level,
+        codes=trees.encoder.codes,
+        mean=tuple(trees.mean.tolist()),
+        scale=tuple(trees.scale.tolist()),
+        coefficients=tuple(trees.coefficients.tolist()),
+        files=names,
+    )
+
+
+def _trees(entry: StoredTrees, files: Files) -> Trees:
+    plain, over_ridge = (_booster(files[name]) for name in entry.files)
+    mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
+    law, encoder = Law(entry.factors), Encoder(entry.codes)
+    return Trees(law, entry.level, encoder, mean, scale, coefficients, (plain, over_ridge))
+
+
+def _mode(entry: StoredMode, files: Files) -> Knowledge:
+    cases, left_known, left_new = cases_from(files[entry.cases])
+    generalists = {kind: _trees(trees, files) for kind, trees in entry.generalists.items()}
+    grown = Grown(_trees(entry.specialist, files), generalists, left_known, left_new)
+    return Knowledge(
+        learner=Learner(cases, grown=grown),
+        calibrations=entry.calibrations,
+        range=Range(entry.flops_range, entry.batch_range, entry.size_range),
+        typical=entry.typical,
+    )
+
+
+def _text(booster: lgb.Booster) -> bytes:
+    text: str = booster.model_to_string(num_iteration=-1)
+    return text.encode()
+
+
+def _booster(text: bytes) -> lgb.Booster:
+    return lgb.Booster(model_str=text.decode())
+
+
 def _encode(manifest: Manifest) -> bytes:
     return json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode()
 
 
-def _restore(directory: Path, entry: StoredModel) -> Trained:
-    boosters = []
-    for name, sha256 in entry.files.items():
-        content = _read(directory / name)
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise ArtifactRefused(f"{directory / name} was altered after training: run `accel train` again.")
-        boosters.append(lgb.Booster(model_str=content.decode()))
-    if len(boosters) != len(QUANTILES) or not all(map(math.isfinite, entry.coefficients)):
-        raise ArtifactRefused(f"The predictor in {directory} is incomplete: run `accel train` again.")
-    encoder = Encoder(entry.categories, entry.mean, entry.scale)
-    return Trained(QuantileModel(encoder, entry.coefficients, tuple(boosters)), entry.calibration)
-
-
 def _id_of(manifest: bytes) -> str:
-    return f"lgbm-{hashlib.sha256(manifest).hexdigest()[:32]}"
+    return f"{_PREFIX}{hashlib.sha256(manifest).hexdigest()[:32]}"
 
 
 def _read(path: Path) -> bytes:

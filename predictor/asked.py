@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accel_platform.precisions import PRECISIONS, canonical
-from predictor.evidence import Cell, Evidence, Target
+from predictor.evidence import Cell, Target
+from predictor.knowledge import Knowledge
 from predictor.questions import Query
 from predictor.subject import ItemCost, Sizes, Subject, cost_asked, length_asked, resolve_subject, sizes_asked
 
@@ -25,6 +26,11 @@ class Asked:
     sizes: Sizes
     cost: ItemCost | None
     """Of one item; None where nothing tells what it costs."""
+    model: str
+    """The name that the predictor may have learned it by."""
+    family: str
+    size: float | None
+    """Pixels along an edge or tokens in; None where inputs have one size that nobody states."""
 
     @property
     def precision(self) -> str:
@@ -47,14 +53,17 @@ class Asked:
         ]
 
 
-def make_definite(evidence: Evidence, query: Query) -> tuple[Asked, list[str]]:
+def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]:
     """The question and what its asker should know about how it was understood.
 
     Raises NotFound for the model, InvalidInput for a config or a size that cannot be.
     """
+    evidence = knowledge.evidence
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
     sizes = sizes_asked(subject, query.image_size, query.audio_seconds)
+    learned = knowledge.learned(subject.model_id) if subject.named_only else None
+    cost = cost_asked(subject, length, sizes, evidence.models)
     asked = Asked(
         subject=subject,
         mode=query.mode,
@@ -62,6 +71,9 @@ def make_definite(evidence: Evidence, query: Query) -> tuple[Asked, list[str]]:
         batch_size=query.batch_size,
         sequence_length=length,
         sizes=sizes,
-        cost=cost_asked(subject, length, sizes, evidence.models),
+        cost=cost if cost is not None or learned is None else learned.cost,
+        model=learned.name if learned else subject.model_id,
+        family=learned.family if learned else subject.family or subject.model_id,
+        size=sizes.image_size or length or (None if learned is None else learned.size),
     )
     return asked, [] if warning is None else [warning]

@@ -8,14 +8,14 @@ from predictor.answers import Bound
 from predictor.asked import Asked
 
 
-def bound_of(asked: Asked, spec: DeviceSpec | None) -> Bound | None:
+def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
     """Of one forward pass; None where a cost, the peak or the bandwidth is not known, and for other modes.
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
     Patterson, 2009). The peak is that of matrix units where the precision has 16 bits and the vendor states one.
     """
     cost, width = asked.cost, PRECISIONS.get(asked.precision)
-    if asked.mode != "inference" or spec is None or cost is None or width is None:
+    if asked.mode != "inference" or cost is None or width is None:
         return None
     half = width.weight_bytes == 2 and spec.peak_fp16_tensor_tflops is not None
     peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops

@@ -1,30 +1,30 @@
-"""Published figures as cases to learn from and be judged on: what was run, where, how, and how long a batch took.
+"""A case: what is run, where, how, and how long a batch took, for questions and measurements alike. Nothing is fitted.
 
-A case is made of a usable result. What the work costs comes from what the files say of the model (timm writes
-multiply-adds and activations), or from the published config of a decoder (`decoders.csv`). Nothing is fitted here.
+What the work costs comes from the model's cost per item, or, where text is generated, from the shape of the decoder.
+Which cases there are to learn from is in `casebook`.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, cpu_spec, find_spec
 from accel_platform.precisions import PRECISIONS
-from accel_platform.warehouse.query import Reader
-from predictor.blocks import family_of
+from predictor.evidence import Device, Target
+from predictor.subject import ItemCost
 
-_ACTIVATION_BYTES = {"amp": 2, "float16": 2, "bfloat16": 2, "float32": 4}
-_HALF_UNLESS_STATED = 2
-"""Bytes of a decoder's weight where a file states no precision: published checkpoints are 16 bits wide."""
+UNSTATED = "unstated"
+_HALF = 2
+"""Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
+_SILICON = {"cuda": "gpu", "rocm": "gpu", "mps": "gpu", "webgpu": "gpu", "qnn": "npu", "webnn": "npu"}
+"""What kind of silicon a hardware name drives; every other one a CPU, unless its device is in the spec sheet."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Work:
     parameters: float
     flops: float
     activation_bytes: float
-    """Activations written (vision), or keys and values read (decoders)."""
+    """Activations written (one pass), or keys and values read (generation)."""
     weight_bytes: float
     """Weights read: once, or once per generated token."""
     steps: float
@@ -42,16 +42,27 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Decoder:
+    """The shape of a decoder, as its config states it."""
+
+    parameters: float
+    active_parameters: float
+    """Of a mixture of experts, those that one token meets."""
+    layers: float
+    kv_heads: float
+    head_dim: float
+
+
+@dataclass(frozen=True)
 class Case:
-    """One figure. `setting` holds what a figure depends on beside model, batch and silicon, as names or numbers."""
+    """One figure, or one asked for: then `latency_ms` is NaN."""
 
     model: str
     family: str
-    dataset: str
     mode: str
     batch_size: int
     size: float
-    """Pixels along an edge, or tokens in."""
+    """Pixels along an edge, or tokens in; NaN where inputs have one fixed size that nobody states."""
     work: Work
     hardware: str
     kind: str
@@ -59,13 +70,18 @@ class Case:
     device: str
     devices: int
     peak_flops: float
+    """In the precision, of all devices together; NaN where nothing is published or known."""
     bandwidth: float
+    """Bytes per second; NaN where nothing is published or known."""
+    memory_mib: float
+    """What all devices have; NaN where nothing is published or known."""
     backend: str
     precision: str
-    layout: str
-    compiler: str
-    version: float
-    latency_ms: float
+    layout: str = ""
+    compiler: str = ""
+    version: float = math.nan
+    latency_ms: float = math.nan
+    memory_peak_mib: float = math.nan
 
     @property
     def setting(self) -> str:
@@ -73,159 +89,202 @@ class Case:
         return f"{self.devices} {self.device} {self.backend} {self.layout} {self.compiler} {self.version}"
 
     @property
-    def shape(self) -> tuple[str, str, int, float]:
+    def shape(self) -> tuple[str, str, int, float | None]:
         """Equal for the same work done elsewhere."""
-        return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, self.size
+        size = None if math.isnan(self.size) else self.size
+        return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size
 
 
-_QUERY = """
-SELECT r.model_id, r.model_family, r.hardware, r.backend, coalesce(r.device_name, r.device_id) AS device, r.mode,
-    r.precision, r.batch_size, r.sequence_length, r.output_tokens, r.source_path,
-    coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms,
-    e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
-FROM usable_results AS r JOIN events AS e ON e.event_id = r.event_id
-WHERE r.batch_size IS NOT NULL AND coalesce(r.latency_p50_ms, r.latency_mean_ms) > 0
-    AND r.mode IN ('inference', 'generation') AND coalesce(r.processes, 1) = 1
-ORDER BY ALL
-"""
+def case_of(
+    *,
+    model: str,
+    family: str,
+    cost: ItemCost | None,
+    mode: str,
+    batch_size: int,
+    size: float | None,
+    precision: str | None,
+    device: DeviceSpec,
+    hardware: str,
+    backend: str,
+    devices: int = 1,
+    output_tokens: int | None = None,
+    decoder: Decoder | None = None,
+    layout: str = "",
+    compiler: str = "",
+    version: float = math.nan,
+    latency_ms: float | None = None,
+    memory_peak_mib: float | None = None,
+) -> Case | str:
+    """The case, or the reason why it cannot be made.
 
-
-def load_cases(reader: Reader) -> tuple[list[Case], dict[str, int]]:
-    """Every usable figure whose work and device are known, and how many were left out, by reason."""
-    rows = reader.rows(_QUERY)
-    for row in rows:
-        row["original"] = json.loads(row["original"] or "{}")
-        row["environment"] = json.loads(row["environment"] or "{}")
-    stated = _stated_costs(rows)
-    cases: list[Case] = []
-    skipped: Counter[str] = Counter()
-    for row in rows:
-        made = _case(row, stated)
-        if isinstance(made, Case):
-            cases.append(made)
-        else:
-            skipped[made] += 1
-    return cases, dict(sorted(skipped.items()))
-
-
-def _case(row: dict[str, Any], stated: dict[tuple[str, Any], tuple[float, float, float]]) -> Case | str:
-    original, environment = row["original"], row["environment"]
-    settings = environment.get("settings", {})
-    name = str(original.get("model") or row["model_id"])
-    if row["device"] is None:
-        return "device not named"
-    devices, spec = _silicon(row["device"])
-    if spec is None:
-        return "device not in the spec sheet"
-    precision = row["precision"] or "unstated"
-    if row["mode"] == "generation":
-        work = _generation(name, row, precision)
+    `cost` is of one item at this size; `size` is pixels along an edge or tokens in; generation needs `output_tokens`
+    and the shape of the decoder, which is known of those in `decoders.csv` and otherwise given. `device` is what is
+    published of it (`find_spec`), what its host observed (`silicon_of`), or what a user writes of hardware of their
+    own; its figures may be None.
+    """
+    precision = precision or UNSTATED
+    if mode == "generation":
+        work = _generation(decoder or decoder_named(model), size, output_tokens, batch_size, precision)
     else:
-        work = _pass(stated.get((name, _number(original.get("image_size")))), row["batch_size"], precision)
-    if work is None:
-        return "cost of the model unknown"
-    wide = _ACTIVATION_BYTES.get(precision, _HALF_UNLESS_STATED) == 4
-    peak = spec.peak_fp32_tflops if wide or spec.peak_fp16_tensor_tflops is None else spec.peak_fp16_tensor_tflops
-    if peak is None or spec.bandwidth_gb_s is None:
-        return f"peak or bandwidth of {spec.name} not published"
+        work = _pass(cost, batch_size, precision)
+    if isinstance(work, str):
+        return work
+    half = weight_bytes(precision, mode) <= 2 and device.peak_fp16_tensor_tflops is not None
+    peak = device.peak_fp16_tensor_tflops if half else device.peak_fp32_tflops
     return Case(
-        model=name,
-        family=family_of(name) if row["mode"] == "inference" else name,
-        dataset=_dataset(row, original),
-        mode=row["mode"],
-        batch_size=row["batch_size"],
-        size=_number(original.get("image_size")) or _number(row["sequence_length"]) or math.nan,
+        model=model,
+        family=family,
+        mode=mode,
+        batch_size=batch_size,
+        size=math.nan if size is None else float(size),
         work=work,
-        hardware=row["hardware"],
-        kind=spec.kind,
-        device=spec.name,
+        hardware=hardware,
+        kind=device.kind,
+        device=device.name,
         devices=devices,
-        peak_flops=peak * 1e12 * devices,
-        bandwidth=spec.bandwidth_gb_s * 1e9 * devices,
-        backend=row["backend"],
+        peak_flops=_times(peak, 1e12 * devices),
+        bandwidth=_times(device.bandwidth_gb_s, 1e9 * devices),
+        memory_mib=_times(device.memory_gib, 1024 * devices),
+        backend=backend,
         precision=precision,
-        layout=str(settings.get("layout") or ""),
-        compiler=str(settings.get("compiler") or ""),
-        version=_version(environment.get("pytorch")),
-        latency_ms=row["latency_ms"],
+        layout=layout,
+        compiler=compiler,
+        version=version,
+        latency_ms=_times(latency_ms),
+        memory_peak_mib=_times(memory_peak_mib),
     )
 
 
-def _dataset(row: dict[str, Any], original: dict[str, Any]) -> str:
-    """Cases that are judged together: figures of one kind of benchmark."""
-    return "vision" if original.get("gmacs") or row["mode"] == "inference" else "generation"
+def silicon_of(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec:
+    """What is known of a target's device: the spec sheet, or what its host observed, which tells more of a CPU.
+
+    One that neither knows has its name and kind and nothing else. A CPU's peak is its cores times clock, lanes and
+    operations (`cpu_spec`). Devices in no spec sheet go by their id: two machines may call different silicon the same.
+    """
+    published = find_spec(target.device)
+    if published is not None and published.kind != "cpu":
+        return published
+    device = devices.get(target)
+    name = target.device_id or target.device or target.hardware
+    if device is not None and device.cores is not None:
+        return cpu_spec(
+            name,
+            cores=device.cores,
+            clock_max_mhz=device.clock_max_mhz,
+            vector_bits=device.vector_bits,
+            memory_mib=device.memory_mib,
+        )
+    if published is not None:
+        return published
+    nothing = cpu_spec(name, cores=None, clock_max_mhz=None, vector_bits=None, memory_mib=None)
+    return DeviceSpec(**{**vars(nothing), "kind": _SILICON.get(target.hardware, "cpu"), "source": "nothing known"})
 
 
-def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], tuple[float, float, float]]:
-    """Parameters, multiply-adds and activations of one item, by model and image size: what one file says of a model
-    holds for it in all."""
-    costs = {}
-    for row in rows:
-        said = row["original"]
-        parameters, gmacs, macts = (_number(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
-        if parameters and gmacs and macts:
-            key = (str(said.get("model")), _number(said.get("image_size")))
-            costs[key] = (parameters * 1e6, gmacs * 1e9, macts * 1e6)
-    return costs
-
-
-def _pass(cost: tuple[float, float, float] | None, batch: int, precision: str) -> Work | None:
-    if cost is None:
-        return None
-    parameters, macs, activations = cost
-    width = _ACTIVATION_BYTES.get(precision, _HALF_UNLESS_STATED)
-    return Work(parameters, 2 * macs * batch, activations * width * batch, parameters * width, 1.0)
-
-
-def _generation(name: str, row: dict[str, Any], precision: str) -> Work | None:
-    """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
-    model = _decoder(name)
-    into, out, batch = row["sequence_length"], row["output_tokens"], row["batch_size"]
-    if model is None or into is None or out is None:
-        return None
-    known = PRECISIONS.get(precision)
-    width = known.weight_bytes if known else _HALF_UNLESS_STATED
-    # Of a mixture of experts a larger batch reads more: each sequence chooses its own.
-    share = 1 - (1 - model["active_parameters_b"] / model["parameters_b"]) ** batch
-    read = model["parameters_b"] * 1e9 * share
-    per_token = 2 * model["layers"] * model["kv_heads"] * model["head_dim"] * _HALF_UNLESS_STATED
-    return Work(
-        parameters=model["parameters_b"] * 1e9,
-        flops=2 * model["active_parameters_b"] * 1e9 * batch * (into + out),
-        activation_bytes=per_token * batch * out * (into + out / 2),
-        weight_bytes=read * width * out,
-        steps=out * model["layers"],
-    )
-
-
-def _decoder(name: str) -> dict[str, float] | None:
-    slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
-    return next((facts for stem, facts in _decoders() if slug.startswith(stem)), None)
-
-
-@cache
-def _decoders() -> tuple[tuple[str, dict[str, float]], ...]:
-    text = files(__package__).joinpath("decoders.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
-    return tuple((row["name"], {k: float(v) for k, v in row.items() if k not in ("name", "source")}) for row in rows)
-
-
-def _silicon(name: str) -> tuple[int, DeviceSpec | None]:
-    """How many of which device: `4 x Nvidia A100 GPU` is four."""
+def silicon_named(name: str) -> tuple[int, DeviceSpec | None]:
+    """How many of which device of the spec sheet: `4 x Nvidia A100 GPU` is four."""
     found = re.match(r"(\d+) x (.+)", name)
     return (int(found[1]), find_spec(found[2])) if found else (1, find_spec(name))
 
 
-def _number(value: Any) -> float | None:
+def decoder_named(name: str) -> Decoder | None:
+    """The shape of a published decoder; None of one that `decoders.csv` does not hold."""
+    slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
+    return next((decoder for stem, decoder in _decoders() if slug.startswith(stem)), None)
+
+
+def decoder_of(config: Mapping[str, Any], parameters: float) -> Decoder | None:
+    """The shape of the decoder that a transformers config describes; None where it does not say all of it.
+
+    A mixture of experts is not read: how many of its parameters a token meets no single field says.
+    """
+
+    def first(*names: str) -> float | None:
+        return next((float(config[name]) for name in names if config.get(name)), None)
+
+    heads = first("num_attention_heads", "n_head", "num_heads")
+    hidden, layers = first("hidden_size", "n_embd", "d_model"), first("num_hidden_layers", "n_layer", "num_layers")
+    experts = first("num_local_experts", "num_experts", "n_routed_experts")
+    if heads is None or hidden is None or layers is None or experts is not None:
+        return None
+    heads_kept = first("num_key_value_heads") or heads
+    return Decoder(parameters, parameters, layers, heads_kept, first("head_dim", "d_kv") or hidden / heads)
+
+
+def weight_bytes(precision: str, mode: str) -> float:
+    """Bytes of one weight, told by the precision's name: half a byte of `int4`.
+
+    Where it tells nothing they are those of float32, but of a decoder that generates, and of `amp`, half of that.
+    """
+    known = PRECISIONS.get(precision)
+    if known:
+        return known.weight_bytes
+    bits = re.search(r"(64|32|16|8|4)", precision)
+    if bits:
+        return int(bits.group()) / 8
+    return 4 if precision == UNSTATED and mode != "generation" else _HALF
+
+
+def number(value: Any) -> float | None:
     """A figure as a file wrote it; None where it wrote none that is finite."""
     try:
-        number = float(value)
+        figure = float(value)
     except (TypeError, ValueError):
         return None
-    return number if math.isfinite(number) else None
+    return figure if math.isfinite(figure) else None
 
 
-def _version(text: Any) -> float:
-    """2.4 as 204, 1.13 as 113: in the order of release."""
-    found = re.match(r"(\d+)\.(\d+)", str(text))
-    return math.nan if found is None else int(found[1]) * 100 + int(found[2])
+def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
+    if cost is None or cost.flops <= 0 or cost.parameters <= 0:
+        return "cost of the model, or the length it was asked for at, unknown"
+    if not cost.activation_bytes:
+        return "the activations of the model are unknown"
+    known = PRECISIONS.get(precision)
+    width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
+    return Work(
+        parameters=cost.parameters,
+        flops=cost.flops * batch,
+        activation_bytes=cost.activation_bytes * batch * width / 4,
+        weight_bytes=cost.parameters * weight_bytes(precision, "inference"),
+        steps=1.0,
+    )
+
+
+def _generation(model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str) -> Work | str:
+    """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
+    if model is None:
+        return "the shape of the decoder is unknown"
+    if into is None or out is None:
+        return "how many tokens go in or come out is not stated"
+    # Of a mixture of experts a larger batch reads more: each sequence chooses its own.
+    share = 1 - (1 - model.active_parameters / model.parameters) ** batch
+    per_token = 2 * model.layers * model.kv_heads * model.head_dim * _HALF
+    return Work(
+        parameters=model.parameters,
+        flops=2 * model.active_parameters * batch * (into + out),
+        activation_bytes=per_token * batch * out * (into + out / 2),
+        weight_bytes=model.parameters * share * weight_bytes(precision, "generation") * out,
+        steps=out * model.layers,
+    )
+
+
+@cache
+def _decoders() -> tuple[tuple[str, Decoder], ...]:
+    text = files(__package__).joinpath("decoders.csv").read_text(encoding="utf-8")
+    return tuple(
+        (
+            row["name"],
+            Decoder(
+                float(row["parameters_b"]) * 1e9,
+                float(row["active_parameters_b"]) * 1e9,
+                float(row["layers"]),
+                float(row["kv_heads"]),
+                float(row["head_dim"]),
+            ),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def _times(value: float | None, factor: float = 1.0) -> float:
+    return math.nan if value is None else value * factor

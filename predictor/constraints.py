@@ -10,13 +10,13 @@ from predictor.objectives import at_worst
 from predictor.questions import Constraints
 
 
-def broken(constraints: Constraints, figures: Figures, spec: DeviceSpec | None) -> str | None:
+def broken(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str | None:
     """Every limit that is not kept, in words; None where all are. What is not known keeps no limit."""
     found = [
         _figure("latency", "ms", constraints.max_latency_ms, figures.latency_ms),
         _figure("peak memory", "MiB", constraints.max_memory_mib, figures.memory_peak_mib),
-        _fact("price", "USD per hour", constraints.max_usd_per_hour, None if spec is None else spec.usd_per_hour),
-        _fact("thermal design power", "W", constraints.max_watts, None if spec is None else spec.tdp_w),
+        _fact("price", "USD per hour", constraints.max_usd_per_hour, spec.usd_per_hour),
+        _fact("thermal design power", "W", constraints.max_watts, spec.tdp_w),
     ]
     return "; ".join(filter(None, found)) or None
 

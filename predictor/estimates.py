@@ -11,8 +11,9 @@ from accel_platform.backends.registry import runtime_for
 from predictor.answers import Cause, Compatibility, Interval
 from predictor.asked import Asked
 from predictor.evidence import Evidence, Target
+from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
-from predictor.learned import WIDEST, predicted
+from predictor.learned import predicted
 from predictor.neighbours import Estimate, measured, scaled
 from predictor.targets import Candidate
 
@@ -84,7 +85,7 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
 def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
     """Weights, and for training their gradients too, have to be in memory at once."""
     weights, spec = asked.weights_mib, candidate.spec
-    if weights is None or spec is None or spec.memory_gib is None:
+    if weights is None or spec.memory_gib is None:
         return None
     needs = weights * (2 if asked.mode == "training" else 1) / 1024
     if needs <= spec.memory_gib:
@@ -93,7 +94,7 @@ def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
     return Abstention(
         "does_not_fit",
         f"does not fit in memory: its {what} alone take {needs:.3g} GiB in {asked.precision}, "
-        f"{spec.name} has {spec.memory_gib:g} GiB",
+        f"{candidate.target.device} has {spec.memory_gib:g} GiB",
     )
 
 

@@ -153,7 +153,7 @@ def load_evidence(reader: Reader) -> Evidence:
             pooled={pooled.cell: pooled for pooled in _pooled(reader)},
             failures={_cell(row): Failure(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
             compatibility=dict(_compatibility(reader)),
-            devices=[_device(row) for row in reader.rows(_DEVICES)],
+            devices=observed_devices(reader),
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
         )
         # Another snapshot may have been published between two of the queries: then read again, from one.
@@ -224,6 +224,11 @@ FROM devices
 WHERE choice IS NULL OR available
 ORDER BY observed_at
 """
+
+
+def observed_devices(reader: Reader) -> list[Device]:
+    """Every device as its host last saw it, the newest last."""
+    return [_device(row) for row in reader.rows(_DEVICES)]
 
 
 def _pooled(reader: Reader) -> Iterator[Pooled]:

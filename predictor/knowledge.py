@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
-from predictor.artifact import Predictor
+from accel_platform.precisions import PRECISIONS
+from predictor.cases import Case, weight_bytes
 from predictor.evidence import Evidence
+from predictor.judge import Predictor
+from predictor.subject import ItemCost
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model as the predictor knows it: by what the files it learned from say of its cost."""
+
+    name: str
+    family: str
+    cost: ItemCost
+    size: float | None
+    """Pixels along an edge or tokens in, that most of its figures are of."""
 
 
 @dataclass(frozen=True)
@@ -15,3 +33,30 @@ class Knowledge:
     evidence: Evidence
     predictor: Predictor | None = None
     no_predictor: str = "no predictor was trained yet (`accel train`)"
+
+    def learned(self, model_id: str) -> Learned | None:
+        """What the predictor knows of a model that only results name."""
+        return self._learned.get(_slug(model_id))
+
+    @cached_property
+    def _learned(self) -> dict[str, Learned]:
+        mode = None if self.predictor is None else self.predictor.modes.get("inference")
+        by_model: dict[str, list[Case]] = defaultdict(list)
+        for case in mode.learner.cases if mode is not None else ():
+            by_model[_slug(case.model)].append(case)
+        return {slug: _of(cases) for slug, cases in by_model.items()}
+
+
+def _of(cases: list[Case]) -> Learned:
+    sizes = Counter(case.size for case in cases if not math.isnan(case.size))
+    size = max(sizes, key=lambda n: (sizes[n], -n), default=None)
+    case = next(case for case in cases if size is None or case.size == size)
+    known = PRECISIONS.get(case.precision)
+    width = known.activation_bytes if known else weight_bytes(case.precision, case.mode)
+    work, batch = case.work, case.batch_size
+    cost = ItemCost(work.parameters, None, work.flops / batch, work.activation_bytes * 4 / width / batch)
+    return Learned(case.model, case.family, cost, size)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")

@@ -9,14 +9,18 @@ up instead of hiding behind each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from predictor.cases import Case
+from accel_platform.hardware.catalog import catalog
+from predictor.cases import Case, weight_bytes
 
 Array = npt.NDArray[np.float64]
 _START = (0.9, 1.2, 0.5, -3.0)
@@ -33,7 +37,13 @@ class Law:
 
     @classmethod
     def fit(cls, cases: Sequence[Case], logs: Array) -> Law:
-        """To natural logs of latencies, robustly: one bad figure must not bend it."""
+        """To natural logs of latencies, robustly: one bad figure must not bend it.
+
+        Of devices whose rates are known, where there are any.
+        """
+        known = [i for i, case in enumerate(cases) if rates_known(case)]
+        if 0 < len(known) < len(cases):
+            cases, logs = [cases[i] for i in known], logs[known]
         step = max(1, len(cases) // _ENOUGH)
         parts, truth = parts_ms(cases[::step]), logs[::step]
         pull = _PULL * np.sqrt(len(truth))
@@ -48,19 +58,41 @@ class Law:
         return _log(parts_ms(cases), np.array(self.factors))
 
 
+def rates_known(case: Case) -> bool:
+    """Whether the device's peak and bandwidth are."""
+    return not (math.isnan(case.peak_flops) or math.isnan(case.bandwidth))
+
+
 def parts_ms(cases: Sequence[Case]) -> Array:
-    """Per case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps."""
-    return np.array(
-        [
-            (
-                1e3 * c.work.flops / c.peak_flops,
-                1e3 * c.work.activation_bytes / c.bandwidth,
-                1e3 * c.work.weight_bytes / c.bandwidth,
-                c.work.steps,
-            )
-            for c in cases
-        ]
-    ).reshape(-1, 4)
+    """Per case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
+
+    An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
+    from that, and of one without figures nothing is claimed (`rates_known`).
+    """
+    rows = []
+    for c in cases:
+        peak, bandwidth = c.peak_flops, c.bandwidth
+        if math.isnan(peak) or math.isnan(bandwidth):
+            usual = _usual_rates(c.kind, weight_bytes(c.precision, c.mode) <= 2)
+            peak = usual[0] * c.devices if math.isnan(peak) else peak
+            bandwidth = usual[1] * c.devices if math.isnan(bandwidth) else bandwidth
+        w = c.work
+        rows.append(
+            (1e3 * w.flops / peak, 1e3 * w.activation_bytes / bandwidth, 1e3 * w.weight_bytes / bandwidth, w.steps)
+        )
+    return np.array(rows, dtype=np.float64).reshape(-1, 4)
+
+
+@cache
+def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
+    """FLOPs and bytes per second: medians over the devices of the spec sheet that have them, of this kind if any do."""
+    alike = [spec for spec in catalog() if spec.kind == kind]
+    peaks: list[float] = []
+    moves: list[float] = []
+    for among in (alike, catalog()):
+        peaks = peaks or [p for s in among if (p := (half and s.peak_fp16_tensor_tflops) or s.peak_fp32_tflops)]
+        moves = moves or [s.bandwidth_gb_s for s in among if s.bandwidth_gb_s]
+    return median(peaks) * 1e12, median(moves) * 1e9
 
 
 def _log(parts: Array, factors: Array) -> Array:

@@ -1,79 +1,119 @@
-"""What the learned model says where nothing was measured, if it may say anything. No measurement is looked for here."""
+"""What the learned predictor says of what was not measured, if it stands behind it. Measurements are not looked at."""
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from predictor.answers import Cause, Interval, Neighbour
+from predictor.answers import Cause, Neighbour
 from predictor.asked import Asked
-from predictor.dataset import MODE
+from predictor.cases import Case, Decoder, case_of, decoder_of
 from predictor.evidence import Evidence, Target
-from predictor.features import features_of
-from predictor.intervals import FEWEST_GROUPS
+from predictor.judge import Judgement
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
+from predictor.reasons import Contribution
 from predictor.targets import Candidate
 
-FARTHEST = 10.0
-"""Times beyond the batches seen in training at which nothing is predicted any more."""
-WIDEST = 50.0
-"""High over low at which an interval is no answer."""
+NEW_TOKENS = 32
+"""Tokens that `accel bench` lets a model generate, and that a question about generation is of."""
+TOO_RISKY = 0.5
+"""Probability of a failure from which hardware is left out; it is warned of from a fifth of that."""
 _NEIGHBOURS = 3
+_REASONS = 5
 
 Refusal = tuple[Cause, str]
+Wanted = tuple[Asked, Candidate]
 
 
-def predicted(knowledge: Knowledge, wanted: Sequence[tuple[Asked, Candidate]]) -> list[Estimate | Refusal]:
-    """One for each question and candidate, in their order."""
-    return [_predicted(knowledge, *pair) for pair in wanted]
-
-
-def _predicted(knowledge: Knowledge, asked: Asked, candidate: Candidate) -> Estimate | Refusal:
-    predictor, evidence, target = knowledge.predictor, knowledge.evidence, candidate.target
+def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate | Refusal]:
+    """One for each question and candidate, in their order; the predictor is asked once about all of them."""
+    predictor = knowledge.predictor
     if predictor is None:
-        return "unsupported", f"not measured, and {knowledge.no_predictor}"
-    if asked.mode != MODE:
-        return "unsupported", f"not measured in mode {asked.mode}, and only {MODE} is predicted"
-    precision = next((p for p in asked.precisions if p in predictor.manifest.precisions), "")
-    if precision == "":
-        return "unsupported", f"not measured, and nothing in precision {asked.precisions[0]} was learned from"
-    if not predictor.knows(target):
-        few = f"fewer than {FEWEST_GROUPS} model families on this device were learned from"
-        return "unsupported", f"not measured, and {few}"
-    cost = asked.cost
-    if cost is None or cost.flops <= 0:
-        unknown = f"what {asked.subject.model_id} costs is not known: only results name it"
-        return "unsupported", f"not measured, and {unknown}"
-    outside = predictor.times_outside(cost.flops * asked.batch_size, asked.batch_size)
-    if outside > FARTHEST:
-        return "unsupported", f"not measured, and {outside:.0f} times beyond any batch learned from"
-    features = features_of(
-        cost,
-        modality=asked.subject.modality,
-        target=target,
-        precision=precision,
+        return [("unsupported", f"not measured, and {knowledge.no_predictor}") for _ in wanted]
+    cases = [_case(knowledge.evidence, *pair) for pair in wanted]
+    askable = [case for case in cases if isinstance(case, Case)]
+    judgements = iter(predictor.judge(askable, explain=True) if askable else [])
+    return [
+        ("unsupported", f"not measured, and {case}")
+        if isinstance(case, str)
+        else _estimate(knowledge.evidence, asked, candidate, next(judgements))
+        for case, (asked, candidate) in zip(cases, wanted, strict=True)
+    ]
+
+
+def _case(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
+    target = candidate.target
+    generates = asked.mode == "generation"
+    return case_of(
+        model=asked.model,
+        family=asked.family,
+        cost=asked.cost,
+        mode=asked.mode,
         batch_size=asked.batch_size,
-        sequence_length=asked.sequence_length,
-        spec=candidate.spec,
+        size=asked.size,
+        precision=asked.precisions[0],
+        device=candidate.spec,
+        hardware=target.hardware,
+        backend=target.backend,
+        output_tokens=NEW_TOKENS if generates else None,
+        decoder=_decoder(evidence, asked) if generates else None,
     )
-    latency = predictor.latency.interval(features)
-    if _width(latency) > WIDEST:
-        uncertain = f"a prediction would be uncertain by a factor of {_width(latency):.0f}"
-        return "unsupported", f"not measured, and {uncertain}"
-    beyond = f"{target.hardware}: {outside:.1f} times beyond any batch learned from."
+
+
+def _decoder(evidence: Evidence, asked: Asked) -> Decoder | None:
+    subject = asked.subject
+    if asked.cost is None:
+        return None
+    if subject.config is not None:
+        config = json.loads(subject.config)
+    else:
+        described = (evidence.models.get(subject.model_id) or {}).get("config")
+        config = json.loads(described or "{}") or (subject.spec.config if subject.spec else {})
+    return decoder_of(config, asked.cost.parameters)
+
+
+def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Judgement) -> Estimate | Refusal:
+    target = candidate.target
+    risk, share = max(judged.risks.items(), key=lambda item: item[1], default=("", 0.0))
+    if share >= TOO_RISKY:
+        cause: Cause = "does_not_fit" if risk == "out_of_memory" else "predicted_failure"
+        return cause, f"{_words(risk)} with a probability of {share:.0%}, by what failed and what did not"
+    if not judged.supported or judged.latency_ms is None:
+        return "unsupported", f"not measured, and {judged.reason}"
+    cautions = []
+    where = f"{target.hardware} ({target.device})" if target.device else target.hardware
+    if judged.outside > 1:
+        cautions.append(f"{target.hardware}: {judged.outside:.1f} times beyond anything learned from.")
+    if judged.lacks in ("hardware", "both"):
+        cautions.append(f"{where}: nothing was measured on the device, its spec sheet stands for it.")
+    if share >= TOO_RISKY / 5:
+        cautions.append(f"{where}: {_words(risk)} with a probability of {share:.0%}.")
     near = nearest(evidence, asked, target)
     return Estimate(
         provenance="predicted",
-        latency_ms=latency,
-        memory_peak_mib=None if predictor.memory is None else predictor.memory.interval(features),
+        latency_ms=judged.latency_ms,
+        memory_peak_mib=judged.memory_peak_mib,
         event_ids=tuple(n.event_id for n in near),
-        basis=f"learned from {predictor.manifest.rows} cells of {len(predictor.manifest.families)} model families",
-        cautions=(beyond,) if outside > 1 else (),
+        basis=judged.reason,
+        cautions=tuple(cautions),
+        why=tuple(_reason(contribution) for contribution in judged.contributions[:_REASONS]),
         neighbours=near,
     )
+
+
+def _words(risk: str) -> str:
+    return "it runs out of memory" if risk == "out_of_memory" else f"it fails ({risk.replace('_', ' ')})"
+
+
+def _reason(contribution: Contribution) -> str:
+    """`device (NVIDIA L4): 2.1 times slower than typical`."""
+    factor = contribution.factor
+    times = f"{factor:.3g} times slower" if factor >= 1 else f"{1 / factor:.3g} times faster"
+    return f"{contribution.name} ({contribution.value}): {times}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +162,3 @@ def _in_order(evidence: Evidence, among: Target | str, mode: str) -> _Measured:
         for _, event_id, pooled in found
     ]
     return _Measured([work for work, _, _ in found], neighbours)
-
-
-def _width(interval: Interval) -> float:
-    return interval.high / interval.low if interval.low and interval.high else math.inf

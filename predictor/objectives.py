@@ -12,9 +12,9 @@ from predictor.questions import Objective
 _ITEMS = 1e6
 
 
-def cost_of_items(throughput: Interval, spec: DeviceSpec | None) -> Cost | None:
+def cost_of_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
     """Dollars per million items on a device that is rented by the hour and kept busy; None without a price."""
-    if spec is None or spec.usd_per_hour is None:
+    if spec.usd_per_hour is None:
         return None
     dollars = spec.usd_per_hour / 3600 * _ITEMS
     return Cost(
@@ -30,13 +30,11 @@ def cost_of_items(throughput: Interval, spec: DeviceSpec | None) -> Cost | None:
     )
 
 
-def energy_of_item(
-    counted: Interval | None, latency_ms: Interval, batch_size: int, spec: DeviceSpec | None
-) -> Energy | None:
+def energy_of_item(counted: Interval | None, latency_ms: Interval, batch_size: int, spec: DeviceSpec) -> Energy | None:
     """Joules per item: as counted, else at most what the thermal design power comes to over the latency."""
     if counted is not None:
         return Energy(j_per_item=counted, how="measured")
-    if spec is None or spec.tdp_w is None:
+    if spec.tdp_w is None:
         return None
     per_ms = spec.tdp_w / 1e3 / batch_size
     high = latency_ms.p50 if latency_ms.high is None else latency_ms.high
@@ -59,8 +57,8 @@ def ranking(objective: Objective) -> Callable[[Figures], float]:
     keys: dict[Objective, Callable[[Figures], float]] = {
         "latency": lambda r: at_worst(r.latency_ms),
         "throughput": lambda r: -(r.throughput_items_per_s.low or r.throughput_items_per_s.p50),
-        "cost": lambda r: at_worst(r.cost and r.cost.usd_per_million_items),
-        "energy": lambda r: at_worst(r.energy and r.energy.j_per_item),
+        "cost": lambda r: at_worst(None if r.cost is None else r.cost.usd_per_million_items),
+        "energy": lambda r: at_worst(None if r.energy is None else r.energy.j_per_item),
         "memory": lambda r: at_worst(r.memory_peak_mib),
     }
     return keys[objective]

@@ -81,7 +81,8 @@ class OwnDevice(_Value):
 def _model_kind(value: Any) -> str | None:
     if isinstance(value, dict):
         return "<config>" if value.keys() & {"model_type", "architectures"} else "<figures>"
-    return {str: "<name>", ModelConfig: "<config>", ModelFigures: "<figures>"}.get(type(value))
+    kinds: tuple[tuple[type, str], ...] = ((str, "<name>"), (ModelConfig, "<config>"), (ModelFigures, "<figures>"))
+    return next((kind for cls, kind in kinds if isinstance(value, cls)), None)
 
 
 def _hardware_kind(value: Any) -> str | None:

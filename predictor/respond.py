@@ -54,7 +54,7 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
 
     Raises NotFound for the model, InvalidInput for hardware, config or sizes that cannot be.
     """
-    prepared = _prepare(knowledge.evidence, query, query.hardware)
+    prepared = _prepare(knowledge, query, query.hardware)
     found = estimates(knowledge, [(prepared.asked, candidate) for candidate in prepared.candidates])
     return _answer(knowledge, prepared, found, query.objective, query.constraints)
 
@@ -64,7 +64,7 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
 
     Raises NotFound, with what to measure, where nothing supports a figure.
     """
-    prepared = _prepare(knowledge.evidence, query, [query.hardware])
+    prepared = _prepare(knowledge, query, [query.hardware])
     found = estimates(knowledge, [(prepared.asked, candidate) for candidate in prepared.candidates])
     return _one(knowledge, query, prepared, found)
 
@@ -74,7 +74,7 @@ def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> Batch
     prepared: list[_Prepared | AccelError] = []
     for query in queries:
         try:
-            prepared.append(_prepare(knowledge.evidence, query, [query.hardware]))
+            prepared.append(_prepare(knowledge, query, [query.hardware]))
         except AccelError as error:
             prepared.append(error)
     wanted = [(p.asked, candidate) for p in prepared if isinstance(p, _Prepared) for candidate in p.candidates]
@@ -90,9 +90,9 @@ def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> Batch
     return BatchAnswer(answers=answers, snapshot_id=knowledge.evidence.snapshot_id, predictor_id=_predictor(knowledge))
 
 
-def _prepare(evidence: Evidence, query: Query, hardware: Sequence[str | OwnDevice] | None) -> _Prepared:
-    asked, warnings = make_definite(evidence, query)
-    candidates, missing = choose_candidates(evidence, hardware)
+def _prepare(knowledge: Knowledge, query: Query, hardware: Sequence[str | OwnDevice] | None) -> _Prepared:
+    asked, warnings = make_definite(knowledge, query)
+    candidates, missing = choose_candidates(knowledge.evidence, hardware)
     return _Prepared(asked, candidates, missing, warnings)
 
 

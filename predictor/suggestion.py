@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from predictor.asked import Asked
-from predictor.dataset import MODE
 from predictor.subject import Sizes
 
 _MODELS_FILE = 'with {"my-model": {"architecture": <its model_type>, "config": <the rest of it>}} in models.json: '
@@ -30,7 +29,7 @@ def _command(asked: Asked, hardware: str) -> str:
         able = [name for name, other in RUNTIMES.items() if asked.precision in other.precisions]
         return f"ask for hardware that has {asked.precision}: {', '.join(able) or 'none here has'}"
     length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
-    mode = "" if asked.mode == MODE else f" --mode {asked.mode}"
+    mode = "" if asked.mode == "inference" else f" --mode {asked.mode}"
     precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"
     which = f"--models {subject.model_id}" if subject.spec is not None else "--models-file models.json"
     return (

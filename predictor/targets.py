@@ -13,8 +13,8 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.answers import Cause
+from predictor.cases import silicon_of
 from predictor.evidence import Evidence, Target
-from predictor.features import device_spec
 from predictor.questions import OwnDevice
 
 _DRIVEN_AS = {
@@ -35,7 +35,7 @@ class Candidate:
 
     target: Target
     """Of a device that nobody here has, one of its own: no measurement is of it."""
-    spec: DeviceSpec | None
+    spec: DeviceSpec
     here: bool = True
     """Evidence knows it: a host has it, looked for it, or sent or wrote figures of it."""
 
@@ -47,7 +47,7 @@ class Candidate:
     @property
     def hardware_name(self) -> str:
         """What `accel bench` calls it."""
-        beside_the_processor = self.target.hardware == "openvino" and self.spec is not None and self.spec.kind == "gpu"
+        beside_the_processor = self.target.hardware == "openvino" and self.spec.kind == "gpu"
         return "openvino:gpu" if beside_the_processor else self.target.hardware
 
 
@@ -123,7 +123,7 @@ def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
 
 
 def _known(evidence: Evidence, target: Target) -> Candidate:
-    return evidence.once(("candidate", target), lambda: Candidate(target, device_spec(target, evidence.by_device)))
+    return evidence.once(("candidate", target), lambda: Candidate(target, silicon_of(target, evidence.by_device)))
 
 
 def _called(evidence: Evidence, name: str) -> list[Target]:

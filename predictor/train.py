@@ -1,14 +1,14 @@
-"""Training: dataset, cross-validation by family, calibration, the final fit, the artefact, and the event that tells."""
+"""Training: cases, what is held out of them, the fits, the artefact, whether it serves, and the events that tell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import lightgbm
-import numpy as np
-import numpy.typing as npt
 
 from accel_platform.errors import AccelError
 from accel_platform.events import Event, EventLog
@@ -16,15 +16,19 @@ from accel_platform.events.types import PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
-from predictor.artifact import Manifest, StoredModel, Trained
-from predictor.dataset import Dataset, build_dataset
-from predictor.evaluate import cross_validate, metrics_of
-from predictor.evidence import load_evidence
-from predictor.features import CATEGORICAL, NUMERIC, SCHEMA, Features
-from predictor.intervals import FEWEST_GROUPS, calibrate
-from predictor.quantiles import QUANTILES, QuantileModel
+from predictor.artifact import Manifest
+from predictor.casebook import Casebook, load_cases
+from predictor.cases import Case
+from predictor.held_out import FEWEST, calibrations, hold_out, metrics_of
+from predictor.intervals import FEWEST_GROUPS
+from predictor.judge import Knowledge, Predictor, Range, typical_of
+from predictor.learner import Learner
+from predictor.memory import MemoryModel
+from predictor.promotion import Verdict, compare, given_up, promote
+from predictor.risks import Risks
+from predictor.trees import SCHEMA
 
-FEWEST_ROWS = 12
+Say = Callable[[str], None]
 
 
 class NotEnoughEvidence(AccelError):
@@ -42,129 +46,175 @@ class TrainingReport:
     skipped: dict[str, int]
     metrics: dict[str, Any]
     promoted: bool
+    reason: str
+    """Why it serves or does not."""
     new: bool
 
 
-def train(settings: Settings, log: EventLog, *, progress: Callable[[str], None] | None = None) -> TrainingReport:
-    """Train on the projection in service, publish the predictor and append its PredictorTrained event.
+def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> TrainingReport:
+    """Train on the projection in service, store the predictor, and put it into service if it is not worse.
 
-    One thread, and deterministic: equal data give an equal artefact. Raises NotEnoughEvidence, saying what to measure,
-    and WarehouseEmpty before the first projection.
+    Deterministic: equal data give an equal artefact. Raises NotEnoughEvidence, saying what to measure, and
+    WarehouseEmpty before the first projection.
     """
     say = progress or (lambda _: None)
-    dataset = build_dataset(load_evidence(Reader(settings)))
-    _require_enough(dataset)
-    say(f"{len(dataset.cells)} cells of {len(set(dataset.families))} families at snapshot {dataset.snapshot_id[:12]}")
-    manifest = _in_service(settings, dataset)
-    new = manifest is None
-    if manifest is None:
-        manifest, files = _fit(dataset, say)
-        predictor_id = artifact.publish(settings, manifest, files)
-    else:
-        predictor_id = str(artifact.current_id(settings))
+    snapshot_id, book = _read(settings)
+    skipped = dict(book.skipped)
+    cases = _by_mode(book, skipped)
+    rows = sum(map(len, cases.values()))
+    say(f"{rows} cases of {len(_families(cases))} families at snapshot {snapshot_id[:12]}")
+    digest = _digest(cases, book.failed)
+    serving = _serving(settings)
+    manifest = None if serving is None else artifact.manifest_of(settings, serving.predictor_id)
+    if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
         say("the predictor in service was trained on exactly these data: kept")
-    # Also when kept: a training that died between publishing and telling tells now. The key makes it once.
-    log.append([_event(predictor_id, manifest)], key=f"trained-{predictor_id}")
+        predictor_id, new, verdict = serving.predictor_id, False, Verdict(True, "in service already", {})
+    else:
+        candidate, metrics = fit(cases, book.failed, say)
+        verdict = compare(candidate, serving)
+        metrics["compared"] = verdict.report
+        manifest, files = artifact.packed(candidate, snapshot_id=snapshot_id, dataset_sha256=digest, metrics=metrics)
+        predictor_id, new = artifact.store(settings, manifest, files), True
+        if predictor_id in given_up(log):
+            again = f"somebody went back from it: `accel predictor rollback {predictor_id}` puts it into service"
+            verdict = Verdict(False, again, verdict.report)
+    # Also when kept: a training that died between publishing and telling tells now. The keys make it once.
+    log.append([_event(predictor_id, manifest, verdict)], key=f"trained-{predictor_id}")
+    if verdict.promoted and new:
+        promote(settings, log, predictor_id, verdict)
+    say(f"{predictor_id} {'serves' if verdict.promoted else 'does not serve'}: {verdict.reason}")
     return TrainingReport(
         predictor_id=predictor_id,
-        snapshot_id=dataset.snapshot_id,
+        snapshot_id=snapshot_id,
         rows=manifest.rows,
         families=len(manifest.families),
-        skipped=dataset.skipped,
+        skipped=skipped,
         metrics=manifest.metrics,
-        promoted=True,
+        promoted=verdict.promoted,
+        reason=verdict.reason,
         new=new,
     )
 
 
-def _require_enough(dataset: Dataset) -> None:
-    rows, families = len(dataset.cells), sorted(set(dataset.families))
-    if rows >= FEWEST_ROWS and len(families) >= FEWEST_GROUPS:
-        return
-    skipped = "".join(f"; {count} left out: {reason}" for reason, count in dataset.skipped.items())
-    raise NotEnoughEvidence(
-        f"A predictor needs {FEWEST_ROWS} measured cells of {FEWEST_GROUPS} model families; the warehouse has {rows} "
-        f"of {len(families)} ({', '.join(families) or 'none'}){skipped}. Measure more with `accel bench run`, then "
-        "`accel db rebuild` and `accel train`. What was measured can be recommended already."
-    )
+def fit(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: Say) -> tuple[Predictor, dict[str, Any]]:
+    """A predictor of these cases, and how far it errs on what was held out of them."""
+    modes: dict[str, Knowledge] = {}
+    latency: dict[str, Any] = {}
+    for mode, told in cases.items():
+        held = hold_out(told)
+        latency[mode] = metrics_of(held)
+        learner = Learner(told)
+        learner.grow()
+        modes[mode] = Knowledge(learner, calibrations(held), Range.of(told), typical_of(learner))
+        errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
+        say(f"{mode}: {len(told)} cases; median error {errors}")
+    everything = [case for told in cases.values() for case in told]
+    memory = MemoryModel.fit(everything)
+    risks = Risks.fit(everything, failed, memory)
+    metrics = {"latency": latency, "failures": risks.metrics}
+    if memory is not None:
+        metrics["memory"] = memory.metrics
+        say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
+    predictor = Predictor("", "", len(everything), tuple(sorted(_families(cases))), modes, memory, risks)
+    return predictor, metrics
 
 
-def _in_service(settings: Settings, dataset: Dataset) -> Manifest | None:
-    """The manifest in service if it was made from these very data by this code, else None."""
-    serving = artifact.current_id(settings)
-    if serving is None:
-        return None
+def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics of an artefact for people: a line per mode and lack, and one for memory."""
+
+    def percent(value: float | None) -> str | None:
+        return None if value is None else f"{value:.1%}"
+
+    rows = [
+        {
+            "figure": f"latency, {mode}",
+            "lacking": lack,
+            "held out": found["rows"],
+            "groups": found["groups"],
+            "median error": percent(found["median_ape"]),
+            "coverage": percent(found["coverage"]),
+            "aimed at": percent(found["coverage_aimed_at"]),
+        }
+        for mode, lacks in metrics["latency"].items()
+        for lack, found in lacks.items()
+    ]
+    memory = metrics.get("memory")
+    if memory is not None:
+        rows.append(
+            {
+                "figure": "memory peak",
+                "lacking": "family",
+                "held out": memory["rows"],
+                "groups": memory["groups"],
+                "median error": percent(memory["median_ape"]),
+                "coverage": percent(memory["coverage"]),
+                "aimed at": percent(memory["coverage_aimed_at"]),
+            }
+        )
+    return rows
+
+
+def _read(settings: Settings) -> tuple[str, Casebook]:
+    reader = Reader(settings)
+    while True:
+        snapshot_id = reader.snapshot_id
+        book = load_cases(reader)
+        # Another snapshot may have been published between two of the queries: then read again, from one.
+        if reader.snapshot_id == snapshot_id:
+            return snapshot_id, book
+
+
+def _by_mode(book: Casebook, skipped: dict[str, int]) -> dict[str, list[Case]]:
+    """The cases of each mode that has enough; those of the others count as skipped."""
+    modes: dict[str, list[Case]] = {}
+    for mode in sorted({case.mode for case in book.measured}):
+        told = [case for case in book.measured if case.mode == mode]
+        if len(told) >= FEWEST and len({case.family for case in told}) >= FEWEST_GROUPS:
+            modes[mode] = told
+        else:
+            skipped[f"too few figures in mode {mode}"] = len(told)
+    if not modes:
+        families = sorted({case.family for case in book.measured})
+        left_out = "".join(f"; {count} left out: {reason}" for reason, count in book.skipped.items())
+        raise NotEnoughEvidence(
+            f"A predictor needs {FEWEST} measured cells of {FEWEST_GROUPS} model families in one mode; the warehouse "
+            f"has {len(book.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. Measure more "
+            "with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be recommended "
+            "already."
+        )
+    return modes
+
+
+def _serving(settings: Settings) -> Predictor | None:
+    """The predictor in service, None where there is none that can be read."""
     try:
-        manifest = artifact.load(settings, serving).manifest
+        serving = artifact.current_id(settings)
+        return None if serving is None else artifact.load(settings, serving)
     except artifact.ArtifactRefused:
         return None
-    same = (manifest.dataset_sha256, manifest.lightgbm) == (dataset.sha256, lightgbm.__version__)
-    return manifest if same else None
 
 
-def _fit(dataset: Dataset, say: Callable[[str], None]) -> tuple[Manifest, dict[str, str]]:
-    latency, files, metrics = _fit_target("latency", dataset.features, dataset.latency_ms, dataset.families, say)
-    memory = None
-    known = np.flatnonzero(~np.isnan(dataset.memory_peak_mib)).tolist()
-    families = [dataset.families[i] for i in known]
-    all_metrics = {"latency": metrics}
-    if len(known) >= FEWEST_ROWS and len(set(families)) >= FEWEST_GROUPS:
-        peaks = dataset.memory_peak_mib[known]
-        features = tuple(dataset.features[i] for i in known)
-        memory, more, all_metrics["memory"] = _fit_target("memory", features, peaks, families, say)
-        files |= more
-    flops = np.exp([row.numeric[NUMERIC.index("log_flops")] for row in dataset.features])
-    batches = [cell.cell.batch_size for cell in dataset.cells]
-    manifest = Manifest(
-        format=artifact.FORMAT,
-        snapshot_id=dataset.snapshot_id,
-        dataset_sha256=dataset.sha256,
-        feature_schema=SCHEMA,
-        numeric=NUMERIC,
-        categorical=CATEGORICAL,
-        quantiles=QUANTILES,
-        lightgbm=lightgbm.__version__,
-        rows=len(dataset.cells),
-        families=tuple(sorted(set(dataset.families))),
-        targets=tuple((t.hardware, t.backend, t.device_id) for t in dataset.targets(FEWEST_GROUPS)),
-        precisions=tuple(sorted({c.cell.precision for c in dataset.cells}, key=lambda p: p or "")),
-        flops_range=(float(flops.min()), float(flops.max())),
-        batch_range=(min(batches), max(batches)),
-        latency=latency,
-        memory=memory,
-        metrics=all_metrics,
-    )
-    return manifest, files
+def _families(cases: dict[str, list[Case]]) -> set[str]:
+    return {case.family for told in cases.values() for case in told}
 
 
-def _fit_target(
-    name: str,
-    features: tuple[Features, ...],
-    values: npt.NDArray[np.float64],
-    families: list[str],
-    say: Callable[[str], None],
-) -> tuple[StoredModel, dict[str, str], dict[str, Any]]:
-    logs = np.log(values)
-    out = cross_validate(features, logs, families)
-    calibration = calibrate(out.quantiles, out.truth, out.groups)
-    metrics = metrics_of(out)
-    say(
-        f"{name}: median error {metrics['median_ape']:.1%} on unseen families "
-        f"(ridge alone {metrics['ridge_median_ape']:.1%}), intervals at level {calibration.level:.0%}"
-    )
-    entry, files = artifact.stored(Trained(QuantileModel.fit(list(features), logs), calibration), name)
-    return entry, files, metrics
+def _digest(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]]) -> str:
+    """Of everything the training depends on but the code: equal data need not be trained on twice."""
+    rows = [[astuple(case) for case in told] for told in cases.values()]
+    failures = sorted([repr(astuple(case)), kind] for case, kind in failed)
+    return hashlib.sha256(json.dumps([SCHEMA, rows, failures]).encode()).hexdigest()
 
 
-def _event(predictor_id: str, manifest: Manifest) -> Event:
+def _event(predictor_id: str, manifest: Manifest, verdict: Verdict) -> Event:
     return Event.of(
         PredictorTrained(
             predictor_id=predictor_id,
             snapshot_id=manifest.snapshot_id,
             artifact_sha256=artifact.sha256_of(manifest),
             rows=manifest.rows,
-            promoted=True,
+            promoted=verdict.promoted,
             metrics=manifest.metrics,
+            reason=None if verdict.promoted else verdict.reason,
         ),
         source="predictor.train",
     )

@@ -5,9 +5,10 @@ Errors are of the rate (items per second): |predicted - true| / true. A latency'
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,16 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from accel_platform.errors import InvalidInput
-from predictor.answers import LEVEL
+from predictor.answers import Interval
 from predictor.baselines import BASELINES
 from predictor.cases import Case
+from predictor.intervals import quantile
 from predictor.learner import FEW, Learner, log_latency
 from predictor.splits import SPLITS, Indices
+from predictor.train import fit
 
 Array = npt.NDArray[np.float64]
 _FEWEST = FEW
-_LACKING = {
-    (True, True): "sister device",
-    (False, True): "unseen family",
-    (True, False): "unseen hardware",
-    (False, False): "both unseen",
-}
-"""The split that asks as a case does whose family and device were, or were not, learned from."""
 _NEW_DEVICE = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 
@@ -60,26 +56,30 @@ def trials(cases: Sequence[Case], say: Callable[[str], None]) -> list[Asked]:
 
 
 def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None]) -> Asked:
-    """Learn from one set of cases and be asked about another.
+    """Learn from one set of cases and be asked about another: as training does, and as the service answers.
 
-    Intervals come from the first set alone: each test case gets that of the split which holds out what it lacks there,
-    its family, its device or both. Raises InvalidInput where the first are too few or the second none.
+    Intervals come from the first set alone, by what each test case lacks there. Raises InvalidInput where the first are
+    too few or the second none.
     """
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    cases = [*train, *test]
-    asked = _ask("train and test", cases, [(np.arange(len(train)), np.arange(len(train), len(cases)))])
-    families, devices = {case.family for case in train}, {case.device for case in train}
-    lacks = [_LACKING[case.family in families, case.device in devices] for case in asked.cases]
-    widths = np.full(len(test), np.nan)
-    for name in sorted(set(lacks)):
-        rounds = list(SPLITS[name](train))
-        if rounds:
-            say(f"interval of the {lacks.count(name)} test cases that are like '{name}'")
-            held_out = _ask(name, train, rounds)
-            widths[[i for i, lack in enumerate(lacks) if lack == name]] = np.nanmax(_group_quantiles(held_out))
-    return replace(asked, half_width=widths)
+    predictor, _ = fit(
+        {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
+    )
+    told = predictor.judge(test)
+    figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
+    predicted = np.log([figure.p50 for figure in figures])
+    highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
+    return Asked(
+        split="train and test",
+        cases=tuple(test),
+        truth=log_latency(test),
+        predicted=predicted,
+        half_width=np.log(highs) - predicted,
+        supported=np.array([judgement.supported for judgement in told], dtype=bool),
+        baselines={name: run(train, test) for name, run in BASELINES.items()},
+    )
 
 
 def metrics_of(asked: Asked) -> dict[str, Any]:
@@ -153,24 +153,10 @@ def _half_widths(
         if not others.any():
             continue
         if new_device:
-            widths[group == here] = max(_quantile(errors[others & (group == g)]) for g in np.unique(group[others]))
+            widths[group == here] = max(quantile(errors[others & (group == g)]) for g in np.unique(group[others]))
         else:
-            widths[group == here] = _quantile(errors[others])
+            widths[group == here] = quantile(errors[others])
     return widths
-
-
-def _group_quantiles(asked: Asked) -> list[float]:
-    """The error that LEVEL of the supported cases stay within: one figure, or one per device where devices are new."""
-    errors = np.abs(asked.predicted - asked.truth)
-    names = np.array([case.device if asked.split in _NEW_DEVICE else "" for case in asked.cases])
-    kept = [errors[(names == name) & asked.supported] for name in np.unique(names)]
-    return [_quantile(part) if len(part) else np.nan for part in kept]
-
-
-def _quantile(errors: Array) -> float:
-    """The smallest error that LEVEL of n + 1 exchangeable ones stay within."""
-    rank = min(int(np.ceil(LEVEL * (len(errors) + 1))), len(errors))
-    return float(np.sort(errors)[rank - 1])
 
 
 def _error(logs: Array, truth: Array) -> Array:

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 import typer
 
-from accel_platform.cli import ask, bench, db, detect, evaluate, history, matrix, migrate, predictor, regress, run
+from accel_platform.cli import (
+    ask,
+    bench,
+    db,
+    detect,
+    evaluate,
+    history,
+    matrix,
+    migrate,
+    predictor,
+    predictors,
+    regress,
+    run,
+)
 from accel_platform.cli.output import errors_for_people
 
 app = typer.Typer(
@@ -29,6 +42,7 @@ app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
+app.add_typer(predictors.app, name="predictor")
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(ask.predict)
 app.command("recommend")(ask.recommend)

@@ -211,7 +211,7 @@ def _model(name: str | None, config: Path | None, figures: dict[str, Any] | None
     ways: list[Any] = [way for way in (name, config, figures) if way is not None]
     if len(ways) != 1:
         raise InvalidInput("Give one model: its name, --config FILE, or --parameters with --flops.")
-    return read_object(config)[0] if config is not None else ways[0]  # type: ignore[no-any-return]
+    return read_object(config)[0] if config is not None else ways[0]
 
 
 def _figures(

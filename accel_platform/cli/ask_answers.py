@@ -151,9 +151,12 @@ def _objective(figures: Figures, objective: str) -> dict[str, Any]:
     cost, energy = figures.cost, figures.energy
     if objective == "cost":
         dated = None if cost is None else f"{cost.usd_per_hour:g} USD/h, {cost.source}, {cost.date or 'undated'}"
-        return {"usd_per_million_items": _interval(cost and cost.usd_per_million_items), "price": dated}
+        return {
+            "usd_per_million_items": _interval(None if cost is None else cost.usd_per_million_items),
+            "price": dated,
+        }
     if objective == "energy":
-        return {"j_per_item": _interval(energy and energy.j_per_item), "energy": energy and energy.how}
+        return {"j_per_item": _interval(None if energy is None else energy.j_per_item), "energy": energy and energy.how}
     return {}
 
 

@@ -62,17 +62,17 @@ def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
     from accel_platform.errors import InvalidInput
     from predictor.trial import judge
 
-    names = sorted({case.dataset for case in asked})
+    names = sorted({case.mode for case in asked})
     if not names:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    return [(n, judge([c for c in known if c.dataset == n], [c for c in asked if c.dataset == n], note)) for n in names]
+    return [(n, judge([c for c in known if c.mode == n], [c for c in asked if c.mode == n], note)) for n in names]
 
 
 def _tried(cases: list[Case]) -> list[tuple[str, Asked]]:
     from predictor.trial import trials
 
-    names = sorted({case.dataset for case in cases}) or [""]
-    return [(name, asked) for name in names for asked in trials([c for c in cases if c.dataset == name], note)]
+    names = sorted({case.mode for case in cases}) or [""]
+    return [(name, asked) for name in names for asked in trials([c for c in cases if c.mode == name], note)]
 
 
 def _imported(directory: Path) -> list[Case]:
@@ -92,12 +92,12 @@ def _imported(directory: Path) -> list[Case]:
 
 def _cases(settings: Settings) -> list[Case]:
     from accel_platform.warehouse.query import Reader
-    from predictor.cases import load_cases
+    from predictor.casebook import load_cases
 
-    cases, skipped = load_cases(Reader(settings))
-    for reason, count in skipped.items():
+    book = load_cases(Reader(settings))
+    for reason, count in book.skipped.items():
         note(f"{count} figures left out: {reason}")
-    return cases
+    return book.measured
 
 
 def _print(results: list[tuple[str, Asked]], *, for_machines: bool) -> None:

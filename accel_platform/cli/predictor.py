@@ -22,6 +22,7 @@ from accel_platform.cli.output import (
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
     """Train the predictor on what was measured and imported, and put it into service."""
     from accel_platform.events import EventLog
+    from predictor.train import rows_of
     from predictor.train import train as run
 
     settings = settings_for(home)
@@ -29,18 +30,8 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
     if wants_json(json_, format_):
         print_json(vars(report))
         return
-    latency = report.metrics["latency"]
-    row = {
-        "predictor": report.predictor_id,
-        "new": "yes" if report.new else "no: same data",
-        "cells": report.rows,
-        "families": report.families,
-        "median error": _percent(latency["median_ape"]),
-        "ridge alone": _percent(latency["ridge_median_ape"]),
-        "coverage": _percent(latency["coverage"]),
-        "aimed at": _percent(latency["coverage_aimed_at"]),
-    }
-    print_table([row])
+    print_table(rows_of(report.metrics))
+    note(f"{report.predictor_id} {'serves' if report.promoted else 'does not serve'}: {report.reason}")
     for reason, count in report.skipped.items():
         note(f"{count} cells not learned from: {reason}")
 
@@ -64,7 +55,3 @@ def announce(url: str) -> None:
     note(f"Serving on {url} (Ctrl-C stops it). Open {url}/docs, or ask:")
     body = '{"model": "bert-base-uncased", "batch_size": 1}'
     note(f"  curl -s {url}/recommend -H 'content-type: application/json' -d '{body}'")
-
-
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1%}"

@@ -377,6 +377,19 @@ class PredictorTrained(Payload):
     promoted: bool
     metrics: dict[str, Any] = {}
     reason: str | None = None
+    """Why it does not serve, where it does not."""
+
+
+class PredictorPromoted(Payload):
+    """A predictor was put into service, because it is not worse than the one before or because a person went back."""
+
+    predictor_id: str
+    replaced: str | None = None
+    """The one that served before; None for the first."""
+    cause: Literal["trained", "rollback"]
+    reason: str
+    report: dict[str, Any] = {}
+    """Errors of both on the same held-out groups, by mode."""
 
 
 PAYLOADS: dict[str, type[Payload]] = {
@@ -398,6 +411,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RegressionFound,
         ShiftAccepted,
         PredictorTrained,
+        PredictorPromoted,
     )
 }
 

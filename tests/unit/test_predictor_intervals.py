@@ -8,29 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from predictor.intervals import Calibration, calibrate
+from predictor.intervals import calibrate, calibrate_worst
 
-finite = st.floats(-50, 50)
+sizes = st.floats(0, 50)
 
 
-def _grouped(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Truth with an error shared by each group, and a model that knows nothing of it and is far too sure."""
-    sizes = rng.integers(1, 15, size=groups)
-    shared = np.repeat(rng.normal(0, 0.5, size=groups), sizes)
-    truth = shared + rng.normal(0, 0.1, size=len(shared))
-    return np.tile([-0.05, 0.0, 0.05], (len(truth), 1)), truth, np.repeat(np.arange(groups), sizes).tolist()
+def _grouped(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, list[int]]:
+    """Errors of a learner that knows nothing of what each group has in common."""
+    counts = rng.integers(1, 15, size=groups)
+    shared = np.repeat(rng.normal(0, 0.5, size=groups), counts)
+    return np.abs(shared + rng.normal(0, 0.1, size=len(shared))), np.repeat(np.arange(groups), counts).tolist()
 
 
 def test_covers_unseen_groups_where_a_calibration_on_rows_would_not() -> None:
     rng = np.random.default_rng(7)
     shares = []
     for _ in range(300):
-        logs, truth, groups = _grouped(rng, groups=25)
-        calibration = calibrate(logs, truth, groups)
+        calibration = calibrate(*_grouped(rng, groups=25))
         assert calibration.level == 0.9
-        new, new_truth, _ = _grouped(rng, groups=1)
-        limits = calibration.apply(new)
-        shares.append(np.mean((limits[:, 0] <= new_truth) & (new_truth <= limits[:, 2])))
+        shares.append(np.mean(_grouped(rng, groups=1)[0] <= calibration.half_width))
     # 300 trials: the standard error of the mean is below 0.02.
     assert 0.87 <= np.mean(shares) <= 0.97
 
@@ -42,46 +38,39 @@ def test_few_groups_lower_the_level_and_it_holds(groups: int) -> None:
     for _ in range(400):
         calibration = calibrate(*_grouped(rng, groups))
         assert calibration.level == pytest.approx(groups / (groups + 1))
-        new, truth, _ = _grouped(rng, groups=1)
-        limits = calibration.apply(new)
-        shares.append(np.mean((limits[:, 0] <= truth) & (truth <= limits[:, 2])))
+        shares.append(np.mean(_grouped(rng, groups=1)[0] <= calibration.half_width))
     assert np.mean(shares) >= groups / (groups + 1) - 0.05
 
 
+@pytest.mark.parametrize("devices", [2, 3, 6])
+def test_the_worst_of_few_devices_holds_its_lower_level(devices: int) -> None:
+    rng = np.random.default_rng(devices)
+    shares = []
+    for _ in range(400):
+        calibration = calibrate_worst(*_grouped(rng, devices))
+        assert calibration.level == pytest.approx(0.9 * devices / (devices + 1))
+        shares.append(np.mean(_grouped(rng, groups=1)[0] <= calibration.half_width))
+    assert np.mean(shares) >= 0.9 * devices / (devices + 1) - 0.05
+
+
 def test_a_large_group_weighs_no_more_than_a_small_one() -> None:
-    truth = np.array([0.0] * 1000 + [3.0, 4.0, 5.0])
-    logs = np.zeros((len(truth), 3))
-    calibration = calibrate(logs, truth, [0] * 1000 + [1, 2, 3], level=0.5)
+    errors = np.array([0.0] * 1000 + [3.0, 4.0, 5.0])
+    calibration = calibrate(errors, [0] * 1000 + [1, 2, 3], level=0.5)
     # Of five groups (one to come) the large one is a fifth: the level of a half is reached only within the others.
-    assert calibration.correction == 4.0
+    assert calibration.half_width == 4.0
 
 
 def test_too_few_groups_promise_nothing() -> None:
     with pytest.raises(ValueError, match="2 groups are too few"):
-        calibrate(np.zeros((4, 3)), np.zeros(4), ["a", "a", "b", "b"])
+        calibrate(np.zeros(4), ["a", "a", "b", "b"])
+    with pytest.raises(ValueError, match="1 devices are too few"):
+        calibrate_worst(np.zeros(4), ["a"] * 4)
 
 
-@given(arrays(np.float64, (5, 3), elements=finite), st.floats(-10, 10))
-def test_limits_always_enclose_the_middle(logs: np.ndarray, correction: float) -> None:
-    logs = np.sort(logs, axis=1)
-    out = Calibration(correction=correction, level=0.9, groups=9, rows=5).apply(logs)
-    assert (out[:, 0] <= out[:, 1]).all()
-    assert (out[:, 1] <= out[:, 2]).all()
-    assert (out[:, 1] == logs[:, 1]).all()
-
-
-@given(
-    arrays(np.float64, (12, 3), elements=finite),
-    arrays(np.float64, 12, elements=finite),
-    st.lists(st.sampled_from("abcd"), min_size=8, max_size=8),
-)
-def test_the_correction_covers_the_calibration_rows_at_its_level(
-    logs: np.ndarray, truth: np.ndarray, groups: list[str]
-) -> None:
-    logs = np.sort(logs, axis=1)
+@given(arrays(np.float64, 12, elements=sizes), st.lists(st.sampled_from("abcd"), min_size=8, max_size=8))
+def test_the_half_width_covers_the_calibration_rows_at_its_level(errors: np.ndarray, groups: list[str]) -> None:
     names = ["a", "b", "c", "d", *groups]
-    calibration = calibrate(logs, truth, names)
-    errors = np.maximum(logs[:, 0] - truth, truth - logs[:, 2])
+    calibration = calibrate(errors, names)
     weights = [1 / names.count(name) for name in names]
-    covered = sum(w for w, error in zip(weights, errors, strict=True) if error <= calibration.correction)
+    covered = sum(w for w, error in zip(weights, errors, strict=True) if error <= calibration.half_width)
     assert covered >= calibration.level * 5 - 1e-6

@@ -21,6 +21,7 @@ from predictor.subject import ItemCost, Sizes, Subject
 _found = find_spec("NVIDIA H100 SXM5 80GB")
 assert _found is not None
 H100: DeviceSpec = _found
+NOTHING = replace(H100, usd_per_hour=None, tdp_w=None)
 ASKED = Asked(
     subject=Subject("bert-base", "bert", "text", None),
     mode="inference",
@@ -29,6 +30,9 @@ ASKED = Asked(
     sequence_length=128,
     sizes=Sizes(),
     cost=ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=4e8),
+    model="bert-base",
+    family="bert",
+    size=128,
 )
 
 
@@ -61,7 +65,6 @@ def test_a_million_items_cost_the_hours_they_take() -> None:
     assert (cost.date, cost.source) == (H100.usd_date, H100.usd_source)
     assert cost.date is not None
     assert cost_of_items(Interval(p50=1.0), replace(H100, usd_per_hour=None)) is None
-    assert cost_of_items(Interval(p50=1.0), None) is None
 
 
 def test_energy_is_what_was_counted_else_at_most_what_the_design_power_allows() -> None:
@@ -94,7 +97,6 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
 @pytest.mark.parametrize(
     ("asked", "spec"),
     [
-        (ASKED, None),
         (ASKED, replace(H100, bandwidth_gb_s=None)),
         (ASKED, replace(H100, peak_fp32_tflops=None)),
         (replace(ASKED, cost=None), H100),
@@ -102,7 +104,7 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
         (replace(ASKED, precisions=("mxfp4",)), H100),
     ],
 )
-def test_without_every_figure_there_is_no_bound(asked: Asked, spec: DeviceSpec | None) -> None:
+def test_without_every_figure_there_is_no_bound(asked: Asked, spec: DeviceSpec) -> None:
     assert bound_of(asked, spec) is None
 
 
@@ -117,7 +119,7 @@ def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
 def test_what_is_not_known_keeps_no_limit() -> None:
     told = _figures(10)
     limits = Constraints(max_memory_mib=1e6, max_usd_per_hour=100, max_watts=1000)
-    wrong = broken(limits, told, None)
+    wrong = broken(limits, told, NOTHING)
     assert wrong is not None
     assert wrong.count("is not known") == 3
     assert broken(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100) is None
@@ -127,7 +129,7 @@ def test_what_is_not_known_keeps_no_limit() -> None:
 @given(st.floats(0.1, 1e5), st.floats(1, 10), st.floats(0.01, 1e6))
 def test_whatever_keeps_its_limit_stays_under_it(p50: float, spread: float, most: float) -> None:
     told = _figures(p50, p50 / spread, p50 * spread)
-    kept = broken(Constraints(max_latency_ms=most), told, None) is None
+    kept = broken(Constraints(max_latency_ms=most), told, NOTHING) is None
     assert kept == (told.latency_ms.high is not None and told.latency_ms.high <= most)
 
 

@@ -1,4 +1,4 @@
-"""Training through the real path: events, projection, dataset, model, artefact, event."""
+"""Training through the real path: events, projection, cases, learner, artefact, promotion, events."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from accel_platform.errors import WarehouseEmpty
+from accel_platform.cli import app
+from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.events import EventLog
-from accel_platform.events.types import PredictorTrained
+from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
 from predictor import artifact
-from predictor.artifact import ArtifactRefused, Manifest, load
-from predictor.dataset import build_dataset
-from predictor.evidence import Target, load_evidence
-from predictor.features import device_spec, features_of
+from predictor.artifact import ArtifactRefused, Manifest, load, manifest_of
+from predictor.casebook import load_cases
+from predictor.cases import Case, case_of, silicon_of
+from predictor.evidence import Target, observed_devices
+from predictor.promotion import NothingToGoBackTo, promotions, roll_back
 from predictor.subject import ItemCost
 from predictor.train import NotEnoughEvidence, TrainingReport, train
-from predictor_world import CPU_ID, MODELS, Model, append, described, latency_of, measured_grid, result, world
+from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 
 
 @pytest.fixture(scope="module")
@@ -31,48 +34,78 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Trainin
     return settings, train(settings, EventLog.open(settings))
 
 
-def test_report_event_and_artefact_agree(trained: tuple[Settings, TrainingReport]) -> None:
+def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> Case:
+    """A question about a model that the world's host might run."""
+    target = Target(hardware, BACKENDS[hardware], CPU_ID, CPU)
+    made = case_of(
+        model=model.model_id,
+        family=model.family,
+        cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7),
+        mode="inference",
+        batch_size=batch_size,
+        size=model.sequence_length,
+        precision="float32",
+        device=silicon_of(target, {d.target: d for d in observed_devices(Reader(settings))}),
+        hardware=hardware,
+        backend=BACKENDS[hardware],
+    )
+    assert isinstance(made, Case)
+    return made
+
+
+def test_report_events_and_artefact_agree(trained: tuple[Settings, TrainingReport]) -> None:
     settings, report = trained
     assert (report.rows, report.families, report.new, report.promoted) == (60, 10, True, True)
     assert report.snapshot_id == Reader(settings).snapshot_id
-    [event] = EventLog.open(settings).read(types={"PredictorTrained"})
+    log = EventLog.open(settings)
+    [event] = log.read(types={"PredictorTrained"})
     payload = event.payload
     assert isinstance(payload, PredictorTrained)
     assert (payload.predictor_id, payload.rows) == (report.predictor_id, 60)
-    manifest = load(settings, report.predictor_id).manifest
+    manifest = manifest_of(settings, report.predictor_id)
     assert payload.artifact_sha256 == artifact.sha256_of(manifest)
     assert payload.metrics == manifest.metrics == report.metrics
     assert artifact.current_id(settings) == report.predictor_id
-    names = sorted(path.suffix for path in (settings.models_dir / report.predictor_id).iterdir())
-    assert set(names) == {".json", ".txt"}
+    [promoted] = promotions(log)
+    assert (promoted.predictor_id, promoted.replaced, promoted.cause) == (report.predictor_id, None, "trained")
+    suffixes = {path.suffix for path in (settings.models_dir / report.predictor_id).iterdir()}
+    assert suffixes == {".json", ".txt", ".parquet"}
 
 
 def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingReport]) -> None:
     settings, report = trained
-    metrics = report.metrics["latency"]
-    assert metrics["median_ape"] < 0.10
-    assert metrics["coverage"] >= 0.8
-    assert metrics["interval_high_over_low"] < 3
+    metrics = report.metrics["latency"]["inference"]
+    assert metrics["family"]["median_ape"] < 0.05
+    assert metrics["family"]["coverage"] >= 0.8
+    assert report.metrics["memory"]["median_ape"] < 0.05
     predictor = load(settings, report.predictor_id)
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
-    for hardware, backend in (("cpu", "pytorch"), ("openvino", "openvino")):
-        target = Target(hardware, backend, CPU_ID)
-        features = features_of(
-            ItemCost(unseen.parameters, 12, unseen.gflops * 1e9, unseen.gflops * 1e7),
-            modality="text",
-            target=target,
-            precision="float32",
-            batch_size=2,
-            sequence_length=128,
-            spec=device_spec(target, {}),
-        )
-        interval = predictor.latency.interval(features)
-        truth = latency_of(unseen, hardware, 2)
+    for hardware in ("cpu", "openvino"):
+        [judgement] = predictor.judge([asked(settings, unseen, hardware, 2)])
+        assert judgement.supported
+        assert judgement.lacks == "family"
+        interval = judgement.latency_ms
+        assert interval is not None
         assert interval.low is not None
         assert interval.high is not None
-        assert interval.low <= interval.p50 <= interval.high
+        truth = latency_of(unseen, hardware, 2)
         assert interval.low <= truth <= interval.high
-        assert abs(math.log(interval.p50 / truth)) < 0.2
+        assert interval.high / interval.low < 2
+        assert abs(math.log(interval.p50 / truth)) < 0.1
+        memory = judgement.memory_peak_mib
+        assert memory is not None
+        assert abs(math.log(memory.p50 / (300 + 160 + 10))) < 0.1
+
+
+def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, TrainingReport]) -> None:
+    from predictor.train import fit
+
+    settings, report = trained
+    book = load_cases(Reader(settings))
+    fitted, _ = fit({"inference": book.measured}, book.failed, lambda _: None)
+    unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
+    questions = [asked(settings, model, "openvino", batch) for model in (MODELS[0], unseen) for batch in (1, 3)]
+    assert load(settings, report.predictor_id).judge(questions, explain=True) == fitted.judge(questions, explain=True)
 
 
 def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(
@@ -90,11 +123,10 @@ def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp
     other = Settings(home=tmp_path)
     shutil.copytree(settings.home / "log", other.home / "log")
     refresh(other)
-    theirs = load(other, train(other, EventLog.open(other)).predictor_id).manifest
-    ours = load(settings, report.predictor_id).manifest
-    assert theirs.latency == ours.latency
-    assert theirs.memory == ours.memory
-    assert theirs.dataset_sha256 == ours.dataset_sha256
+    theirs = manifest_of(other, train(other, EventLog.open(other)).predictor_id)
+    ours = manifest_of(settings, report.predictor_id)
+    assert theirs.files == ours.files
+    assert theirs.model_copy(update={"snapshot_id": ours.snapshot_id}) == ours
 
 
 def test_new_measurements_make_a_new_predictor(tmp_path: Path) -> None:
@@ -104,6 +136,7 @@ def test_new_measurements_make_a_new_predictor(tmp_path: Path) -> None:
     append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
     second = train(settings, log)
     assert second.new
+    assert second.promoted
     assert second.predictor_id != first.predictor_id
     assert second.rows == 61
     assert artifact.current_id(settings) == second.predictor_id
@@ -125,35 +158,6 @@ def test_no_warehouse_says_so(tmp_path: Path) -> None:
         train(settings, EventLog.open(settings))
 
 
-def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
-    nameless = Model("legacy-thing", "unknown", "text", 1, 1.0)
-    bert = MODELS[0]
-    settings = world(
-        tmp_path,
-        [
-            described(bert),
-            result(bert, "cpu", 1, provenance="imported"),
-            result(bert, "cpu", 2, provenance="simulated"),
-            result(bert, "cpu", 3, provenance="suspect"),
-            result(bert, "cpu", 4, provenance="emulated"),
-            result(bert, "cpu", 5, provenance="imported", sequence_length=None),
-            result(bert, "cpu", 6, provenance="imported", mode="training"),
-            result(bert, "cpu", 7, provenance="imported", sequence_length=100_000),
-            result(nameless, "cpu", 1, provenance="imported"),
-            result(bert, "cpu", 9, provenance="imported", device_id=None, device_name=None),
-            result(bert, "cpu", 8, provenance="imported", latency_mean_ms=None, memory_peak_mib=9.0),
-        ],
-    )
-    dataset = build_dataset(load_evidence(Reader(settings)))
-    assert [cell.cell.batch_size for cell in dataset.cells] == [1]
-    assert dataset.skipped == {
-        "cost of the model, or the length it was measured at, unknown": 2,
-        "device not named": 1,
-        "mode training": 1,
-        "sequence length beyond what the model reads": 1,
-    }
-
-
 def test_memory_is_not_predicted_unless_it_was_measured(tmp_path: Path) -> None:
     grid = [p.model_copy(update={"memory_peak_mib": None}) if hasattr(p, "samples_ns") else p for p in measured_grid()]
     settings = world(tmp_path, grid)
@@ -162,7 +166,12 @@ def test_memory_is_not_predicted_unless_it_was_measured(tmp_path: Path) -> None:
     assert "memory" not in report.metrics
 
 
-FILES = ["manifest.json", "latency_p05.txt", "latency_p50.txt", "latency_p95.txt", "memory_p50.txt"]
+FILES = [
+    "manifest.json",
+    "inference_specialist_plain.txt",
+    "inference_specialist_over_ridge.txt",
+    "inference_cases.parquet",
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -173,7 +182,7 @@ def test_an_altered_file_is_refused(trained: tuple[Settings, TrainingReport], tm
     assert load(copy, report.predictor_id).predictor_id == report.predictor_id
     path = copy.models_dir / report.predictor_id / name
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"1", b"2", 1))
+    path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
     with pytest.raises(ArtifactRefused, match="accel train"):
         load(copy, report.predictor_id)
     path.unlink()
@@ -185,7 +194,7 @@ def test_training_heals_a_damaged_artefact(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
     report = train(settings, log)
-    (settings.models_dir / report.predictor_id / "latency_p50.txt").write_text("rubbish")
+    (settings.models_dir / report.predictor_id / "inference_specialist_plain.txt").write_text("rubbish")
     again = train(settings, log)
     assert again.predictor_id == report.predictor_id
     assert load(settings, again.predictor_id).predictor_id == report.predictor_id
@@ -196,9 +205,9 @@ def test_an_artefact_of_other_features_is_refused(trained: tuple[Settings, Train
     settings, report = trained
     copy = Settings(home=tmp_path)
     source = settings.models_dir / report.predictor_id
-    files = {path.name: path.read_text() for path in source.glob("*.txt")}
+    files = {path.name: path.read_bytes() for path in source.iterdir() if path.name != "manifest.json"}
     manifest = Manifest.model_validate_json((source / "manifest.json").read_bytes())
-    other = artifact.publish(copy, manifest.model_copy(update={"feature_schema": 0}), files)
+    other = artifact.store(copy, manifest.model_copy(update={"feature_schema": 0}), files)
     with pytest.raises(ArtifactRefused, match="other features"):
         load(copy, other)
 
@@ -209,7 +218,7 @@ def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
     name = artifact._id_of(content)
     (settings.models_dir / name).mkdir(parents=True)
     (settings.models_dir / name / "manifest.json").write_bytes(content)
-    with pytest.raises(ArtifactRefused, match="another version"):
+    with pytest.raises(ArtifactRefused, match=r"another version .*accel train"):
         load(settings, name)
 
 
@@ -217,3 +226,80 @@ def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_pointer_to_nowhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArtifactRefused):
         load(Settings(home=tmp_path), name)
+
+
+def _poisoned(settings: Settings) -> None:
+    """Figures that obey no law, of every model there is."""
+    scales = (0.02, 40.0, 0.1, 9.0, 300.0)
+    rows = [
+        result(model, "cpu", batch, provenance="imported", scale=scales[(i * 7 + batch) % 5])
+        for i, model in enumerate(MODELS)
+        for batch in (2, 3, 5, 6, 7, 9, 12)
+    ]
+    append(settings, rows)
+
+
+def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    log = EventLog.open(settings)
+    first = train(settings, log)
+    append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(settings, log)
+    assert [change.replaced for change in promotions(log)] == [None, first.predictor_id]
+    assert second.metrics["compared"]["inference"]["cases"] >= 12
+
+    _poisoned(settings)
+    third = train(settings, log)
+    assert not third.promoted
+    assert "errs more on unseen families" in third.reason
+    assert artifact.current_id(settings) == second.predictor_id
+    # It is kept and told of, and may be asked for by name.
+    told = {e.payload.predictor_id: e.payload for e in log.read(types={"PredictorTrained"})}
+    assert [told[r.predictor_id].promoted for r in (first, second, third)] == [True, True, False]
+
+    done = CliRunner().invoke(app, ["predictor", "rollback", "--home", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"predictor_id": first.predictor_id, "replaced": second.predictor_id}
+    assert artifact.current_id(settings) == first.predictor_id
+    with pytest.raises(NothingToGoBackTo):
+        roll_back(settings, log)
+    with pytest.raises(NotFound, match="No predictor kept is called 'lgbm-0000'"):
+        roll_back(settings, log, "lgbm-0000")
+    assert roll_back(settings, log, third.predictor_id).predictor_id == third.predictor_id
+
+    listed = json.loads(CliRunner().invoke(app, ["predictor", "list", "--home", str(tmp_path), "--json"]).stdout)
+    states = {row["predictor"]: row["state"] for row in listed["predictors"]}
+    assert states == {first.predictor_id: "kept", second.predictor_id: "kept", third.predictor_id: "serves"}
+    shown = CliRunner().invoke(app, ["predictor", "show", first.predictor_id[:12], "--home", str(tmp_path)])
+    assert "latency, inference" in shown.stdout
+
+
+def test_what_somebody_went_back_from_does_not_return_by_itself(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    log = EventLog.open(settings)
+    first = train(settings, log)
+    append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
+    second = train(settings, log)
+    roll_back(settings, log)
+    again = train(settings, log)
+    assert (again.predictor_id, again.promoted) == (second.predictor_id, False)
+    assert "accel predictor rollback" in again.reason
+    assert artifact.current_id(settings) == first.predictor_id
+
+
+def test_a_kept_artefact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    log = EventLog.open(settings)
+    old = json.dumps({"format": 1, "latency": {}}).encode()
+    name = artifact._id_of(old)
+    (settings.models_dir / name).mkdir(parents=True)
+    (settings.models_dir / name / "manifest.json").write_bytes(old)
+    artifact.put_in_service(settings, name)
+    report = train(settings, log)
+    assert report.promoted
+    [change] = promotions(log)
+    assert isinstance(change, PredictorPromoted)
+    assert change.replaced == name
+    with pytest.raises(ArtifactRefused, match=r"format 1.*accel train"):
+        roll_back(settings, log)
+    assert artifact.current_id(settings) == report.predictor_id

@@ -1,0 +1,71 @@
+"""`accel predictor`: which predictors are kept, which serves, and the way back. Nothing is trained here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+app = typer.Typer(help="The predictors kept: list, show, go back.", no_args_is_help=True)
+Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default: the one in service.")]
+
+
+@app.command("list")
+def list_(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
+    """Every predictor kept, the newest first, and which one serves."""
+    from accel_platform.events import EventLog
+    from predictor.promotion import kept
+
+    settings = settings_for(home)
+    rows = kept(settings, EventLog.open(settings))
+    if wants_json(json_, format_):
+        print_json({"predictors": rows})
+        return
+    print_table(rows, empty="No predictor was trained yet (`accel train`).")
+
+
+@app.command()
+def show(predictor_id: Id = None, home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
+    """What a predictor was made from, and how far it errs on what was held out."""
+    from predictor.promotion import shown
+    from predictor.train import rows_of
+
+    manifest = shown(settings_for(home), predictor_id)
+    if wants_json(json_, format_):
+        print_json(manifest.model_dump(mode="json"))
+        return
+    print_table(rows_of(manifest.metrics))
+    note(f"{manifest.rows} cases of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
+
+
+@app.command()
+def rollback(
+    predictor_id: Annotated[
+        str | None, typer.Argument(help="An id or its beginning; default: the one that served before.")
+    ] = None,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Put an earlier predictor back into service, at once, also for a service that runs."""
+    from accel_platform.events import EventLog
+    from predictor.promotion import roll_back
+
+    settings = settings_for(home)
+    done = roll_back(settings, EventLog.open(settings), predictor_id)
+    if wants_json(json_, format_):
+        print_json({"predictor_id": done.predictor_id, "replaced": done.replaced})
+        return
+    note(f"{done.predictor_id} serves; {done.replaced or 'nothing'} did")

@@ -1,0 +1,48 @@
+"""Cases as a Parquet table and back: what an artefact keeps to carry figures over from. Nothing is chosen here."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from predictor.cases import Case, Work
+from predictor.learner import Grown
+
+Array = npt.NDArray[np.float64]
+_WORK = tuple(field.name for field in fields(Work))
+_CASE = tuple(field.name for field in fields(Case) if field.name != "work")
+_LEFT = ("left_known", "left_new")
+
+
+def table_of(cases: Sequence[Case], known: Collection[str], grown: Grown) -> bytes:
+    """The cases in their order, with what the trees leave over of those whose device is known; NaN of the others."""
+    columns = {name: [getattr(case, name) for case in cases] for name in _CASE}
+    columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK}
+    learned = np.array([case.device in known for case in cases], dtype=bool)
+    for name, left in zip(_LEFT, (grown.left_known, grown.left_new), strict=True):
+        column = np.full(len(cases), np.nan)
+        column[learned] = left
+        columns[name] = column.tolist()
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, compression="zstd")
+    return out.getvalue()
+
+
+def cases_from(content: bytes) -> tuple[list[Case], Array, Array]:
+    """The cases, and what the specialist and the generalists leave over of the learned ones."""
+    table = pq.read_table(io.BytesIO(content))
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    works = [Work(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
+    cases = [
+        Case(work=work, **dict(zip(_CASE, row, strict=True)))
+        for work, row in zip(works, zip(*(columns[name] for name in _CASE), strict=True), strict=True)
+    ]
+    left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _LEFT]
+    return cases, left[0], left[1]

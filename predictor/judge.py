@@ -1,0 +1,180 @@
+"""The predictor in service: what is thought of a case, how sure that is, what speaks against it, and why it abstains.
+
+One learner per mode, intervals calibrated on what each question lacks, the peak of memory, and the risk of failing.
+Training is in `train`, files in `artifact`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from predictor.answers import Interval
+from predictor.cases import Case
+from predictor.held_out import Lack
+from predictor.intervals import Calibration
+from predictor.learner import Learner
+from predictor.memory import MemoryModel
+from predictor.reasons import Contribution, contributions
+from predictor.risks import Risks
+
+FARTHEST = 10.0
+"""Times beyond what was learned from at which nothing is predicted any more."""
+WIDEST = 50.0
+"""High over low at which an interval is no answer."""
+_LACKS: dict[Lack, Literal["nothing", "family", "hardware", "both"]] = {
+    "nothing": "nothing",
+    "family": "family",
+    "hardware": "hardware",
+    "few": "hardware",
+    "both": "both",
+    "few, family": "both",
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is thought of one case."""
+
+    latency_ms: Interval | None
+    """Of a whole batch. Without limits where it is not supported; None where not even a figure can be computed."""
+    memory_peak_mib: Interval | None
+    supported: bool
+    reason: str
+    """Why it is not supported, else what it rests on."""
+    lacks: Literal["nothing", "family", "hardware", "both"]
+    """Whether the model was measured anywhere, and the device with any model (with many, that is)."""
+    outside: float
+    """How many times the work, batch or size lies beyond what was learned from; 1 inside."""
+    risks: dict[str, float]
+    """Probability by class of failure; a class without evidence is not there."""
+    contributions: tuple[Contribution, ...] = ()
+
+
+@dataclass(frozen=True)
+class Range:
+    """Least and most of what was learned from."""
+
+    flops: tuple[float, float]
+    batch: tuple[float, float]
+    size: tuple[float, float]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Range:
+        sizes = [case.size for case in cases if not math.isnan(case.size)] or [1.0]
+        flops, batches = [case.work.flops for case in cases], [float(case.batch_size) for case in cases]
+        return cls((min(flops), max(flops)), (min(batches), max(batches)), (min(sizes), max(sizes)))
+
+    def times_outside(self, case: Case) -> float:
+        size = self.size[0] if math.isnan(case.size) else case.size
+        pairs = ((case.work.flops, self.flops), (float(case.batch_size), self.batch), (size, self.size))
+        return max(1.0, *(max(value / most, least / value) for value, (least, most) in pairs))
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of one mode."""
+
+    learner: Learner
+    calibrations: dict[Lack, Calibration]
+    range: Range
+    typical: float
+    """Median of the natural logs of what was learned from: where explanations begin."""
+
+    def lack_of(self, case: Case) -> Lack:
+        model = case.model in self.learner.models
+        if case.device in self.learner.known:
+            return "nothing" if model else "family"
+        if case.device in self.learner.corrections:
+            return "few" if model else "few, family"
+        return "hardware" if model else "both"
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """All that was learned, as an artefact holds it."""
+
+    predictor_id: str
+    snapshot_id: str
+    rows: int
+    families: tuple[str, ...]
+    modes: dict[str, Knowledge]
+    memory: MemoryModel | None
+    risks: Risks
+
+    def judge(self, cases: Sequence[Case], *, explain: bool = False) -> list[Judgement]:
+        """One judgement per case, in order; with `explain` also what each feature adds, which takes longer."""
+        found: dict[int, Judgement] = {}
+        peaks = [None] * len(cases) if self.memory is None else self.memory.intervals(cases)
+        for mode in {case.mode for case in cases}:
+            here = [i for i, case in enumerate(cases) if case.mode == mode]
+            known = self.modes.get(mode)
+            if known is None:
+                reason = f"nothing in mode {mode} was learned from"
+                found |= {i: Judgement(None, None, False, reason, "both", math.inf, {}) for i in here}
+                continue
+            logs = known.learner.predict([cases[i] for i in here]).logs.tolist()
+            for i, log in zip(here, logs, strict=True):
+                risks = self.risks.of(cases[i], peaks[i])
+                found[i] = _judgement(known, cases[i], log, peaks[i], risks, explain=explain)
+        return [found[i] for i in range(len(cases))]
+
+
+def _judgement(
+    known: Knowledge, case: Case, log: float, peak: Interval | None, risks: dict[str, float], *, explain: bool
+) -> Judgement:
+    lack = known.lack_of(case)
+    outside = known.range.times_outside(case)
+    calibration = known.calibrations.get(lack)
+    reason = known.learner.why_not(case)
+    if reason is None and outside > FARTHEST:
+        reason = f"{outside:.0f} times beyond anything learned from"
+    if reason is None and calibration is None:
+        reason = f"too little was measured to tell how far a figure would be off where {_WORDS[lack]}"
+    half_width = math.nan
+    if reason is None and calibration is not None:
+        # Outside, a doubling may cost anything between nothing and twice what the law says of it.
+        half_width = calibration.half_width + math.log(outside)
+        if math.exp(2 * half_width) > WIDEST:
+            reason = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
+    supported = reason is None
+    p50 = math.exp(log)
+    latency = Interval(p50=p50)
+    if supported and calibration is not None:
+        spread = math.exp(half_width)
+        latency = Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=calibration.level)
+    return Judgement(
+        latency_ms=latency,
+        memory_peak_mib=peak,
+        supported=supported,
+        reason=reason or _basis(known, case, lack),
+        lacks=_LACKS[lack],
+        outside=outside,
+        risks=risks,
+        contributions=contributions(known.learner, case, known.typical) if explain else (),
+    )
+
+
+_WORDS: dict[Lack, str] = {
+    "nothing": "the model and the device were measured",
+    "family": "the model was never measured",
+    "hardware": "nothing was measured on the device",
+    "both": "neither the model nor the device was ever measured",
+    "few": "the device was hardly measured",
+    "few, family": "the device was hardly and the model never measured",
+}
+
+
+def _basis(known: Knowledge, case: Case, lack: Lack) -> str:
+    count = known.learner.elsewhere(case)
+    carried = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
+    return f"learned from {len(known.learner.cases)} figures; {_WORDS[lack]}{carried}"
+
+
+def typical_of(learner: Learner) -> float:
+    """The median of the natural logs of latencies learned from."""
+    return float(np.median([math.log(case.latency_ms) for case in learner.cases]))

@@ -1,0 +1,83 @@
+"""A prediction taken apart into what each thing contributes, in words: factors on a typical latency. Nothing is fitted.
+
+Of the trees these are SHAP values (TreeSHAP, Lundberg et al., 2020, as LightGBM computes it), of the ridge its terms,
+gathered by what they are of; times the typical latency the factors make the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from predictor.cases import Case
+from predictor.law import parts_ms
+from predictor.learner import Learner
+
+_OF = {
+    "law": "physical law",
+    "batch": "batch",
+    "batch activations": "batch",
+    "architecture": "architecture",
+    "size": "input size",
+    "device": "device",
+    "devices": "device",
+    "kind": "device",
+    "setting": "device",
+    "backend": "runtime",
+    "layout": "runtime",
+    "compiler": "runtime",
+    "version": "runtime",
+    "precision": "precision",
+    "mode": "mode",
+    "measured elsewhere": "same work measured elsewhere",
+    "few figures of this device": "few figures of this device",
+}
+_ROOFLINE = ("computing", "activations moved", "weights read", "launches", "roofline", "intensity")
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One reason for a figure."""
+
+    name: str
+    value: str
+    """What the case has, in words."""
+    factor: float
+    """On the latency: 2 doubles it."""
+
+
+def contributions(learner: Learner, case: Case, typical: float) -> tuple[Contribution, ...]:
+    """What makes this case's latency differ from the typical one (a natural log), the strongest first.
+
+    exp(typical) times all factors is the predicted latency, in ms.
+    """
+    groups: dict[str, float] = defaultdict(float)
+    for name, log in learner.reasons(case).items():
+        group = _OF.get(name) or ("roofline" if name in _ROOFLINE else "model cost")
+        groups[group] += log
+    groups["physical law"] -= typical
+    values = _values(learner, case, typical)
+    ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))
+    return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)
+
+
+def _values(learner: Learner, case: Case, typical: float) -> dict[str, str]:
+    computing, moving, reading, _ = parts_ms([case])[0].tolist()
+    work, per_item = case.work, case.work.flops / case.batch_size
+    count = f"{case.devices} x " if case.devices > 1 else ""
+    runtime = " ".join(filter(None, (case.backend, case.compiler, case.layout)))
+    return {
+        "physical law": f"computing and moving its bytes, against a typical {math.exp(typical):.3g} ms",
+        "roofline": f"{computing:.3g} ms of computing at peak, {moving + reading:.3g} ms of moving bytes at bandwidth",
+        "model cost": f"{work.parameters / 1e6:.3g} M parameters, {per_item / 1e9:.3g} GFLOPs per item",
+        "architecture": f"{case.family}, by the name {case.model}",
+        "batch": f"batch of {case.batch_size}",
+        "input size": "fixed size" if math.isnan(case.size) else f"size {case.size:g}",
+        "device": f"{count}{case.device}",
+        "runtime": runtime,
+        "precision": case.precision,
+        "mode": case.mode,
+        "same work measured elsewhere": f"{learner.elsewhere(case)} figures",
+        "few figures of this device": case.device,
+    }

@@ -1,0 +1,176 @@
+"""Cases as numbers, and boosted trees with a ridge on what the law leaves over. Which cases they learn is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+
+from predictor.blocks import blocks_of
+from predictor.cases import Case
+from predictor.law import Law, parts_ms
+
+Array = npt.NDArray[np.float64]
+SCHEMA = 3
+"""Raise it when the meaning of a number changes: artefacts of another schema are refused."""
+ROUNDS = 600
+_RIDGE = 10.0
+_COSTS = (
+    "parameters",
+    "FLOPs",
+    "activations",
+    "size",
+    "batch",
+    "intensity",
+    "weights per FLOP",
+    "FLOPs per area",
+    "activations per area",
+    "batch activations",
+    "steps",
+    "version",
+    "devices",
+)
+_PARTS = ("computing", "activations moved", "weights read", "launches")
+_PARAMETERS: dict[str, Any] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 15,
+    "min_data_in_leaf": 50,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    # Equal however many threads there are; more than two do not pay for tables this small.
+    "num_threads": 2,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 0,
+    "verbosity": -1,
+}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Cases as numbers; a name never seen is NaN."""
+
+    codes: dict[str, dict[str, int]]
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], names: Sequence[str]) -> Encoder:
+        return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))} for name in names})
+
+    def numbers(self, cases: Sequence[Case]) -> Array:
+        """Cost in logs, intensities, the parts of the law, setting and names."""
+        rows = []
+        works = [(c.work, c.batch_size, c.size) for c in cases]
+        logs = np.log(
+            [
+                (w.parameters, max(w.flops, 1.0), w.activation_bytes, size, batch, w.steps, c.devices)
+                for c, (w, batch, size) in zip(cases, works, strict=True)
+            ]
+        ).tolist()
+        for c, (p, flops, written, size, batch, steps, devices) in zip(cases, logs, strict=True):
+            f, a = flops - batch, written - batch
+            cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
+            codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
+            rows.append((*cost, c.version, devices, *codes, *blocks_of(c.model)))
+        parts = np.log(np.maximum(parts_ms(cases), 1e-12))
+        per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
+        return np.hstack(
+            [np.array(rows, dtype=np.float64), parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
+        )
+
+    def names(self) -> list[str]:
+        """What each number is of, for people; blocks of a network are all `architecture`."""
+        blocks = len(blocks_of(""))
+        return [*_COSTS, *self.codes, *["architecture"] * blocks, *_PARTS, *_PARTS[:3], "roofline"]
+
+    def columns(self, numbers: Array) -> tuple[Array, list[str]]:
+        """For the ridge: 1, costs, parts of the law and blocks as they are, a column per name; and what they are of."""
+        first = len(_COSTS)
+        left_out = [*range(first, first + len(self.codes)), _COSTS.index("version")]
+        hot = [
+            numbers[:, first + i, None] == np.arange(len(known))[None, :] for i, known in enumerate(self.codes.values())
+        ]
+        plain = np.nan_to_num(np.delete(numbers, left_out, axis=1))
+        names = [name for i, name in enumerate(self.names()) if i not in left_out]
+        names += [name for name, known in self.codes.items() for _ in known]
+        design = np.hstack([np.ones((len(numbers), 1)), plain, *map(np.asarray, hot)]).astype(np.float64)
+        return design, ["", *names]
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
+
+    law: Law
+    level: float
+    """What devices have in common beyond the law, where they are not told apart."""
+    encoder: Encoder
+    mean: Array
+    scale: Array
+    coefficients: Array
+    boosters: tuple[lgb.Booster, lgb.Booster]
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> Trees:
+        law = Law.fit(cases, logs)
+        encoder = Encoder.fit(cases, names)
+        left = logs - law.logs(cases)
+        level, smooth = 0.0, "device" not in names
+        if smooth:
+            left, level = _levelled(left, [case.device for case in cases])
+        numbers = encoder.numbers(cases)
+        design, _ = encoder.columns(numbers)
+        mean, scale = design.mean(axis=0), design.std(axis=0) + 1e-9
+        mean[0], scale[0] = 0.0, 1.0
+        design = (design - mean) / scale
+        penalty = np.eye(design.shape[1]) * _RIDGE
+        penalty[0, 0] = 0.0
+        coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
+        # Random thresholds are smoother, which is what carries to devices the trees never saw.
+        boosters = (
+            boost(numbers, left, rounds),
+            boost(numbers, left - design @ coefficients, rounds, extra_trees=smooth),
+        )
+        return cls(law, level, encoder, mean, scale, coefficients, boosters)
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        """Natural logs of latencies."""
+        numbers = self.encoder.numbers(cases)
+        ridge = (self.encoder.columns(numbers)[0] - self.mean) / self.scale @ self.coefficients
+        plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
+        return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
+
+    def reasons(self, case: Case) -> dict[str, float]:
+        """What adds up to the logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
+        numbers = self.encoder.numbers([case])
+        design, columns = self.encoder.columns(numbers)
+        terms = ((design - self.mean) / self.scale * self.coefficients)[0] / 2
+        found = {"law": float(self.law.logs([case])[0]) + self.level + float(terms[0])}
+        for name, term in zip(columns[1:], terms[1:].tolist(), strict=True):
+            found[name] = found.get(name, 0.0) + term
+        for booster in self.boosters:
+            shares = np.asarray(booster.predict(numbers, num_threads=1, pred_contrib=True))[0] / 2
+            found["law"] += float(shares[-1])
+            for name, share in zip(self.encoder.names(), shares[:-1].tolist(), strict=True):
+                found[name] = found.get(name, 0.0) + share
+        return found
+
+
+def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
+    """Boosted trees; with little to learn from, leaves may be small as well."""
+    fewest = max(5, min(_PARAMETERS["min_data_in_leaf"], len(target) // 20))
+    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, **more}
+    return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
+
+
+def _levelled(left: Array, devices: Sequence[str]) -> tuple[Array, float]:
+    """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
+    the median of these medians."""
+    names, codes = np.unique(devices, return_inverse=True)
+    medians = np.array([np.median(left[codes == code]) for code in range(len(names))])
+    return left - medians[codes], float(np.median(medians))

@@ -1,0 +1,59 @@
+"""A world in which the physical law holds exactly: cases by formula, which test the learner and measure nothing."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from accel_platform.hardware.catalog import find_spec
+from predictor.blocks import family_of
+from predictor.cases import Case, Work
+from predictor.law import Law
+
+FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1))
+FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "densenet", "efficientnet", "xcit")
+GPUS = ("RTX 3090", "RTX 4090")
+
+
+def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0) -> Case:
+    """A case of a world in which the law holds exactly, but for a factor."""
+    spec = find_spec(device)
+    assert spec is not None
+    assert spec.bandwidth_gb_s is not None
+    peak = spec.peak_fp16_tensor_tflops or spec.peak_fp32_tflops
+    assert peak is not None
+    width = 2 if spec.kind == "gpu" else 4
+    work = Work(20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0)
+    made = Case(
+        model=model,
+        family=family_of(model),
+        mode="inference",
+        batch_size=batch,
+        size=224.0,
+        work=work,
+        hardware="cuda" if spec.kind == "gpu" else "cpu",
+        kind=spec.kind,
+        device=spec.name,
+        devices=1,
+        peak_flops=peak * 1e12,
+        bandwidth=spec.bandwidth_gb_s * 1e9,
+        memory_mib=math.nan if spec.memory_gib is None else 1024 * spec.memory_gib,
+        backend="pytorch",
+        precision="amp",
+        layout="nchw",
+        compiler="",
+        version=204.0,
+        latency_ms=1.0,
+    )
+    return replace(made, latency_ms=slower * math.exp(Law(FACTORS).logs([made])[0]))
+
+
+def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Case]:
+    chance = random.Random(7)
+    cases = []
+    for family in FAMILIES:
+        for number in range(per_family):
+            cost = {"gmacs": math.exp(chance.uniform(-1, 3)), "macts": math.exp(chance.uniform(0, 4))}
+            cases += [case(f"{family}_{number}", device, **cost, slower=slower) for device in devices]
+    return cases

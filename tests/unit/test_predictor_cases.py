@@ -1,0 +1,182 @@
+"""What a question or a measurement is made of: work, silicon, and nothing guessed where nothing is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_platform.events.types import DeviceObserved
+from accel_platform.hardware import cpu
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.warehouse.query import Reader
+from predictor.casebook import load_cases
+from predictor.cases import Case, case_of, decoder_of, silicon_of, weight_bytes
+from predictor.evidence import Target, observed_devices
+from predictor.law import parts_ms, rates_known
+from predictor.subject import ItemCost
+from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
+
+COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
+L4 = find_spec("NVIDIA L4")
+
+
+def _asked(**more: Any) -> Case | str:
+    fields: dict[str, Any] = {
+        "model": "bert-base", "family": "bert", "cost": COST, "mode": "inference", "batch_size": 4, "size": 128,
+        "precision": "float32", "device": L4, "hardware": "cuda", "backend": "pytorch",
+    }  # fmt: skip
+    return case_of(**(fields | more))
+
+
+def _case(**more: Any) -> Case:
+    made = _asked(**more)
+    assert isinstance(made, Case), made
+    return made
+
+
+def test_work_and_activations_grow_with_the_batch_and_weights_do_not() -> None:
+    one, four = _case(batch_size=1).work, _case(batch_size=4).work
+    assert four.flops == 4 * one.flops == 8e10
+    assert four.activation_bytes == 4 * one.activation_bytes == 1.2e9
+    assert four.weight_bytes == one.weight_bytes == 4e8
+
+
+def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
+    full, half = _case(), _case(precision="float16")
+    assert half.work.weight_bytes == full.work.weight_bytes / 2
+    assert half.work.activation_bytes == full.work.activation_bytes / 2
+    assert (half.peak_flops, full.peak_flops) == (121e12, pytest.approx(30.3e12))
+    assert full.memory_mib == 24 * 1024
+
+
+def test_int8_shrinks_weights_and_not_what_layers_hand_on() -> None:
+    full, small = _case(), _case(precision="int8")
+    assert small.work.weight_bytes == full.work.weight_bytes / 4
+    assert small.work.activation_bytes == full.work.activation_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "width"),
+    [
+        ("float32", "inference", 4),
+        ("bfloat16", "inference", 2),
+        ("tf32", "inference", 4),
+        ("fp8", "generation", 1),
+        ("q4", "generation", 0.5),
+        ("amp", "inference", 2),
+        ("unstated", "inference", 4),
+        ("unstated", "generation", 2),
+    ],
+)
+def test_bytes_of_a_weight(name: str, mode: str, width: float) -> None:
+    assert weight_bytes(name, mode) == width
+
+
+def test_hardware_of_a_users_own_is_taken_as_written_and_unknown_rates_stay_unknown() -> None:
+    ours = DeviceSpec("my card", None, "gpu", 10.0, 80.0, 500.0, 12.0, None, None, source="mine")
+    case = _case(device=ours, devices=2, precision="bfloat16")
+    assert (case.device, case.peak_flops, case.bandwidth, case.memory_mib) == ("my card", 160e12, 1e12, 24 * 1024)
+    assert rates_known(case)
+    silent = _case(device=replace(ours, bandwidth_gb_s=None))
+    assert math.isnan(silent.bandwidth)
+    assert not rates_known(silent)
+    # The law still needs a number to begin with: that of usual silicon of its kind.
+    assert 0 < parts_ms([silent])[0, 1] < math.inf
+
+
+def test_what_cannot_be_a_case_says_why() -> None:
+    assert "cost of the model" in str(_asked(cost=None))
+    assert "activations" in str(_asked(cost=replace(COST, activation_bytes=None)))
+    assert "decoder" in str(_asked(mode="generation", output_tokens=8))
+    assert "tokens" in str(_asked(mode="generation", model="meta-llama/Llama-2-7b-hf"))
+
+
+def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
+    config = {"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12}
+    decoder = decoder_of(config, 124e6)
+    assert decoder is not None
+    assert (decoder.kv_heads, decoder.head_dim) == (12, 64)
+    work = _case(mode="generation", decoder=decoder, size=100, output_tokens=10, batch_size=1, precision="float16").work
+    assert work.weight_bytes == 124e6 * 2 * 10
+    assert work.steps == 120
+    assert decoder_of({**config, "num_local_experts": 8}, 1e9) is None
+    assert decoder_of({"hidden_size": 768}, 1e9) is None
+
+
+def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> None:
+    seen = DeviceObserved(
+        hardware="cpu", backend="pytorch", available=True, device_id=CPU_ID, name=CPU, cores=8, clock_max_mhz=3000.0
+    )
+    target = Target("cpu", "pytorch", CPU_ID, CPU)
+
+    def spec(home: Path, device: DeviceObserved) -> DeviceSpec:
+        reader = Reader(world(home, [device, result(MODELS[0], "cpu", 1, provenance="imported")]))
+        return silicon_of(target, {d.target: d for d in observed_devices(reader) if d.vector_bits or d.cores})
+
+    wide = spec(tmp_path / "a", seen.model_copy(update={"vector_bits": 512}))
+    assert wide.peak_fp32_tflops == pytest.approx(8 * 3e9 * 16 * 4 / 1e12)
+    assert spec(tmp_path / "b", seen).peak_fp32_tflops is None
+
+
+def test_silicon_that_nobody_described_has_its_kind_and_nothing_else() -> None:
+    nobody = silicon_of(Target("rocm", "pytorch", "card-7", "Some card"), {})
+    assert (nobody.name, nobody.kind, nobody.peak_fp32_tflops, nobody.memory_gib) == ("card-7", "gpu", None, None)
+    published = silicon_of(Target("cuda", "pytorch", "cuda-0", "NVIDIA L4"), {})
+    assert published is L4
+
+
+def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
+    nameless = Model("legacy-thing", "unknown", "text", 1, 1.0)
+    bert = MODELS[0]
+    failed: dict[str, Any] = {"status": "failed", "latency_mean_ms": None, "memory_peak_mib": None}
+    settings = world(
+        tmp_path,
+        [
+            described(bert),
+            result(bert, "cpu", 1, provenance="imported"),
+            result(bert, "cpu", 1, provenance="imported", seed=1, scale=3.0),
+            result(bert, "cpu", 1, provenance="imported", seed=2, scale=9.0),
+            result(bert, "cpu", 2, provenance="simulated"),
+            result(bert, "cpu", 3, provenance="suspect"),
+            result(bert, "cpu", 4, provenance="emulated"),
+            result(bert, "cpu", 5, provenance="imported", sequence_length=None),
+            result(bert, "cpu", 6, provenance="imported", mode="training"),
+            result(bert, "cpu", 7, provenance="imported", sequence_length=100_000),
+            result(nameless, "cpu", 1, provenance="imported"),
+            result(bert, "cpu", 9, provenance="imported", device_id=None, device_name=None),
+            result(bert, "cpu", 8, provenance="imported", latency_mean_ms=None, memory_peak_mib=9.0),
+            result(bert, "cpu", 64, provenance="imported", failure_class="killed", reason="SIGKILL", **failed),
+        ],
+    )
+    book = load_cases(Reader(settings))
+    assert [(case.mode, case.batch_size) for case in book.measured] == [("inference", 1), ("training", 6)]
+    # Several runs of one configuration are one case: their median.
+    assert book.measured[0].latency_ms == pytest.approx(3 * 58, rel=0.1)
+    assert [(case.batch_size, kind) for case, kind in book.failed] == [(64, "out_of_memory")]
+    assert book.skipped == {
+        "cost of the model, or the length it was asked for at, unknown": 2,
+        "device not named": 1,
+        "sequence length beyond what the model reads": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("features", "bits"),
+    [
+        ("avx2 avx512f fma", 512),
+        ("avx avx2 fma", 256),
+        ("avx avx2", None),
+        ("asimd", 128),
+        ("asimd sve", None),
+        ("", None),
+    ],
+)
+def test_vector_width_from_the_instruction_sets(
+    monkeypatch: pytest.MonkeyPatch, features: str, bits: int | None
+) -> None:
+    monkeypatch.setattr(cpu, "cpu_facts", lambda: {"name": "x", "features": features})
+    assert cpu.vector_bits() == bits

@@ -1,0 +1,153 @@
+"""Judging: what a question lacks decides its interval, what lies outside widens or abstains, reasons add up, risks."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from law_world import GPUS, case, world
+
+from predictor.cases import Case
+from predictor.held_out import hold_out
+from predictor.judge import Judgement, Predictor
+from predictor.memory import MemoryModel
+from predictor.risks import OUT_OF_MEMORY, Risks
+from predictor.train import fit
+
+DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
+
+
+def _measured() -> list[Case]:
+    """The world in which the law holds, with a peak of memory that follows from weights and activations."""
+    cases = world(DEVICES, per_family=4)
+    return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9) for c in cases]
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    made, _ = fit({"inference": _measured()}, [], lambda _: None)
+    return made
+
+
+def _judged(predictor: Predictor, device: str, model: str = "resnet_0", **more: Any) -> Judgement:
+    asked = replace(case(model, device, gmacs=4, macts=10), latency_ms=math.nan, **more)
+    [judgement] = predictor.judge([asked])
+    return judgement
+
+
+def test_what_is_lacking_decides_the_interval(predictor: Predictor) -> None:
+    asked = {
+        "nothing": _judged(predictor, "RTX 3090"),
+        "family": _judged(predictor, "RTX 3090", "unheard_of"),
+        "hardware": _judged(predictor, "RTX 4080"),
+        "both": _judged(predictor, "RTX 4080", "unheard_of"),
+    }
+    for lack, judgement in asked.items():
+        assert judgement.lacks == lack
+        assert judgement.supported, judgement.reason
+        interval = judgement.latency_ms
+        assert interval is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        assert 0 < interval.low < interval.p50 < interval.high
+        # Of four devices held out one after the other no more than four fifths of nine tenths is promised.
+        assert interval.level == pytest.approx(0.9 if lack in ("nothing", "family") else 0.72)
+
+
+def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predictor) -> None:
+    def spread(batch: int) -> float:
+        work = case("resnet_0", "RTX 3090", gmacs=4, macts=10, batch=batch).work
+        judgement = _judged(predictor, "RTX 3090", batch_size=batch, work=work)
+        interval = judgement.latency_ms
+        assert interval is not None
+        return math.inf if interval.low is None or interval.high is None else interval.high / interval.low
+
+    inside, near, far = spread(64), spread(128), spread(64 * 11)
+    assert near == pytest.approx(inside * 4)
+    assert far == math.inf
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"compiler": "dynamo"}, "compiled by dynamo"),
+        ({"backend": "tensorrt"}, "nothing was learned from tensorrt"),
+        ({"precision": "int8"}, "precision int8"),
+        ({"mode": "training"}, "mode training"),
+        ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
+    ],
+)
+def test_it_says_why_it_does_not_stand_behind_a_figure(predictor: Predictor, more: dict[str, Any], words: str) -> None:
+    judgement = _judged(predictor, "RTX 3090", **more)
+    assert not judgement.supported
+    assert words in judgement.reason
+    assert judgement.latency_ms is None or judgement.latency_ms.high is None
+
+
+def test_one_device_calibrates_no_other() -> None:
+    made, _ = fit({"inference": world(("RTX 3090",))}, [], lambda _: None)
+    judgement = _judged(made, "RTX 4090")
+    assert not judgement.supported
+    assert "too little was measured to tell" in judgement.reason
+
+
+def test_reasons_multiply_to_the_prediction(predictor: Predictor) -> None:
+    asked = [case("resnet_0", name, gmacs=4, macts=10) for name in ("RTX 3090", "RTX 4080")]
+    for judgement in predictor.judge(asked, explain=True):
+        assert judgement.latency_ms is not None
+        product = math.prod(reason.factor for reason in judgement.contributions)
+        typical = math.exp(predictor.modes["inference"].typical)
+        assert typical * product == pytest.approx(judgement.latency_ms.p50)
+        assert {"physical law", "model cost", "batch"} <= {reason.name for reason in judgement.contributions}
+        assert all(reason.value for reason in judgement.contributions)
+
+
+def test_a_peak_is_predicted_and_running_out_follows_from_it(predictor: Predictor) -> None:
+    known = _judged(predictor, "RTX 3090")
+    assert known.memory_peak_mib is not None
+    assert known.memory_peak_mib.p50 == pytest.approx(584 + 10e6 * 2 * 64 / 2**20 / 9, rel=0.1)
+    assert known.risks[OUT_OF_MEMORY] < 0.05
+    tight = _judged(predictor, "RTX 3090", memory_mib=300.0)
+    assert tight.risks[OUT_OF_MEMORY] > 0.95
+    assert OUT_OF_MEMORY not in _judged(predictor, "RTX 3090", memory_mib=math.nan).risks
+
+
+def test_failures_are_learned_where_there_are_enough_and_never_claimed_without() -> None:
+    measured = _measured()
+    memory = MemoryModel.fit(measured)
+    assert memory is not None
+    none = Risks.fit(measured, [], memory)
+    assert none.boosters == {}
+    assert none.curve is None
+    # Everything fails in one precision, and what fails elsewhere follows nothing.
+    chance = random.Random(3)
+    refused = [(replace(c, precision="int8"), "unsupported_operator") for c in measured[::3]]
+    crashed = [(replace(c, version=999.0), "crash") for c in chance.sample(measured, 25)]
+    few = [(c, "timeout") for c in measured[:5]]
+    learned = Risks.fit(measured, [*refused, *crashed, *few], memory)
+    assert set(learned.boosters) - {"crash"} == {"unsupported_operator"}
+    assert learned.metrics["timeout"] == {"failed": 5, "families": 2, "learned": False}
+    sure = learned.of(refused[0][0], None)["unsupported_operator"]
+    assert sure > 0.8 > 0.2 > learned.of(measured[0], None)["unsupported_operator"]
+
+
+def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
+    measured = _measured()
+    memory = MemoryModel.fit(measured)
+    # A runtime that needs four times what it reports: cells fail at a quarter of the memory already.
+    small = [replace(c, memory_mib=c.memory_peak_mib * 3) for c in measured]
+    ran_out = [(c, OUT_OF_MEMORY) for c in small]
+    ran = [replace(c, memory_mib=c.memory_peak_mib * 12) for c in measured]
+    learned = Risks.fit(ran, ran_out, memory)
+    assert learned.curve is not None
+    assert memory is not None
+    for asked, least, most in ((small[0], 0.5, 1.0), (ran[0], 0.0, 0.5)):
+        [peak] = memory.intervals([asked])
+        assert least <= learned.of(asked, peak)[OUT_OF_MEMORY] <= most
+
+
+def test_nothing_is_held_out_of_too_little() -> None:
+    assert hold_out(world()[:8]) == {}
