@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,19 +146,21 @@ class Trees:
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
         return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
-    def reasons(self, case: Case) -> dict[str, float]:
-        """What adds up to the logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
-        numbers = self.encoder.numbers([case])
+    def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """What adds up to each logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
+        numbers = self.encoder.numbers(cases)
         design, columns = self.encoder.columns(numbers)
-        terms = ((design - self.mean) / self.scale * self.coefficients)[0] / 2
-        found = {"law": float(self.law.logs([case])[0]) + self.level + float(terms[0])}
-        for name, term in zip(columns[1:], terms[1:].tolist(), strict=True):
-            found[name] = found.get(name, 0.0) + term
-        for booster in self.boosters:
-            shares = np.asarray(booster.predict(numbers, num_threads=1, pred_contrib=True))[0] / 2
-            found["law"] += float(shares[-1])
-            for name, share in zip(self.encoder.names(), shares[:-1].tolist(), strict=True):
-                found[name] = found.get(name, 0.0) + share
+        terms = (design - self.mean) / self.scale * self.coefficients / 2
+        base = self.law.logs(cases) + self.level + terms[:, 0]
+        shares = sum(np.asarray(b.predict(numbers, num_threads=1, pred_contrib=True)) / 2 for b in self.boosters)
+        assert isinstance(shares, np.ndarray)
+        named = [*columns[1:], *self.encoder.names()]
+        found = []
+        for law, *added in np.column_stack([base + shares[:, -1], terms[:, 1:], shares[:, :-1]]).tolist():
+            told: dict[str, float] = defaultdict(float, law=law)
+            for name, share in zip(named, added, strict=True):
+                told[name] += share
+            found.append(dict(told))
         return found
 
 
