@@ -36,7 +36,7 @@ _PARAMETERS: dict[str, Any] = {
     "num_leaves": 8,
     "min_data_in_leaf": 10,
     "lambda_l2": 1.0,
-    "num_threads": 2,
+    "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,

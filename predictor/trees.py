@@ -36,6 +36,7 @@ _COSTS = (
     "devices",
 )
 _PARTS = ("computing", "activations moved", "weights read", "launches")
+_SMALL = 5_000
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -44,8 +45,6 @@ _PARAMETERS: dict[str, Any] = {
     "feature_fraction": 0.6,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
-    # Equal however many threads there are; more than two do not pay for tables this small.
-    "num_threads": 2,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,
@@ -167,7 +166,9 @@ class Trees:
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
     """Boosted trees; with little to learn from, leaves may be small as well."""
     fewest = max(5, min(_PARAMETERS["min_data_in_leaf"], len(target) // 20))
-    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, **more}
+    # Equal however many threads there are: two pay for a large table, and on a small one wait for each other.
+    threads = 1 if len(target) < _SMALL else 2
+    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, "num_threads": threads, **more}
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
