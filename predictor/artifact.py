@@ -45,12 +45,16 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Codes = tuple[tuple[str, dict[str, int]], ...]
+"""In order: it is that of the columns, which JSON's sorted keys would lose."""
+
+
 class StoredTrees(_Part):
     """Two boosted models but for their trees, which lie in `files`."""
 
     factors: tuple[float, ...]
     level: float
-    codes: dict[str, dict[str, int]]
+    codes: Codes
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]
@@ -74,7 +78,7 @@ class StoredRisks(_Part):
     """What was learned of failures; one file of trees per class."""
 
     curve: tuple[float, float] | None
-    codes: dict[str, dict[str, int]]
+    codes: Codes
     files: dict[str, str]
 
 
@@ -138,7 +142,9 @@ def packed(
         modes=modes,
         memory=predictor.memory,
         risks=StoredRisks(
-            curve=risks.curve, codes=risks.encoder.codes, files={kind: f"risk_{kind}.txt" for kind in risks.boosters}
+            curve=risks.curve,
+            codes=tuple(risks.encoder.codes.items()),
+            files={kind: f"risk_{kind}.txt" for kind in risks.boosters},
         ),
         metrics=metrics,
         files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
@@ -234,7 +240,7 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
         risks=Risks(
             errors=manifest.memory.errors if manifest.memory else (),
             curve=manifest.risks.curve,
-            encoder=Encoder(manifest.risks.codes),
+            encoder=Encoder(dict(manifest.risks.codes)),
             boosters={kind: _booster(files[name]) for kind, name in manifest.risks.files.items()},
             metrics=manifest.metrics.get("failures", {}),
         ),
@@ -253,7 +259,7 @@ def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
     return StoredTrees(
         factors=trees.law.factors,
         level=trees.level,
-        codes=trees.encoder.codes,
+        codes=tuple(trees.encoder.codes.items()),
         mean=tuple(trees.mean.tolist()),
         scale=tuple(trees.scale.tolist()),
         coefficients=tuple(trees.coefficients.tolist()),
@@ -264,7 +270,7 @@ def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
 def _trees(entry: StoredTrees, files: Files) -> Trees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
-    law, encoder = Law(entry.factors), Encoder(entry.codes)
+    law, encoder = Law(entry.factors), Encoder(dict(entry.codes))
     return Trees(law, entry.level, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 

@@ -41,7 +41,7 @@ class Judgement:
     """What is thought of one case."""
 
     latency_ms: Interval | None
-    """Of a whole batch. Without limits where it is not supported; None where not even a figure can be computed."""
+    """Of a whole batch. Without limits where it is not supported; None where no figure can be, or was, computed."""
     memory_peak_mib: Interval | None
     supported: bool
     reason: str
@@ -107,9 +107,11 @@ class Predictor:
     risks: Risks
 
     def judge(self, cases: Sequence[Case], *, explain: bool = False) -> list[Judgement]:
-        """One judgement per case, in order; with `explain` also what each feature adds, which takes longer."""
+        """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
+        that it does not stand behind."""
         found: dict[int, Judgement] = {}
         peaks = [None] * len(cases) if self.memory is None else self.memory.intervals(cases)
+        risks = self.risks.of_all(cases, peaks)
         for mode in {case.mode for case in cases}:
             here = [i for i, case in enumerate(cases) if case.mode == mode]
             known = self.modes.get(mode)
@@ -117,45 +119,67 @@ class Predictor:
                 reason = f"nothing in mode {mode} was learned from"
                 found |= {i: Judgement(None, None, False, reason, "both", math.inf, {}) for i in here}
                 continue
-            logs = known.learner.predict([cases[i] for i in here]).logs.tolist()
-            for i, log in zip(here, logs, strict=True):
-                risks = self.risks.of(cases[i], peaks[i])
-                found[i] = _judgement(known, cases[i], log, peaks[i], risks, explain=explain)
+            stances = {i: _stance(known, cases[i]) for i in here}
+            told = [i for i in here if stances[i].doubt is None or not explain]
+            logs = known.learner.predict([cases[i] for i in told]).logs.tolist() if told else []
+            reasons = contributions(known.learner, [cases[i] for i in told], logs, known.typical) if explain else []
+            figures = dict(zip(told, logs, strict=True))
+            why = dict(zip(told, reasons, strict=False))
+            for i in here:
+                found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
         return [found[i] for i in range(len(cases))]
 
 
-def _judgement(
-    known: Knowledge, case: Case, log: float, peak: Interval | None, risks: dict[str, float], *, explain: bool
-) -> Judgement:
-    lack = known.lack_of(case)
-    outside = known.range.times_outside(case)
+@dataclass(frozen=True)
+class _Stance:
+    """Whether a figure will be stood behind, and how far it may be off; known before the figure is."""
+
+    lack: Lack
+    outside: float
+    doubt: str | None
+    half_width: float
+    """Of the interval, in logs."""
+    level: float
+
+
+def _stance(known: Knowledge, case: Case) -> _Stance:
+    lack, outside = known.lack_of(case), known.range.times_outside(case)
     calibration = known.calibrations.get(lack)
-    reason = known.learner.why_not(case)
-    if reason is None and outside > FARTHEST:
-        reason = f"{outside:.0f} times beyond anything learned from"
-    if reason is None and calibration is None:
-        reason = f"too little was measured to tell how far a figure would be off where {_WORDS[lack]}"
-    half_width = math.nan
-    if reason is None and calibration is not None:
-        # Outside, a doubling may cost anything between nothing and twice what the law says of it.
-        half_width = calibration.half_width + math.log(outside)
-        if math.exp(2 * half_width) > WIDEST:
-            reason = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
-    supported = reason is None
-    p50 = math.exp(log)
-    latency = Interval(p50=p50)
-    if supported and calibration is not None:
-        spread = math.exp(half_width)
-        latency = Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=calibration.level)
+    doubt = known.learner.why_not(case)
+    if doubt is None and outside > FARTHEST:
+        doubt = f"{outside:.0f} times beyond anything learned from"
+    if doubt is not None or calibration is None:
+        few = f"too little was measured to tell how far a figure would be off where {_WORDS[lack]}"
+        return _Stance(lack, outside, doubt or few, math.nan, math.nan)
+    # Outside, a doubling may cost anything between nothing and twice what the law says of it.
+    half_width = calibration.half_width + math.log(outside)
+    if math.exp(2 * half_width) > WIDEST:
+        doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
+    return _Stance(lack, outside, doubt, half_width, calibration.level)
+
+
+def _judgement(
+    known: Knowledge,
+    case: Case,
+    stance: _Stance,
+    log: float | None,
+    peak: Interval | None,
+    risks: dict[str, float],
+    why: tuple[Contribution, ...],
+) -> Judgement:
+    latency = None if log is None else Interval(p50=math.exp(log))
+    if latency is not None and stance.doubt is None:
+        p50, spread = latency.p50, math.exp(stance.half_width)
+        latency = Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
     return Judgement(
         latency_ms=latency,
         memory_peak_mib=peak,
-        supported=supported,
-        reason=reason or _basis(known, case, lack),
-        lacks=_LACKS[lack],
-        outside=outside,
+        supported=stance.doubt is None,
+        reason=stance.doubt or _basis(known, case, stance.lack),
+        lacks=_LACKS[stance.lack],
+        outside=stance.outside,
         risks=risks,
-        contributions=contributions(known.learner, case, known.typical) if explain else (),
+        contributions=why,
     )
 
 

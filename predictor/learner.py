@@ -126,15 +126,23 @@ class Learner:
             )
         return self._grown
 
-    def reasons(self, case: Case) -> dict[str, float]:
-        """What adds up to the logarithm of the prediction, by name; of the trees what each number changes."""
-        known = case.device in self.known
-        trees = self._specialist if known else self._generalist(case.kind)
-        found = {"law": float(self._law.logs([case])[0])} if trees is None else trees.reasons(case)
-        alone = sum(found.values())
-        found["measured elsewhere"] = float(self._uncorrected([case])[0]) - alone
-        if case.device in self.corrections:
-            found["few figures of this device"] = float(self.corrections[case.device].of([case])[0])
+    def reasons(self, cases: Sequence[Case], logs: Sequence[float]) -> list[dict[str, float]]:
+        """What adds up to each predicted logarithm, by name; of the trees what each number changes."""
+        found: list[dict[str, float]] = [{} for _ in cases]
+        by_trees: dict[str | None, list[int]] = defaultdict(list)
+        for i, case in enumerate(cases):
+            by_trees[None if case.device in self.known else case.kind].append(i)
+        for kind, here in by_trees.items():
+            trees, asked = self._specialist if kind is None else self._generalist(kind), [cases[i] for i in here]
+            told = [{"law": log} for log in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
+            for i, added in zip(here, told, strict=True):
+                found[i] = added
+        for case, log, added in zip(cases, logs, found, strict=True):
+            alone = sum(added.values())
+            few = 0.0
+            if case.device in self.corrections:
+                few = added["few figures of this device"] = float(self.corrections[case.device].of([case])[0])
+            added["measured elsewhere"] = log - alone - few
         return found
 
     def elsewhere(self, case: Case) -> int:

@@ -97,17 +97,11 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
         raise NothingToGoBackTo(
             "No predictor served before this one. `accel predictor list` shows those that are kept; name one."
         )
-    kept = artifact.stored_ids(settings)
-    found = [name for name in kept if name.startswith(before)]
-    if len(found) != 1:
-        known = ", ".join(kept) or "none"
-        raise NotFound(
-            f"{'Several predictors' if found else 'No predictor kept'} begin with {before!r}. Kept: {known}."
-        )
-    artifact.load(settings, found[0])
-    artifact.put_in_service(settings, found[0])
+    wanted = _named(settings, before)
+    artifact.load(settings, wanted)
+    artifact.put_in_service(settings, wanted)
     told = PredictorPromoted(
-        predictor_id=found[0], replaced=serving, cause="rollback", reason="somebody asked for it", report={}
+        predictor_id=wanted, replaced=serving, cause="rollback", reason="somebody asked for it", report={}
     )
     log.append([Event.of(told, source="predictor.rollback")])
     return told

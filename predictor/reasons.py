@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predictor.cases import Case
@@ -47,13 +48,20 @@ class Contribution:
     """On the latency: 2 doubles it."""
 
 
-def contributions(learner: Learner, case: Case, typical: float) -> tuple[Contribution, ...]:
-    """What makes this case's latency differ from the typical one (a natural log), the strongest first.
+def contributions(
+    learner: Learner, cases: Sequence[Case], logs: Sequence[float], typical: float
+) -> list[tuple[Contribution, ...]]:
+    """What makes each case's latency (natural logs, as predicted) differ from the typical one, the strongest first.
 
     exp(typical) times all factors is the predicted latency, in ms.
     """
+    reasons = learner.reasons(cases, logs)
+    return [_ranked(learner, case, added, typical) for case, added in zip(cases, reasons, strict=True)]
+
+
+def _ranked(learner: Learner, case: Case, added: dict[str, float], typical: float) -> tuple[Contribution, ...]:
     groups: dict[str, float] = defaultdict(float)
-    for name, log in learner.reasons(case).items():
+    for name, log in added.items():
         group = _OF.get(name) or ("roofline" if name in _ROOFLINE else "model cost")
         groups[group] += log
     groups["physical law"] -= typical

@@ -36,7 +36,7 @@ _PARAMETERS: dict[str, Any] = {
     "num_leaves": 8,
     "min_data_in_leaf": 10,
     "lambda_l2": 1.0,
-    "num_threads": 2,
+    "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,
@@ -83,6 +83,19 @@ class Risks:
 
     def of(self, case: Case, peak: Interval | None) -> dict[str, float]:
         """Probability by class of failure; a class of which too little is known is left out."""
+        return self.of_all([case], [peak])[0]
+
+    def of_all(self, cases: Sequence[Case], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
+        """The same of many cases, in order; the trees are asked once."""
+        found = [self._of_memory(case, peak) for case, peak in zip(cases, peaks, strict=True)]
+        if self.boosters and cases:
+            numbers = self.encoder.numbers(cases)
+            for kind, booster in self.boosters.items():
+                for one, share in zip(found, np.asarray(booster.predict(numbers, num_threads=1)).tolist(), strict=True):
+                    one[kind] = share
+        return found
+
+    def _of_memory(self, case: Case, peak: Interval | None) -> dict[str, float]:
         found = {}
         if peak is not None and not math.isnan(case.memory_mib):
             beyond = math.log(peak.p50 / case.memory_mib)
@@ -91,9 +104,6 @@ class Risks:
             elif self.errors:
                 # One more error than were seen could be anything: neither 0 nor 1 is ever claimed.
                 found[OUT_OF_MEMORY] = (float(np.searchsorted(self.errors, beyond)) + 0.5) / (len(self.errors) + 1)
-        if self.boosters:
-            numbers = self.encoder.numbers([case])
-            found |= {kind: float(b.predict(numbers, num_threads=1)[0]) for kind, b in self.boosters.items()}
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ _COSTS = (
     "devices",
 )
 _PARTS = ("computing", "activations moved", "weights read", "launches")
+_SMALL = 5_000
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -43,8 +45,6 @@ _PARAMETERS: dict[str, Any] = {
     "feature_fraction": 0.6,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
-    # Equal however many threads there are; more than two do not pay for tables this small.
-    "num_threads": 2,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,
@@ -145,26 +145,30 @@ class Trees:
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
         return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
-    def reasons(self, case: Case) -> dict[str, float]:
-        """What adds up to the logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
-        numbers = self.encoder.numbers([case])
+    def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+        """What adds up to each logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
+        numbers = self.encoder.numbers(cases)
         design, columns = self.encoder.columns(numbers)
-        terms = ((design - self.mean) / self.scale * self.coefficients)[0] / 2
-        found = {"law": float(self.law.logs([case])[0]) + self.level + float(terms[0])}
-        for name, term in zip(columns[1:], terms[1:].tolist(), strict=True):
-            found[name] = found.get(name, 0.0) + term
-        for booster in self.boosters:
-            shares = np.asarray(booster.predict(numbers, num_threads=1, pred_contrib=True))[0] / 2
-            found["law"] += float(shares[-1])
-            for name, share in zip(self.encoder.names(), shares[:-1].tolist(), strict=True):
-                found[name] = found.get(name, 0.0) + share
+        terms = (design - self.mean) / self.scale * self.coefficients / 2
+        base = self.law.logs(cases) + self.level + terms[:, 0]
+        shares = sum(np.asarray(b.predict(numbers, num_threads=1, pred_contrib=True)) / 2 for b in self.boosters)
+        assert isinstance(shares, np.ndarray)
+        named = [*columns[1:], *self.encoder.names()]
+        found = []
+        for law, *added in np.column_stack([base + shares[:, -1], terms[:, 1:], shares[:, :-1]]).tolist():
+            told: dict[str, float] = defaultdict(float, law=law)
+            for name, share in zip(named, added, strict=True):
+                told[name] += share
+            found.append(dict(told))
         return found
 
 
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
     """Boosted trees; with little to learn from, leaves may be small as well."""
     fewest = max(5, min(_PARAMETERS["min_data_in_leaf"], len(target) // 20))
-    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, **more}
+    # Equal however many threads there are: two pay for a large table, and on a small one wait for each other.
+    threads = 1 if len(target) < _SMALL else 2
+    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, "num_threads": threads, **more}
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
