@@ -106,5 +106,5 @@ def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Pa
     assert told["model"].startswith("figures-")
     assert [e["device"] for e in told["excluded"]] == ["Mine"]
     spec.write_text(json.dumps({"name": "Mine", "kind": "gpu"}))
-    with pytest.raises(InvalidInput, match=r"--hardware\.0\.peak_fp32_tflops"):
+    with pytest.raises(InvalidInput, match=r"--hardware\.0\.peak-fp32-tflops"):
         app(["recommend", *figures, "--hardware-spec", str(spec), "--home", home], standalone_mode=False)
