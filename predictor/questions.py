@@ -183,7 +183,7 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 def checked(kind: type[Q], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> Q:
-    """A question of these fields. Raises InvalidInput that says what is wrong with which, called as `name` calls its path."""
+    """A question of these fields. Raises InvalidInput that says what is wrong with which; `name` names a path."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
