@@ -23,6 +23,8 @@ class Load:
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    service_cpu_s: float = 0.0
+    """What the service computed meanwhile, if anyone looked."""
     busy: float = 0.0
     """Share of the time that the client itself computed: near 1 it is the client that is measured."""
 
