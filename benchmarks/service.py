@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,13 @@ class Served:
         times = self.process.cpu_times()
         return times.user + times.system
 
+    def settle(self) -> None:
+        """Wait until it computes nothing: it imports beside the first requests what it may need later."""
+        before, now = -1.0, self.cpu_s()
+        while now - before > 0.05:
+            time.sleep(1)
+            before, now = now, self.cpu_s()
+
 
 @contextmanager
 def serving(command: list[str]) -> Iterator[Served]:
@@ -100,7 +108,9 @@ def serving(command: list[str]) -> Iterator[Served]:
             said = process.stderr.readline()
             found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
             assert found, said + process.stderr.read()
-            yield Served(int(found[1]), psutil.Process(process.pid))
+            served = Served(int(found[1]), psutil.Process(process.pid))
+            served.settle()
+            yield served
         finally:
             process.terminate()
 
