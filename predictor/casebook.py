@@ -32,8 +32,8 @@ SELECT {_CELL}, output_tokens, failure_class, status, memory_peak_mib,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
 WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{which}}
--- A machine that was changed is another one: only what its newest state shows is learned.
-QUALIFY fingerprint IS NULL
+-- A machine of ours that was changed is another one: only what its newest state shows is learned.
+QUALIFY fingerprint IS NULL OR provenance <> 'measured'
     OR fingerprint = arg_max(fingerprint, r.recorded_at) OVER (PARTITION BY {_CELL.replace("model_family, ", "")})
 ORDER BY ALL
 """

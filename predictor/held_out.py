@@ -1,7 +1,8 @@
 """How far a learner errs on what it lacks: models and devices are held out in turns, predicted and compared.
 
 A turn holds out some families and one device at once, so that one learner tells of all three: of those families on
-known devices, of known families on that device, and of both. This is what intervals in service are calibrated on.
+known devices, of known families on that device, and of both; where there is little, families have turns of their own.
+This is what intervals in service are calibrated on.
 """
 
 from __future__ import annotations
@@ -53,16 +54,19 @@ def hold_out(cases: Sequence[Case]) -> dict[Lack, HeldOut]:
     count = int(folds.max()) + 1
     devices = [name for name, n in Counter(c.device for c in cases).most_common(_MOST_DEVICES) if n > MEASUREMENTS]
     held = np.array([case.device for case in cases])
-    for turn in range(max(count, len(devices))):
-        device = devices[turn % len(devices)] if len(devices) > 1 else ""
-        new_family, new_device = folds == turn % count, held == device
-        train = [cases[i] for i in np.flatnonzero(~new_family & ~new_device)]
-        if len(train) < FEWEST:
+    alone = len(cases) <= _MANY or len(devices) < 2
+    for turn in range(count if alone else 0):
+        learner = _told(cases, folds != turn)
+        if learner is not None:
+            _ask(found, "family", learner, _at(cases, folds == turn))
+    for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
+        new_family, new_device = folds == turn % count, held == devices[turn % len(devices)]
+        learner = _told(cases, ~new_family & ~new_device)
+        if learner is None:
             continue
-        learner = Learner(train, rounds=ROUNDS)
-        _ask(found, "family", learner, [cases[i] for i in np.flatnonzero(new_family & ~new_device)])
-        old = [cases[i] for i in np.flatnonzero(~new_family & new_device)]
-        new = [cases[i] for i in np.flatnonzero(new_family & new_device)]
+        if not alone:
+            _ask(found, "family", learner, _at(cases, new_family & ~new_device))
+        old, new = _at(cases, ~new_family & new_device), _at(cases, new_family & new_device)
         _ask(found, "hardware", learner, old)
         _ask(found, "both", learner, new)
         if len(old) > MEASUREMENTS:
@@ -135,18 +139,30 @@ def _ask(found: dict[Lack, HeldOut], lack: Lack, learner: Learner, cases: list[C
 
 
 def _places(found: dict[Lack, HeldOut], cases: Sequence[Case], folds: npt.NDArray[np.int64]) -> None:
-    """Known models on known devices: the same models elsewhere, or otherwise, are all that is known of each case."""
-    places, codes = np.unique([f"{case.device} {case.backend}" for case in cases], return_inverse=True)
+    """Known models on known devices: what is known of each case is the same model elsewhere, or, of one that was
+    measured in one place alone, other figures of it there."""
+    _, codes = np.unique([f"{case.device} {case.backend}" for case in cases], return_inverse=True)
+    places: dict[str, set[int]] = defaultdict(set)
+    for case, code in zip(cases, codes.tolist(), strict=True):
+        places[case.model].add(code)
+    once = np.array([len(places[case.model]) == 1 for case in cases], dtype=bool)
     count = max(3, min(5, int(folds.max()) + 1))
-    alone = np.random.default_rng(0).permutation(len(cases))
-    turns = (folds + codes if len(places) > 1 else alone) % count
+    turns = np.where(once, np.random.default_rng(0).permutation(len(cases)), folds + codes) % count
     for turn in range(3 if len(cases) > _MANY else count):
-        train = [cases[i] for i in np.flatnonzero(turns != turn).tolist()]
-        if len(train) < FEWEST:
-            continue
-        learner = Learner(train, rounds=ROUNDS)
-        asked = [cases[i] for i in np.flatnonzero(turns == turn).tolist()]
-        _ask(found, "nothing", learner, [c for c in asked if c.model in learner.models and c.device in learner.known])
+        learner = _told(cases, turns != turn)
+        if learner is not None:
+            asked = _at(cases, turns == turn)
+            known = [c for c in asked if c.model in learner.models and c.device in learner.known]
+            _ask(found, "nothing", learner, known)
+
+
+def _told(cases: Sequence[Case], which: npt.NDArray[np.bool_]) -> Learner | None:
+    train = _at(cases, which)
+    return Learner(train, rounds=ROUNDS) if len(train) >= FEWEST else None
+
+
+def _at(cases: Sequence[Case], which: npt.NDArray[np.bool_]) -> list[Case]:
+    return [cases[i] for i in np.flatnonzero(which).tolist()]
 
 
 def sample(cases: Sequence[Case]) -> list[Case]:

@@ -24,6 +24,8 @@ TOO_RISKY = 0.5
 """Probability of a failure from which hardware is left out; it is warned of from a fifth of that."""
 _NEIGHBOURS = 3
 _REASONS = 5
+_TELLING = 0.02
+"""In logs: what changes the figure by less is no reason for it."""
 
 Refusal = tuple[Cause, str]
 Wanted = tuple[Asked, Candidate]
@@ -100,7 +102,7 @@ def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Ju
         event_ids=tuple(n.event_id for n in near),
         basis=judged.reason,
         cautions=tuple(cautions),
-        why=tuple(_reason(contribution) for contribution in judged.contributions[:_REASONS]),
+        why=tuple(_reason(c) for c in judged.contributions[:_REASONS] if abs(math.log(c.factor)) > _TELLING),
         neighbours=near,
     )
 

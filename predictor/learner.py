@@ -64,8 +64,8 @@ class Learner:
     def __init__(self, cases: Sequence[Case], *, rounds: int = ROUNDS, grown: Grown | None = None) -> None:
         self.told = list(cases)
         counts = Counter(case.device for case in cases)
-        # Where every device has few, the best measured ones have to do.
-        enough = min(FEW, max(counts.values()))
+        # Where every device has few, the better measured ones have to do.
+        enough = min(FEW, max(counts.values()) / 8)
         self.known = {device for device, count in counts.items() if count >= enough}
         learned = [case for case in cases if case.device in self.known]
         logs = log_latency(learned)

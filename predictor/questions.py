@@ -183,14 +183,14 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 def checked(kind: type[Q], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> Q:
-    """A question of these fields. Raises InvalidInput that says what is wrong with which, called as `name` has it."""
+    """A question of these fields. Raises InvalidInput that says what is wrong with which; `name` names a path."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
         wrong = []
         for problem in error.errors():
-            field, *path = [str(part) for part in problem["loc"] if not str(part).startswith("<")] or [""]
-            wrong.append(f"{'.'.join([name(field), *path])}: {problem['msg']}")
+            path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
+            wrong.append(f"{name(path)}: {problem['msg']}")
         raise InvalidInput("; ".join(wrong)) from error
 
 

@@ -187,7 +187,8 @@ def cost_asked(
     if subject.config is not None:
         found = appraise(
             json.loads(subject.config),
-            sequence_length=sequence_length,
+            # What it was known again by is remembered: its usual length needs no second look.
+            sequence_length=None if sequence_length == subject.usual_length else sequence_length,
             image_size=sizes.image_size,
             audio_seconds=sizes.audio_seconds,
         )

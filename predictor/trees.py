@@ -36,7 +36,6 @@ _COSTS = (
     "devices",
 )
 _PARTS = ("computing", "activations moved", "weights read", "launches")
-_SMALL = 5_000
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -45,6 +44,8 @@ _PARAMETERS: dict[str, Any] = {
     "feature_fraction": 0.6,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
+    # Two wait for each other on a machine that has anything else to do, and tables are small.
+    "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,
@@ -125,12 +126,16 @@ class Trees:
             left, level = _levelled(left, [case.device for case in cases])
         numbers = encoder.numbers(cases)
         design, _ = encoder.columns(numbers)
-        mean, scale = design.mean(axis=0), design.std(axis=0) + 1e-9
-        mean[0], scale[0] = 0.0, 1.0
+        mean, scale = design.mean(axis=0), design.std(axis=0)
+        # What never varies tells nothing of what it would change, whatever rounding makes of it.
+        constant = scale < 1e-6
+        scale[constant] = 1.0
+        mean[0] = 0.0
         design = (design - mean) / scale
         penalty = np.eye(design.shape[1]) * _RIDGE
         penalty[0, 0] = 0.0
         coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
+        coefficients[constant & (np.arange(len(scale)) > 0)] = 0.0
         # Random thresholds are smoother, which is what carries to devices the trees never saw.
         boosters = (
             boost(numbers, left, rounds),
@@ -166,9 +171,7 @@ class Trees:
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
     """Boosted trees; with little to learn from, leaves may be small as well."""
     fewest = max(5, min(_PARAMETERS["min_data_in_leaf"], len(target) // 20))
-    # Equal however many threads there are: two pay for a large table, and on a small one wait for each other.
-    threads = 1 if len(target) < _SMALL else 2
-    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, "num_threads": threads, **more}
+    parameters = {**_PARAMETERS, "min_data_in_leaf": fewest, **more}
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 

@@ -200,7 +200,15 @@ def _question(kind: type[Any], **fields: Any) -> Any:
     constraints = fields.get("constraints")
     if constraints is not None:
         fields["constraints"] = {key: value for key, value in constraints.items() if value is not None}
-    return checked(kind, fields, name=lambda field: f"--{field.replace('_', '-')}")
+    return checked(kind, fields, name=_option)
+
+
+def _option(path: str) -> str:
+    """The option that a field is given by: `--max-watts` for `constraints.max_watts`."""
+    outer, _, inner = path.partition(".")
+    renamed = {"flops_per_item": "flops", "activation_bytes_per_item": "activation_bytes"}
+    name = renamed.get(inner, inner) if outer in ("model", "constraints") and inner else path
+    return f"--{name.replace('_', '-')}"
 
 
 def _model(name: str | None, config: Path | None, figures: dict[str, Any] | None) -> str | dict[str, Any]:

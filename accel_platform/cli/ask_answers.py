@@ -30,7 +30,7 @@ def print_answer(answer: Answer, objective: str) -> None:
     for left_out in answer.excluded:
         device = f" ({left_out.device})" if left_out.device else ""
         note(f"left out: {left_out.hardware}{device}: {left_out.reason}")
-    open_ = [e for e in answer.excluded if e.cause != "constraint"]
+    open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if open_:
         # One command stands for all: they differ in the hardware alone, and --json has each.
         here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
@@ -150,7 +150,7 @@ def _row(figures: Figures) -> dict[str, Any]:
 def _objective(figures: Figures, objective: str) -> dict[str, Any]:
     cost, energy = figures.cost, figures.energy
     if objective == "cost":
-        dated = None if cost is None else f"{cost.usd_per_hour:g} USD/h, {cost.source}, {cost.date or 'undated'}"
+        dated = None if cost is None else f"{cost.usd_per_hour:g} USD/h, {cost.date or 'undated'}"
         return {
             "usd_per_million_items": _interval(None if cost is None else cost.usd_per_million_items),
             "price": dated,

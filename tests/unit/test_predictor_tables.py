@@ -68,8 +68,8 @@ def test_the_heat_map_is_one_page_that_needs_no_network(home: str, tmp_path: Pat
         assert name in text
 
 
-@pytest.mark.parametrize("name", ["curve.png", "curve.svg", "curve.html"])
-def test_curves_and_comparisons_are_drawn_in_every_format(home: str, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
+def test_curves_and_comparisons_are_drawn(home: str, tmp_path: Path, name: str) -> None:
     words = ("predict", "bert-base", "--hardware", "cpu", "--hardware", "openvino", "--chart", str(tmp_path / name))
     curve = _run(home, *words, "--batch-sizes", "1,2,4")
     assert curve.exit_code == 0, curve.output
@@ -106,5 +106,5 @@ def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Pa
     assert told["model"].startswith("figures-")
     assert [e["device"] for e in told["excluded"]] == ["Mine"]
     spec.write_text(json.dumps({"name": "Mine", "kind": "gpu"}))
-    with pytest.raises(InvalidInput, match=r"--hardware\.0\.peak_fp32_tflops"):
+    with pytest.raises(InvalidInput, match=r"--hardware\.0\.peak-fp32-tflops"):
         app(["recommend", *figures, "--hardware-spec", str(spec), "--home", home], standalone_mode=False)

@@ -1,0 +1,119 @@
+"""Retraining: seconds from a warehouse of so many configurations to a predictor in service, stage by stage.
+
+The figures of the world it learns from are made up by a physical law with noise; they measure the software and are no
+results. Every configuration is a different one, so none is pooled away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import ModelDescribed, Payload, ResultRecorded
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from predictor import artifact
+from predictor.train import train
+
+DEVICES = ("RTX 3090", "RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA H100 SXM")
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 256)
+FAMILIES = 40
+
+
+def world(rows: int) -> list[Payload]:
+    """Models with a cost, and what a batch of each takes on every device."""
+    chance = np.random.default_rng(0)
+    quirks = {(family, device): math.exp(chance.normal(0, 0.25)) for family in range(FAMILIES) for device in DEVICES}
+    payloads: list[Payload] = []
+    for number in range(math.ceil(rows / len(DEVICES) / len(BATCHES))):
+        family = f"family{number % FAMILIES}"
+        gflops, written = math.exp(chance.uniform(-1, 5)), math.exp(chance.uniform(15, 20))
+        parameters = int(math.exp(chance.uniform(14, 20)))
+        payloads.append(
+            ModelDescribed(
+                model_id=f"{family}-{number}",
+                architecture=family,
+                family=family,
+                modality="vision",
+                parameters=parameters,
+                layers=12,
+                flops_per_item=int(gflops * 1e9),
+                activation_bytes_per_item=int(written),
+            )
+        )
+        for device in DEVICES:
+            spec = find_spec(device)
+            assert spec is not None
+            assert spec.peak_fp32_tflops is not None
+            assert spec.bandwidth_gb_s is not None
+            for batch in BATCHES:
+                computing = 2e-9 * gflops * 1e9 * batch / spec.peak_fp32_tflops
+                moving = 3e-6 * (written * batch + 4 * parameters) / spec.bandwidth_gb_s
+                quirk = quirks[number % FAMILIES, device] * math.exp(chance.normal(0, 0.03))
+                payloads.append(
+                    ResultRecorded(
+                        model_id=f"{family}-{number}",
+                        model_family=family,
+                        hardware="cuda",
+                        backend="pytorch",
+                        status="ok",
+                        provenance="imported",
+                        precision="float32",
+                        batch_size=batch,
+                        device_id=spec.name,
+                        device_name=spec.name,
+                        latency_mean_ms=(0.5 + computing + moving) * quirk,
+                        memory_peak_mib=600 + 4 * parameters / 2**20 + written * batch / 2**20 / 8,
+                    )
+                )
+    return payloads
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="accel-retrain-") as place:
+        settings = Settings(home=Path(place), log_uri=None)
+        log = EventLog.open(settings)
+        log.append([Event.of(payload, source="bench") for payload in world(asked.rows)])
+        refresh(settings)
+        stages: list[tuple[str, float]] = []
+        started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        report = train(settings, log, progress=lambda words: stages.append((words, time.perf_counter() - started)))
+        took = time.perf_counter() - started
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        loading = time.perf_counter()
+        artifact.load(settings, report.predictor_id)
+        size = sum(path.stat().st_size for path in (settings.models_dir / report.predictor_id).iterdir())
+        figures = {
+            "rows": report.rows,
+            "cores": len(os.sched_getaffinity(0)),
+            "retrain_s": round(took, 1),
+            "cpu_s": round(spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime, 1),
+            "load_s": round(time.perf_counter() - loading, 2),
+            "artefact_mib": round(size / 2**20, 1),
+            "median_ape_family": report.metrics["latency"]["inference"]["family"]["median_ape"],
+        }
+    if asked.json:
+        print(json.dumps(figures))
+        return
+    for words, at in stages:
+        print(f"{at:7.1f} s  {words}")
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()
