@@ -176,7 +176,7 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
 
 
 def test_a_config_that_describes_nothing_is_refused_in_words() -> None:
-    with pytest.raises(InvalidInput, match="The config is refused: .*-5"):
+    with pytest.raises(InvalidInput, match=r"The config is refused: .*-5"):
         appraise({"model_type": "bert", "hidden_size": -5})
 
 
