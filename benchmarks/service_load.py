@@ -23,6 +23,8 @@ class Load:
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    service_cpu_s: float = 0.0
+    """What the service computed meanwhile, if anyone looked."""
     busy: float = 0.0
     """Share of the time that the client itself computed: near 1 it is the client that is measured."""
 
@@ -35,7 +37,8 @@ class Load:
 
 
 def load(port: int, bodies: Iterator[bytes], *, connections: int, seconds: float, seen: Seen | None = None) -> Load:
-    """POST bodies to /recommend for so long. What was sent when time is up is still waited for, and not counted."""
+    """POST bodies to /recommend for so long, or while there are any. What was sent when time is up is still waited for,
+    and not counted."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_load(port, bodies, connections, seconds, seen))
 
@@ -50,7 +53,7 @@ async def _load(port: int, bodies: Iterator[bytes], connections: int, seconds: f
     ]
     await asyncio.gather(*(connection.done for _, connection in made))
     result.busy = (time.process_time() - computed) / (time.perf_counter() - started)
-    result.seconds = seconds
+    result.seconds = min(seconds, time.perf_counter() - started)
     for transport, _ in made:
         transport.close()
     return result
@@ -96,7 +99,11 @@ class _Connection(asyncio.Protocol):
             self.done.set_result(None)
 
     def _ask(self) -> None:
-        self._body = next(self._bodies)
+        body = next(self._bodies, None)
+        if body is None:
+            self.done.set_result(None)
+            return
+        self._body = body
         request = _HEAD % len(self._body) + self._body
         self._asked = time.perf_counter()
         self._transport.write(request)

@@ -19,6 +19,7 @@ from predictor.artifact import ArtifactRefused
 from predictor.evidence import load_evidence
 from predictor.judge import Predictor
 from predictor.knowledge import Knowledge
+from predictor.patience import TakesLong, in_a_hurry
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.respond import predict, predict_many, recommend
 
@@ -63,6 +64,16 @@ class Advisor:
         content = recommend(serving.knowledge, query).model_dump_json().encode()
         serving.answers.keep(_key(query), content)
         return content
+
+    def answer_at_once(self, query: RecommendQuery) -> bytes | None:
+        """The same, unless it takes more than a moment: None then, and where nothing was read yet."""
+        if self._serving is None:
+            return None
+        try:
+            with in_a_hurry():
+                return self.answer(query)
+        except TakesLong:
+            return None
 
     def follow(self, stop: threading.Event) -> None:
         """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays."""

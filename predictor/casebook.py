@@ -27,7 +27,7 @@ _CELL = (
     "model_id, model_family, hardware, backend, device_id, device_name, mode, precision, batch_size, sequence_length"
 )
 _QUERY = f"""
-SELECT {_CELL}, output_tokens, failure_class, status, memory_peak_mib,
+SELECT {_CELL}, output_tokens, source_path, failure_class, status, memory_peak_mib,
     coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id

@@ -17,6 +17,7 @@ from typing import Any
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.errors import AccelError, InvalidInput
+from predictor.patience import takes_long
 
 WORKER = "predictor.config_worker"
 MEMORY_MIB = 4_096
@@ -76,6 +77,7 @@ def text_of(config: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=1024)
 def _appraised(text: str, length: int | None, image: int | None, seconds: float | None) -> Appraisal | str:
     """The appraisal, or why there is none."""
+    takes_long()
     job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
     if not _ONE_AT_A_TIME.acquire(timeout=WALL_S):

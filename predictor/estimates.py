@@ -46,6 +46,8 @@ def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[
 
 def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Estimate | Abstention | None:
     """What measurements say; None where the learned model has to be asked."""
+    if candidate.target not in evidence.by_target and not candidate.here:
+        return _too_large(asked, candidate)
     cells = asked.cells(candidate.target)
     known, reason = compatibility_of(evidence, asked, candidate.target)
     if known.state == "failed":

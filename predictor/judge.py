@@ -19,6 +19,7 @@ from predictor.held_out import Lack
 from predictor.intervals import Calibration
 from predictor.learner import Learner
 from predictor.memory import MemoryModel
+from predictor.patience import takes_long
 from predictor.reasons import Contribution, contributions
 from predictor.risks import Risks
 
@@ -121,10 +122,15 @@ class Predictor:
                 continue
             stances = {i: _stance(known, cases[i]) for i in here}
             told = [i for i in here if stances[i].doubt is None or not explain]
-            logs = known.learner.predict([cases[i] for i in told]).logs.tolist() if told else []
-            reasons = contributions(known.learner, [cases[i] for i in told], logs, known.typical) if explain else []
-            figures = dict(zip(told, logs, strict=True))
-            why = dict(zip(told, reasons, strict=False))
+            figures: dict[int, float] = {}
+            why: dict[int, tuple[Contribution, ...]] = {}
+            if told:
+                takes_long()
+                asked = [cases[i] for i in told]
+                logs = known.learner.predict(asked).logs.tolist()
+                figures = dict(zip(told, logs, strict=True))
+                if explain:
+                    why = dict(zip(told, contributions(known.learner, asked, logs, known.typical), strict=True))
             for i in here:
                 found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
         return [found[i] for i in range(len(cases))]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from accel_platform.precisions import PRECISIONS
 from predictor.cases import Case, weight_bytes
 from predictor.evidence import Evidence
 from predictor.judge import Predictor
+from predictor.said import Said
 from predictor.subject import ItemCost
 
 
@@ -33,6 +34,8 @@ class Knowledge:
     evidence: Evidence
     predictor: Predictor | None = None
     no_predictor: str = "no predictor was trained yet (`accel train`)"
+    said: Said = field(default_factory=Said, compare=False, repr=False)
+    """From it, to be said again."""
 
     def learned(self, model_id: str) -> Learned | None:
         """What the predictor knows of a model that only results name."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ class Learner:
         self.cases = learned
         self._logs, self._rounds = logs, rounds
         self._law = Law.fit(learned, logs)
+        self._named: Trees | None = None
         self._generalists: dict[str, Trees | None] = {}
         self._grown = grown
         self._measured: dict[Any, list[int]] = defaultdict(list)
@@ -113,17 +114,18 @@ class Learner:
             self.corrections[device] = Correction.fit(cases, log_latency(cases) - self._uncorrected(cases))
 
     def grow(self) -> Grown:
-        """Fit all that has not been asked for yet, too."""
+        """Fit all that has not been asked for yet, too: the specialist and the generalists side by side."""
         if self._grown is None:
             everything = list(range(len(self.cases)))
             kinds = sorted({case.kind for case in self.cases})
+            # Boosting and predicting leave Python to itself, so threads of it do not wait for each other.
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                known = pool.submit(self._left_over, everything, known=True)
+                new = pool.submit(self._left_over, everything, known=False)
+                left = known.result(), new.result()
             found = {kind: self._generalist(kind) for kind in kinds}
-            self._grown = Grown(
-                self._specialist,
-                {kind: trees for kind, trees in found.items() if trees is not None},
-                self._left_over(everything, known=True),
-                self._left_over(everything, known=False),
-            )
+            generalists = {kind: trees for kind, trees in found.items() if trees is not None}
+            self._grown = Grown(self._specialist(), generalists, *left)
         return self._grown
 
     def reasons(self, cases: Sequence[Case], logs: Sequence[float]) -> list[dict[str, float]]:
@@ -133,7 +135,7 @@ class Learner:
         for i, case in enumerate(cases):
             by_trees[None if case.device in self.known else case.kind].append(i)
         for kind, here in by_trees.items():
-            trees, asked = self._specialist if kind is None else self._generalist(kind), [cases[i] for i in here]
+            trees, asked = self._specialist() if kind is None else self._generalist(kind), [cases[i] for i in here]
             told = [{"law": log} for log in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
             for i, added in zip(here, told, strict=True):
                 found[i] = added
@@ -178,7 +180,7 @@ class Learner:
 
     def _trees(self, cases: Sequence[Case], *, known: bool) -> Array:
         if known:
-            return self._specialist.logs(cases)
+            return self._specialist().logs(cases)
         logs = self._law.logs(cases)
         for kind in {case.kind for case in cases}:
             trees = self._generalist(kind)
@@ -187,9 +189,12 @@ class Learner:
                 logs[here] = trees.logs([cases[i] for i in here])
         return logs
 
-    @cached_property
     def _specialist(self) -> Trees:
-        return self._grown.specialist if self._grown else Trees.fit(self.cases, self._logs, _NAMES, self._rounds)
+        if self._grown is not None:
+            return self._grown.specialist
+        if self._named is None:
+            self._named = Trees.fit(self.cases, self._logs, _NAMES, self._rounds)
+        return self._named
 
     def _generalist(self, kind: str) -> Trees | None:
         if self._grown is not None:

@@ -27,6 +27,7 @@ from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
 from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for
 from predictor.questions import Constraints, ModelConfig, Objective, OwnDevice, PredictQuery, Query, RecommendQuery
+from predictor.said import Told
 from predictor.suggestion import suggestion
 from predictor.targets import Candidate, Missing, choose_candidates
 
@@ -55,8 +56,7 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
     Raises NotFound for the model, InvalidInput for hardware, config or sizes that cannot be.
     """
     prepared = _prepare(knowledge, query, query.hardware)
-    found = estimates(knowledge, [(prepared.asked, candidate) for candidate in prepared.candidates])
-    return _answer(knowledge, prepared, found, query.objective, query.constraints)
+    return _answer(knowledge, prepared, _said(knowledge, prepared), query.objective, query.constraints)
 
 
 def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
@@ -65,8 +65,7 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
     Raises NotFound, with what to measure, where nothing supports a figure.
     """
     prepared = _prepare(knowledge, query, [query.hardware])
-    found = estimates(knowledge, [(prepared.asked, candidate) for candidate in prepared.candidates])
-    return _one(knowledge, query, prepared, found)
+    return _one(knowledge, query, prepared, _said(knowledge, prepared))
 
 
 def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> BatchAnswer:
@@ -84,7 +83,8 @@ def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> Batch
         try:
             if isinstance(ready, AccelError):
                 raise ready
-            answers.append(_one(knowledge, query, ready, [next(found) for _ in ready.candidates]))
+            told = [_told(knowledge.evidence, ready.asked, candidate, next(found)) for candidate in ready.candidates]
+            answers.append(_one(knowledge, query, ready, told))
         except AccelError as error:
             answers.append(_unanswered(query, ready, error))
     return BatchAnswer(answers=answers, snapshot_id=knowledge.evidence.snapshot_id, predictor_id=_predictor(knowledge))
@@ -96,10 +96,32 @@ def _prepare(knowledge: Knowledge, query: Query, hardware: Sequence[str | OwnDev
     return _Prepared(asked, candidates, missing, warnings)
 
 
+def _said(knowledge: Knowledge, prepared: _Prepared) -> list[Told]:
+    """What is said of each candidate; what was said before is said again."""
+    asked, before = prepared.asked, knowledge.said.about(prepared.asked)
+    new = [c for c in prepared.candidates if c.own or c.target not in before]
+    if not new:
+        return [before[candidate.target] for candidate in prepared.candidates]
+    found = estimates(knowledge, [(asked, candidate) for candidate in new])
+    told = iter([_told(knowledge.evidence, asked, c, said) for c, said in zip(new, found, strict=True)])
+    said = [next(told) if c.own or c.target not in before else before[c.target] for c in prepared.candidates]
+    knowledge.said.keep(asked, {c.target: s for c, s in zip(prepared.candidates, said, strict=True) if not c.own})
+    return said
+
+
+def _told(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate | Abstention) -> Told:
+    if isinstance(said, Estimate):
+        return Told(figures=_figures(evidence, asked, candidate, said), cautions=said.cautions)
+    target = candidate.target
+    # Figures of a device that nobody named are no hardware one could measure on.
+    named = target.device_id is not None or target not in evidence.by_target
+    return Told(excluded=_excluded(evidence, asked, candidate, said) if named else None)
+
+
 def _answer(
     knowledge: Knowledge,
     prepared: _Prepared,
-    found: Sequence[Estimate | Abstention],
+    found: Sequence[Told],
     objective: Objective = "latency",
     constraints: Constraints | None = None,
 ) -> Answer:
@@ -116,18 +138,14 @@ def _answer(
         for gone in prepared.missing
     ]
     figures: list[Figures] = []
-    for candidate, estimate in zip(prepared.candidates, found, strict=True):
-        target = candidate.target
-        if isinstance(estimate, Abstention):
-            # Figures of a device that nobody named are no hardware one could measure on.
-            if target.device_id is not None or target not in evidence.by_target:
-                excluded.append(_excluded(evidence, asked, candidate, estimate))
+    for candidate, said in zip(prepared.candidates, found, strict=True):
+        if said.figures is None:
+            excluded += filter(None, [said.excluded])
             continue
-        told = _figures(evidence, asked, candidate, estimate)
-        wrong = broken(constraints, told, candidate.spec) if constraints else None
+        wrong = broken(constraints, said.figures, candidate.spec) if constraints else None
         if wrong is None:
-            warnings += estimate.cautions
-            figures.append(told)
+            warnings += said.cautions
+            figures.append(said.figures)
         else:
             excluded.append(_excluded(evidence, asked, candidate, Abstention("constraint", wrong)))
     key = ranking(objective)
@@ -149,9 +167,7 @@ def _answer(
     )
 
 
-def _one(
-    knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: Sequence[Estimate | Abstention]
-) -> PredictAnswer:
+def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: Sequence[Told]) -> PredictAnswer:
     answer = _answer(knowledge, prepared, found)
     name = query.hardware if isinstance(query.hardware, str) else query.hardware.name
     if not answer.recommendations:

@@ -10,12 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.families import ModelSpec, resolve_model, sequence_length_for
 from predictor.configs import appraise, text_of
 from predictor.evidence import Evidence
+from predictor.patience import takes_long
 from predictor.questions import ModelConfig, ModelFigures
 
 _TRACING = threading.Lock()
@@ -167,6 +169,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
     asked = Sizes(image_size, audio_seconds)
     if subject.spec is None or asked == Sizes():
         return asked
+    takes_long()
     with _TRACING:
         from accel_platform.workloads.inputs import describe_inputs, with_image_size
 
@@ -218,7 +221,9 @@ def item_cost(
     return _traced(spec, sequence_length, Sizes())
 
 
+@lru_cache(maxsize=4096)
 def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
+    takes_long()
     with _TRACING:
         from accel_platform.workloads.cost import cost_of
         from accel_platform.workloads.inputs import with_image_size

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import get_args
 
 from accel_platform.backends.registry import runtime_for
@@ -25,6 +26,7 @@ _DRIVEN_AS = {
     ("Qualcomm", "npu"): "qnn",
 }
 """The hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
+_OWN = "own:"
 _KINDS = {kind.casefold(): kind for kind in get_args(Hardware)}
 _OWN_DRIVEN_AS: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
@@ -43,6 +45,11 @@ class Candidate:
     def device_id(self) -> str | None:
         """For an answer: None where nobody here has the device."""
         return self.target.device_id if self.here else None
+
+    @property
+    def own(self) -> bool:
+        """The asker described it: its name says nothing to anyone else."""
+        return not self.here and str(self.target.device_id).startswith(_OWN)
 
     @property
     def hardware_name(self) -> str:
@@ -70,23 +77,24 @@ def choose_candidates(
     any of its names. None means every target of the evidence. Raises InvalidInput, with close matches, for a name of
     none of these.
     """
-    targets = evidence.targets()
     if hardware is None:
-        return [_known(evidence, target) for target in targets], []
-    chosen: dict[Candidate, None] = {}
+        return [_known(evidence, target) for target in evidence.targets()], []
+    meaning = evidence.once("meaning", lambda: lru_cache(maxsize=1024)(partial(_meaning, evidence)))
+    chosen: dict[Candidate | Target, Candidate] = {}
     missing: dict[Missing, None] = {}
     for asked in hardware:
-        if isinstance(asked, OwnDevice):
-            chosen[_own(asked)] = None
-            continue
-        here = _called(evidence, asked)
-        chosen.update((_known(evidence, target), None) for target in here)
-        found = None if here else _elsewhere(asked, targets)
-        if isinstance(found, Candidate):
-            chosen[found] = None
-        elif found is not None:
-            missing[found] = None
-    return list(chosen), list(missing)
+        for found in [_own(asked)] if isinstance(asked, OwnDevice) else meaning(asked):
+            if isinstance(found, Candidate):
+                chosen[found if found.own else found.target] = found
+            else:
+                missing[found] = None
+    return list(chosen.values()), list(missing)
+
+
+def _meaning(evidence: Evidence, name: str) -> list[Candidate | Missing]:
+    """What a name means. Raises InvalidInput if there is no such hardware."""
+    here = _called(evidence, name)
+    return [_known(evidence, target) for target in here] or [_elsewhere(name, evidence.targets())]
 
 
 def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
@@ -99,7 +107,7 @@ def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
         hardware = "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get((str(spec.vendor), spec.kind))
         if hardware is None:
             return Missing(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
-        return _unmeasured(hardware, spec, "catalogue")
+        return _unmeasured(hardware, spec, "catalogue:")
     known = {*_KINDS.values(), *(name for target in targets for name in _names(target))}
     close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
@@ -114,11 +122,11 @@ def _own(asked: OwnDevice) -> Candidate:
         source="as given in the question",
         usd_source=None if asked.usd_per_hour is None else "as given in the question",
     )
-    return _unmeasured(asked.hardware or _OWN_DRIVEN_AS[asked.kind], spec, "own")
+    return _unmeasured(asked.hardware or _OWN_DRIVEN_AS[asked.kind], spec, _OWN)
 
 
 def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
-    target = Target(hardware, runtime_for(hardware).backend, f"{whose}:{spec.name}", spec.name)
+    target = Target(hardware, runtime_for(hardware).backend, f"{whose}{spec.name}", spec.name)
     return Candidate(target, spec, here=False)
 
 

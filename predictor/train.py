@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -101,10 +102,12 @@ def fit(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: S
     modes: dict[str, Knowledge] = {}
     latency: dict[str, Any] = {}
     for mode, told in cases.items():
-        held = hold_out(told)
-        latency[mode] = metrics_of(held)
         learner = Learner(told)
-        learner.grow()
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            testing, growing = pool.submit(hold_out, told), pool.submit(learner.grow)
+            held = testing.result()
+            growing.result()
+        latency[mode] = metrics_of(held)
         modes[mode] = Knowledge(learner, calibrations(held), Range.of(told), typical_of(learner))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")

@@ -61,7 +61,7 @@ def create_app(settings: Settings) -> FastAPI:
     @app.post("/recommend", response_model=Answer, responses=problems.documented(404, 413, 422, 503))
     async def recommend(query: RecommendQuery) -> Response:
         """Rank the hardware for a model, with limits, provenance and evidence for every figure."""
-        content = advisor.kept(query)
+        content = advisor.kept(query) or advisor.answer_at_once(query)
         if content is None:
             content = await run_in_threadpool(advisor.answer, query)
         return Response(content, media_type="application/json")

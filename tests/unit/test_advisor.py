@@ -17,7 +17,9 @@ from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from predictor import advisor as module
 from predictor.advisor import Advisor, Kept
+from predictor.evidence import Target
 from predictor.questions import RecommendQuery
+from predictor.said import Said, Told
 from predictor_world import MODELS, append, measured_grid, result, world
 
 QUERY = RecommendQuery(model="bert-base", batch_size=1)
@@ -42,11 +44,20 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_an_answer_is_computed_once_and_is_what_recommend_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    advisor = Advisor(world(tmp_path, measured_grid(MODELS[:3])))
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return world(tmp_path_factory.mktemp("advised"), measured_grid(MODELS[:3]))
+
+
+def test_an_answer_is_computed_once_and_is_what_recommend_says(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advisor = Advisor(settings)
     assert advisor.kept(QUERY) is None
     answer = advisor.answer(QUERY)
     assert json.loads(answer) == advisor.recommend(QUERY).model_dump(mode="json")
+    # The command line asks another advisor, which has to say the same, byte for byte.
+    assert Advisor(settings).answer(QUERY) == answer
     monkeypatch.setattr(module, "recommend", lambda *_: pytest.fail("computed again"))
     assert advisor.kept(QUERY) == answer
     # The same question in other words is the same question.
@@ -57,8 +68,40 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(tmp_path: Path, m
     assert advisor.kept(QUERY.model_copy(update={"objective": "throughput"})) is None
 
 
-def test_what_cannot_be_answered_is_not_kept(tmp_path: Path) -> None:
-    advisor = Advisor(world(tmp_path, measured_grid(MODELS[:3])))
+def test_another_objective_or_limit_changes_no_figure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    advisor = Advisor(settings)
+    first = advisor.recommend(QUERY)
+    monkeypatch.setattr("predictor.respond.estimates", lambda *_: pytest.fail("estimated again"))
+    again = advisor.recommend(QUERY.model_copy(update={"objective": "memory", "hardware": ["openvino", "cpu"]}))
+    figures = {r.hardware: r.model_dump(exclude={"rank"}) for r in first.recommendations}
+    assert {r.hardware: r.model_dump(exclude={"rank"}) for r in again.recommendations} == {
+        name: figures[name] for name in ("cpu", "openvino")
+    }
+
+
+def test_devices_of_ones_own_are_looked_at_anew(settings: Settings) -> None:
+    advisor = Advisor(settings)
+
+    def reasons(memory_gib: float) -> list[str]:
+        mine = {"name": "Mine", "kind": "gpu", "peak_fp32_tflops": 10, "bandwidth_gb_s": 500, "memory_gib": memory_gib}
+        asked = RecommendQuery.model_validate({"model": "bert-base", "hardware": [mine]})
+        return [left_out.reason for left_out in advisor.recommend(asked).excluded]
+
+    assert reasons(0.01) != reasons(80.0)
+
+
+def test_in_a_hurry_nothing_long_is_begun(settings: Settings) -> None:
+    advisor = Advisor(settings)
+    assert advisor.answer_at_once(QUERY) is None, "nothing was read yet"
+    assert advisor.knowledge()
+    assert advisor.answer_at_once(QUERY) == advisor.answer(QUERY)
+    traced = RecommendQuery(model="bert-mini", sequence_length=24, hardware=["cpu"])
+    assert advisor.answer_at_once(traced) is None
+    assert advisor.answer(traced) == advisor.answer_at_once(traced), "what took long is remembered"
+
+
+def test_what_cannot_be_answered_is_not_kept(settings: Settings) -> None:
+    advisor = Advisor(settings)
     unknown = QUERY.model_copy(update={"model": "no-such-model"})
     for _ in range(2):
         with pytest.raises(NotFound):
@@ -106,6 +149,20 @@ def test_a_warehouse_that_cannot_be_read_leaves_the_snapshot_before_in_service(
         assert advisor.kept(QUERY) == answer
         pointer.write_text(good)
     assert advisor.knowledge().evidence.snapshot_id == json.loads(answer)["snapshot_id"]
+
+
+def test_what_was_said_is_kept_until_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("predictor.said.MOST", 3)
+    here, there = (Target(name, "pytorch", name) for name in ("cpu", "cuda"))
+    said = Said()
+    said.keep("one", {here: Told(cautions=("a",))})
+    said.keep("one", {there: Told(cautions=("b",))})
+    assert [told.cautions for told in said.about("one").values()] == [("a",), ("b",)]
+    said.keep("one", {here: Told(cautions=("c",))})
+    for question in ("two", "three"):
+        said.keep(question, {here: Told(), there: Told()})
+    assert said.about("one") == {}
+    assert said.about("three").keys() == {here, there}
 
 
 @given(

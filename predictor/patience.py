@@ -1,0 +1,29 @@
+"""Work that has no place between two requests: it asks before it begins, and may be begun again where there is time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
+
+
+class TakesLong(Exception):
+    """What was asked needs more than a moment, and nobody said that there is more."""
+
+
+@contextmanager
+def in_a_hurry() -> Iterator[None]:
+    """Within, nothing is begun that takes long: TakesLong is raised instead."""
+    token = _HURRIED.set(True)
+    try:
+        yield
+    finally:
+        _HURRIED.reset(token)
+
+
+def takes_long() -> None:
+    """Say so before work of milliseconds or more that is not needed for every answer. Raises TakesLong in a hurry."""
+    if _HURRIED.get():
+        raise TakesLong
