@@ -69,7 +69,7 @@ def test_a_batch_has_one_to_a_thousand_cells() -> None:
     strangers = [{**cell, "model": {"model_type": "bert", "hidden_size": n}} for n in range(17)]
     assert checked(BatchQuery, {"queries": [*strangers[:16], *strangers[:16]]})
     for wrong in ([], [cell] * 1001, strangers):
-        with pytest.raises(InvalidInput, match="queries|16 that are laid out"):
+        with pytest.raises(InvalidInput, match=r"queries|16 that are laid out"):
             checked(BatchQuery, {"queries": wrong})
 
 
