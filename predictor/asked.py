@@ -62,8 +62,13 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
     sizes = sizes_asked(subject, query.image_size, query.audio_seconds)
-    learned = knowledge.learned(subject.model_id) if subject.named_only else None
     cost = cost_asked(subject, length, sizes, evidence.models)
+    aliases = () if subject.spec is None else subject.spec.aliases
+    learned = None
+    if subject.named_only or (subject.spec is not None and length is None and sizes == Sizes()):
+        # What a file says of a model's cost is what the predictor learned it by, and not counted as we count.
+        learned = knowledge.learned(subject.model_id, *aliases)
+        learned = None if learned and cost and learned.name == subject.model_id else learned
     asked = Asked(
         subject=subject,
         mode=query.mode,
@@ -71,7 +76,7 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         batch_size=query.batch_size,
         sequence_length=length,
         sizes=sizes,
-        cost=cost if cost is not None or learned is None else learned.cost,
+        cost=cost if learned is None else learned.cost,
         model=learned.name if learned else subject.model_id,
         family=learned.family if learned else subject.family or subject.model_id,
         size=sizes.image_size or length or (None if learned is None else learned.size),

@@ -80,7 +80,8 @@ def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Absten
 
 def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
     """That it cannot be measured there in this precision says more than that it was not."""
-    refusal = runtime_for(candidate.target.hardware).refusal(asked.precision)
+    runtime = runtime_for(candidate.target.hardware)
+    refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
 
 

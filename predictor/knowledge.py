@@ -37,16 +37,16 @@ class Knowledge:
     said: Said = field(default_factory=Said, compare=False, repr=False)
     """From it, to be said again."""
 
-    def learned(self, model_id: str) -> Learned | None:
-        """What the predictor knows of a model that only results name."""
-        return self._learned.get(_slug(model_id))
+    def learned(self, *names: str) -> Learned | None:
+        """What the predictor knows of the model that any of these names means, the first of them first."""
+        return next(filter(None, (self._learned.get(_compact(name)) for name in names)), None)
 
     @cached_property
     def _learned(self) -> dict[str, Learned]:
         mode = None if self.predictor is None else self.predictor.modes.get("inference")
         by_model: dict[str, list[Case]] = defaultdict(list)
         for case in mode.learner.cases if mode is not None else ():
-            by_model[_slug(case.model)].append(case)
+            by_model[_compact(case.model)].append(case)
         return {slug: _of(cases) for slug, cases in by_model.items()}
 
 
@@ -61,5 +61,8 @@ def _of(cases: list[Case]) -> Learned:
     return Learned(case.model, case.family, cost, size)
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
+def _compact(name: str) -> str:
+    """`vitbasepatch16224` of `google/vit-base-patch16-224` and, less the name of its weights, of
+    `vit_base_patch16_224.augreg_in1k`."""
+    plain = re.sub(r"\.[a-z]\w*$", "", name.casefold().rpartition("/")[2])
+    return re.sub(r"[^a-z0-9.]+", "", plain)

@@ -93,8 +93,13 @@ def choose_candidates(
 
 def _meaning(evidence: Evidence, name: str) -> list[Candidate | Missing]:
     """What a name means. Raises InvalidInput if there is no such hardware."""
-    here = _called(evidence, name)
-    return [_known(evidence, target) for target in here] or [_elsewhere(name, evidence.targets())]
+    here = [_known(evidence, target) for target in _called(evidence, name)]
+    spec = find_spec(name)
+    driven = None if spec is None else _driven(spec)
+    if spec is None or driven is None or any(c.target.backend == runtime_for(driven).backend for c in here):
+        return [*here] or [_elsewhere(name, evidence.targets())]
+    # Others ran something else on it; what runs here may be asked for all the same.
+    return [*here, _unmeasured(driven, spec, "catalogue:")]
 
 
 def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
@@ -104,7 +109,7 @@ def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
         return Missing(_KINDS[name.casefold()], None, "unavailable", reason)
     spec = find_spec(name)
     if spec is not None:
-        hardware = "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get((str(spec.vendor), spec.kind))
+        hardware = _driven(spec)
         if hardware is None:
             return Missing(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
         return _unmeasured(hardware, spec, "catalogue:")
@@ -112,6 +117,10 @@ def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
     close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
+
+
+def _driven(spec: DeviceSpec) -> str | None:
+    return "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get((str(spec.vendor), spec.kind))
 
 
 def _own(asked: OwnDevice) -> Candidate:

@@ -8,6 +8,7 @@ import pytest
 
 from accel_platform.errors import InvalidInput
 from predictor.configs import appraise, text_of
+from predictor.knowledge import _compact
 from predictor.questions import BatchQuery, ModelConfig, ModelFigures, OwnDevice, PredictQuery, RecommendQuery, checked
 
 FIGURES = {"parameters": 1e8, "flops_per_item": 2e10}
@@ -87,6 +88,13 @@ def test_a_batch_has_one_to_a_thousand_cells() -> None:
 def test_a_monstrous_config_is_refused_before_anything_is_built(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="nobody has built"):
         appraise(config)
+
+
+def test_a_model_is_found_under_the_name_of_its_file() -> None:
+    names = ("vit_base_patch16_224.augreg_in1k", "google/vit-base-patch16-224")
+    assert {_compact(name) for name in names} == {"vitbasepatch16224"}
+    # A dot before a figure is part of the figure.
+    assert len({_compact(name) for name in ("qwen2-0.5b", "qwen2-0.6b", "phi-1.5", "phi-1")}) == 4
 
 
 def test_how_a_config_was_saved_is_no_part_of_the_network() -> None:
