@@ -15,6 +15,7 @@ from predictor.evidence import Evidence, Target
 from predictor.judge import Judgement
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
+from predictor.patience import takes_long
 from predictor.reasons import Contribution
 from predictor.targets import Candidate
 
@@ -140,6 +141,7 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
 
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> _Measured:
+    takes_long()
     if isinstance(among, Target):
         cells = evidence.by_target[among]
     else:
