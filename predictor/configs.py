@@ -74,7 +74,7 @@ def text_of(config: Mapping[str, Any]) -> str:
     return json.dumps({**kept, **named}, sort_keys=True, separators=(",", ":"))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _appraised(text: str, length: int | None, image: int | None, seconds: float | None) -> Appraisal | str:
     """The appraisal, or why there is none."""
     takes_long()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from predictor.answers import Cause, Neighbour
-from predictor.asked import Asked
+from predictor.asked import PLAIN, Asked
 from predictor.cases import Case, Decoder, case_of, decoder_of
-from predictor.evidence import Evidence, Target
+from predictor.evidence import Evidence, Pooled, Target
 from predictor.judge import Judgement
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
@@ -128,11 +130,17 @@ class _Measured:
 
 
 def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour, ...]:
-    """The cells on this target whose work is most like it; of a target that has none, those of any of its hardware."""
+    """The cells in the same precision on this target whose work is most like it; where it has none, those of any of its
+    hardware."""
     if asked.cost is None or asked.cost.flops <= 0:
         return ()
-    among: Target | str = target if target in evidence.by_target else target.hardware
-    known = evidence.once(("work", among, asked.mode), lambda: _in_order(evidence, among, asked.mode))
+    places = [place for place in (target, target.hardware) if place != target or target in evidence.by_target]
+    by_place = (
+        evidence.once(("work", among, asked.mode), partial(_in_order, evidence, among, asked.mode)) for among in places
+    )
+    known = next((found[asked.precision] for found in by_place if asked.precision in found), None)
+    if known is None:
+        return ()
     wanted = math.log(asked.cost.flops * asked.batch_size)
     middle = bisect_left(known.log_flops, wanted)
     around = range(max(0, middle - _NEIGHBOURS), min(len(known.log_flops), middle + _NEIGHBOURS))
@@ -140,19 +148,23 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
     return tuple(known.neighbours[i] for i in closest[:_NEIGHBOURS])
 
 
-def _in_order(evidence: Evidence, among: Target | str, mode: str) -> _Measured:
+def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
+    """By precision; figures that state none are taken for float32."""
     takes_long()
     if isinstance(among, Target):
         cells = evidence.by_target[among]
     else:
         cells = [p for target, found in evidence.by_target.items() if target.hardware == among for p in found]
-    found = []
+    found: dict[str, list[tuple[float, str, Pooled]]] = defaultdict(list)
     for pooled in cells:
         row = evidence.models.get(pooled.cell.model_id)
         if pooled.cell.mode == mode and row is not None and row["flops_per_item"]:
             work = math.log(row["flops_per_item"] * pooled.cell.batch_size)
-            found.append((work, pooled.event_ids[0], pooled))
-    found.sort(key=lambda entry: entry[:2])
+            found[pooled.cell.precision or PLAIN].append((work, pooled.event_ids[0], pooled))
+    return {precision: _measured(sorted(entries, key=lambda e: e[:2])) for precision, entries in found.items()}
+
+
+def _measured(entries: Sequence[tuple[float, str, Pooled]]) -> _Measured:
     neighbours = [
         Neighbour(
             event_id=event_id,
@@ -163,6 +175,6 @@ def _in_order(evidence: Evidence, among: Target | str, mode: str) -> _Measured:
             sequence_length=pooled.cell.sequence_length,
             latency_ms=pooled.latency_ms.p50,
         )
-        for _, event_id, pooled in found
+        for _, event_id, pooled in entries
     ]
-    return _Measured([work for work, _, _ in found], neighbours)
+    return _Measured([work for work, _, _ in entries], neighbours)

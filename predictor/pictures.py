@@ -22,7 +22,7 @@ _MARKS = ("circle", "square", "triangle-up")
 _LIMITS = f"limits: {LEVEL:.0%} intervals where a cell has them"
 
 
-def write(chart: alt.TopLevelMixin, path: Path, *, heading: str = "", below: str = "") -> None:
+def write(chart: alt.TopLevelMixin, path: Path, *, heading: str = "") -> None:
     """Write the picture in the format that the path's end names. Raises InvalidInput for another one."""
     import vl_convert
 
@@ -30,7 +30,7 @@ def write(chart: alt.TopLevelMixin, path: Path, *, heading: str = "", below: str
         raise InvalidInput(f"A chart is written as {', '.join(FORMATS)}, not as {path.name!r}.")
     try:
         if path.suffix == ".html":
-            path.write_text(page(chart, heading=heading, below=below), encoding="utf-8")
+            path.write_text(page(chart, heading=heading), encoding="utf-8")
         elif path.suffix == ".svg":
             path.write_text(vl_convert.vegalite_to_svg(chart.to_json()), encoding="utf-8")
         else:
@@ -39,12 +39,13 @@ def write(chart: alt.TopLevelMixin, path: Path, *, heading: str = "", below: str
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def page(chart: alt.TopLevelMixin, *, heading: str = "", below: str = "") -> str:
-    """One HTML page with everything in it; `below` is HTML."""
+def page(chart: alt.TopLevelMixin, *, heading: str = "") -> str:
+    """One HTML page with everything in it."""
     text: str = chart.to_html(inline=True)
-    title = f"<h1>{html.escape(heading)}</h1>" if heading else ""
-    style = "<style>body{font:14px sans-serif;margin:2em} td,th{padding:3px 8px;text-align:left}</style>"
-    return text.replace("<body>", f"<body>{style}{title}", 1).replace("</body>", f"{below}</body>", 1)
+    # The scripts before it hold the word too.
+    before, body, after = text.rpartition("<body>")
+    style = "<style>body{font:14px sans-serif;margin:2em}</style>"
+    return f"{before}{body}{style}<h1>{html.escape(heading)}</h1>{after}"
 
 
 def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
@@ -52,7 +53,7 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
     values = [
         {
             **row,
-            "place": row["hardware"],
+            "place": row["asked"],
             "ms_per_item": None if row["latency_ms"] is None else row["latency_ms"] / row["batch_size"],
             "text": "-" if row["latency_ms"] is None else f"{row['latency_ms'] / row['batch_size']:.3g}",
             "how": row["provenance"] or "nothing known",
@@ -68,7 +69,9 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
     cells = base.mark_rect(stroke="white").encode(
         color=alt.condition(
             "isValid(datum.ms_per_item)",
-            alt.Color("ms_per_item:Q", title="ms per item").scale(type="log", scheme="viridis", reverse=True),
+            alt.Color("ms_per_item:Q", title="ms per item")
+            .scale(type="log", scheme="viridis", reverse=True)
+            .legend(format=".3~r"),
             alt.value("#eeeeee"),
         ),
         tooltip=[
@@ -93,7 +96,7 @@ def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
     """Latency and throughput of each model over batch sizes, one line per hardware, the limits as bands."""
     known = [row for row in rows if row["latency_ms"] is not None]
     several = len({row["model"] for row in known}) > 1
-    values = [{**row, "line": f"{row['model']}, {row['hardware']}" if several else row["hardware"]} for row in known]
+    values = [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in known]
     panels = [
         _curve(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _curve(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
@@ -106,7 +109,7 @@ def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
     """Hardware side by side at one batch size: latency and throughput with their limits, the best first."""
     known = sorted((row for row in rows if row["latency_ms"] is not None), key=lambda row: float(row["latency_ms"]))
     several = len({row["model"] for row in known}) > 1
-    values = [{**row, "line": f"{row['model']}, {row['hardware']}" if several else row["hardware"]} for row in known]
+    values = [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in known]
     panels = [
         _side_by_side(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _side_by_side(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),

@@ -19,6 +19,8 @@ Figure = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)
 
 MOST_CELLS = 1_000
 """Cells in one batch of questions, or in one matrix."""
+MOST_CONFIGS = 16
+"""Different configs in one batch: each takes seconds when it is new."""
 MAX_IMAGE_SIZE = 16_384
 MAX_AUDIO_SECONDS = 3_600.0
 _CONFIG_VALUES = 20_000
@@ -177,6 +179,13 @@ class BatchQuery(_Value):
     """Many cells at once."""
 
     queries: list[PredictQuery] = Field(min_length=1, max_length=MOST_CELLS)
+
+    @model_validator(mode="after")
+    def _few_configs(self) -> BatchQuery:
+        configs = {str(query.model.root) for query in self.queries if isinstance(query.model, ModelConfig)}
+        if len(configs) > MOST_CONFIGS:
+            raise ValueError(f"{len(configs)} configs are more than the {MOST_CONFIGS} that are laid out for one batch")
+        return self
 
 
 Q = TypeVar("Q", bound=BaseModel)

@@ -14,9 +14,9 @@ from predictor.evidence import Evidence
 from predictor.questions import MOST_CELLS, PredictQuery
 
 COLUMNS = (
-    "model", "hardware", "device", "batch_size", "sequence_length", "provenance", "latency_ms", "latency_low_ms",
-    "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high", "memory_peak_mib",
-    "usd_per_million_items", "j_per_item", "energy", "bound", "problem",
+    "model", "asked", "hardware", "device", "batch_size", "sequence_length", "provenance", "latency_ms",
+    "latency_low_ms", "latency_high_ms", "level", "items_per_s", "items_per_s_low", "items_per_s_high",
+    "memory_peak_mib", "usd_per_million_items", "j_per_item", "energy", "bound", "problem",
 )  # fmt: skip
 
 
@@ -50,12 +50,15 @@ def questions(
 
 
 def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[str, Any]]:
-    """One row per question, with the columns of COLUMNS; what is not known is None, and why nothing is in `problem`."""
+    """One row per question, with the columns of COLUMNS; `asked` is the hardware as the question called it.
+
+    What is not known is None, and why nothing is, is in `problem`.
+    """
     rows = []
     for query, answer in zip(asked, answered.answers, strict=True):
         name = query.hardware if isinstance(query.hardware, str) else query.hardware.name
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
-        row |= {"model": answer.model, "hardware": name, "batch_size": answer.batch_size}
+        row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size}
         if isinstance(answer, Unanswered):
             rows.append(row | {"problem": answer.problem})
             continue
@@ -63,6 +66,7 @@ def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[s
         rows.append(
             row
             | {
+                "hardware": answer.hardware,
                 "device": answer.device,
                 "sequence_length": answer.sequence_length,
                 "provenance": answer.provenance,

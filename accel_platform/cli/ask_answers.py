@@ -112,7 +112,7 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
     print_table([{name: row[name] for name in _SHOWN} for row in known], empty="Nothing supports any of these.")
     for row in rows:
         if row["problem"] is not None:
-            note(f"left out: {row['model']} on {row['hardware']}, batch {row['batch_size']}: {row['problem']}")
+            note(f"left out: {row['model']} on {row['asked']}, batch {row['batch_size']}: {row['problem']}")
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -31,7 +31,6 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
         print_json(vars(report))
         return
     print_table(rows_of(report.metrics))
-    note(f"{report.predictor_id} {'serves' if report.promoted else 'does not serve'}: {report.reason}")
     for reason, count in report.skipped.items():
         note(f"{count} cells not learned from: {reason}")
 

@@ -66,8 +66,10 @@ def test_everything_else_is_refused_and_named(fields: dict[str, Any], says: str)
 def test_a_batch_has_one_to_a_thousand_cells() -> None:
     cell = {"model": "x", "hardware": "cpu"}
     assert len(checked(BatchQuery, {"queries": [cell] * 1000}).queries) == 1000
-    for wrong in ([], [cell] * 1001):
-        with pytest.raises(InvalidInput, match="queries"):
+    strangers = [{**cell, "model": {"model_type": "bert", "hidden_size": n}} for n in range(17)]
+    assert checked(BatchQuery, {"queries": [*strangers[:16], *strangers[:16]]})
+    for wrong in ([], [cell] * 1001, strangers):
+        with pytest.raises(InvalidInput, match=r"queries|16 that are laid out"):
             checked(BatchQuery, {"queries": wrong})
 
 

@@ -44,11 +44,12 @@ def test_the_matrix_has_a_cell_for_every_model_and_hardware(home: str) -> None:
     answer = _run(home, "predict", "--generate-matrix", "--batch-size", "4", "--format", "json")
     assert answer.exit_code == 0, answer.output
     rows = json.loads(answer.stdout)
-    assert {(row["model"], row["hardware"]) for row in rows} == {
+    assert {(row["model"], row["asked"]) for row in rows} == {
         (m.model_id, h) for m in MODELS[:4] for h in ("cpu", "openvino", "onnxruntime")
     }
     assert set(rows[0]) == set(COLUMNS)
     assert all(row["provenance"] == "measured" and row["latency_ms"] > 0 for row in rows)
+    assert all(row["hardware"] == row["asked"] for row in rows)
     text = _run(home, "predict", "--generate-matrix", "--batch-size", "4", "--format", "csv").stdout
     read = list(csv.DictReader(io.StringIO(text)))
     assert [float(row["latency_ms"]) for row in read] == [row["latency_ms"] for row in rows]
