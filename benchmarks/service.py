@@ -41,7 +41,9 @@ CANDIDATES = (
     "NVIDIA T4", "NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "Apple M2 Max",
 )  # fmt: skip
 CONNECTIONS = 8
-PROBE = RecommendQuery(model="bert-mini", batch_size=3, hardware=list(CANDIDATES))
+MODELS = ("bert-base", "vit-base", "t5-small", "whisper-base", "distilbert", "gpt2", "roberta-base", "bert-large")
+"""Four that the campaign measured, and four like them."""
+PROBE = RecommendQuery(model="bert-base", batch_size=3, hardware=list(CANDIDATES))
 """What is asked while snapshots and predictors change: each of them changes the answer."""
 
 
@@ -60,18 +62,15 @@ def repeated() -> Iterator[bytes]:
     return itertools.repeat(PROBE.model_dump_json(exclude_unset=True).encode())
 
 
-def distinct(settings: Settings) -> Iterator[bytes]:
-    """Bodies none of which was sent before: models that were measured, batches around those measured, any order."""
-    names = sorted(
-        {cell.model_id for cell in Advisor(settings).knowledge().evidence.pooled if cell.mode == "inference"}
-    )
+def distinct() -> Iterator[bytes]:
+    """Bodies none of which was sent before: any model, batch and objective, the candidates in any order."""
     drawn = random.Random(0)  # noqa: S311
     sent = set()
     while True:
         query = RecommendQuery(
-            model=drawn.choice(names),
-            batch_size=drawn.randint(1, 32),
-            objective=drawn.choice(("latency", "throughput", "memory")),
+            model=drawn.choice(MODELS),
+            batch_size=drawn.randint(1, 16),
+            objective=drawn.choice(("latency", "throughput", "memory", "cost", "energy")),
             hardware=drawn.sample(CANDIDATES, len(CANDIDATES)),
         )
         body = query.model_dump_json(exclude_unset=True).encode()
@@ -80,15 +79,15 @@ def distinct(settings: Settings) -> Iterator[bytes]:
             yield body
 
 
-def first_time(settings: Settings) -> Iterator[bytes]:
-    """Every model that was measured at every batch size up to forty, each once: nothing of it was answered before."""
-    cells = Advisor(settings).knowledge().evidence.pooled
-    names = sorted({cell.model_id for cell in cells if cell.mode == "inference"})
-    asked = [(name, batch_size) for name in names for batch_size in range(1, 41)]
+def first_time(batch_sizes: range) -> list[bytes]:
+    """Every model at each of these batch sizes, once."""
+    asked = [
+        RecommendQuery(model=name, batch_size=batch_size, hardware=list(CANDIDATES))
+        for name in MODELS
+        for batch_size in batch_sizes
+    ]
     random.Random(0).shuffle(asked)  # noqa: S311
-    for name, batch_size in asked:
-        query = RecommendQuery(model=name, batch_size=batch_size, hardware=list(CANDIDATES))
-        yield query.model_dump_json(exclude_unset=True).encode()
+    return [query.model_dump_json(exclude_unset=True).encode() for query in asked]
 
 
 @dataclass(frozen=True)
@@ -156,12 +155,13 @@ def serve_constant(size: int) -> None:
 def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list[Figure]:
     """Throughput and p99 of both services in turns, for one body again and again and for bodies never seen before."""
     size = len(Advisor(settings).answer(PROBE))
-    bodies = {"repeated": repeated(), "distinct": distinct(settings)}
+    bodies = {"repeated": repeated(), "distinct": distinct()}
     spells: dict[tuple[str, str], list[Load]] = {}
     with serving(_accel(settings)) as ours, serving(_constant(size)) as constant:
         services = {"ours": ours, "constant": constant}
-        never_asked = list(first_time(settings))
-        cold = {name: _spell(service, iter(never_asked), 60.0) for name, service in services.items()}
+        for service in services.values():
+            _spell(service, iter(first_time(range(100, 101))), 60.0)  # what a model costs is found out once
+        cold = {name: _spell(service, iter(first_time(range(1, 17))), 60.0) for name, service in services.items()}
         for kind, name in itertools.product(bodies, services):
             load(services[name].port, bodies[kind], connections=CONNECTIONS, seconds=seconds / 2)
         for _ in range(rounds):
@@ -206,7 +206,7 @@ def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
     Another process publishes them and says what answer each pair of snapshot and predictor must give.
     """
     answers: dict[str, set[str]] = {}
-    bodies = itertools.chain.from_iterable(zip(repeated(), distinct(settings), strict=False))
+    bodies = itertools.chain.from_iterable(zip(repeated(), distinct(), strict=False))
     probe = next(repeated())
 
     def seen(body: bytes, answer: bytes) -> None:
@@ -265,7 +265,7 @@ def publish(settings: Settings, swaps: int) -> None:
 def _imported(number: int) -> ResultRecorded:
     """A figure that somebody could have imported; made up, and in a home that is thrown away."""
     return ResultRecorded(
-        model_id="bert-mini", model_family="bert", hardware="cuda", backend="pytorch", status="ok",
+        model_id=PROBE.model, model_family="bert", hardware="cuda", backend="pytorch", status="ok",
         provenance="imported", precision="float32", batch_size=PROBE.batch_size, sequence_length=128,
         device_id="benchmark-0", device_name="NVIDIA T4", latency_mean_ms=1.0 + number / 10,
     )  # fmt: skip

@@ -84,10 +84,10 @@ class Advisor:
                 problem = ""
             except WarehouseEmpty:
                 continue  # nothing was there to stay, and every question says so
-            except AccelError as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, what serves goes on serving and following
                 if str(error) != problem:
                     problem = str(error)
-                    _log.error("still answering from the snapshot before: %s", problem)
+                    _log.error("still answering from the snapshot before: %s", problem, exc_info=_bug(error))
 
     def _newest(self) -> _Serving:
         with self._loading:
@@ -113,6 +113,11 @@ class Advisor:
             return artifact.load(self._settings, predictor_id), ""
         except ArtifactRefused as error:
             return None, f"the predictor was refused: {error}"
+
+
+def _bug(error: Exception) -> Exception | None:
+    """Of an error that nobody foresaw the log needs all."""
+    return None if isinstance(error, AccelError) else error
 
 
 class _Serving:

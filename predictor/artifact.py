@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
-from predictor.case_table import cases_from, table_of
+from predictor.case_table import COLUMNS, cases_from, table_of
 from predictor.held_out import Lack
 from predictor.intervals import Calibration
 from predictor.judge import Knowledge, Predictor, Range
@@ -89,6 +89,7 @@ class Manifest(_Part):
     snapshot_id: str
     dataset_sha256: str
     feature_schema: int
+    case_columns: tuple[str, ...]
     features: dict[str, tuple[str, ...]]
     """By mode, what each number is that the trees see."""
     lightgbm: str
@@ -134,6 +135,7 @@ def packed(
         snapshot_id=snapshot_id,
         dataset_sha256=dataset_sha256,
         feature_schema=SCHEMA,
+        case_columns=COLUMNS,
         features={m: tuple(known.learner.grow().specialist.encoder.names()) for m, known in predictor.modes.items()},
         lightgbm=lgb.__version__,
         rows=predictor.rows,
@@ -216,7 +218,7 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
         raise ArtifactRefused(
             f"The predictor {predictor_id} is of another version: run `accel train` again."
         ) from error
-    if manifest.feature_schema != SCHEMA:
+    if (manifest.feature_schema, manifest.case_columns) != (SCHEMA, COLUMNS):
         raise ArtifactRefused(f"The predictor {predictor_id} has other features: run `accel train` again.")
     return manifest
 

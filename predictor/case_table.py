@@ -18,6 +18,8 @@ from predictor.learner import Grown
 Array = npt.NDArray[np.float64]
 _WORK = tuple(field.name for field in fields(Work))
 _CASE = tuple(field.name for field in fields(Case) if field.name != "work")
+COLUMNS = (*_CASE, *(f"work_{name}" for name in _WORK))
+"""What a case is made of: a table of other columns is of another version."""
 _LEFT = ("left_known", "left_new")
 
 

@@ -18,7 +18,18 @@ from typing import Any
 from accel_platform.errors import InvalidInput
 from accel_platform.warehouse.query import Reader
 from predictor.blocks import family_of
-from predictor.cases import Case, Decoder, case_of, decoder_named, decoder_of, number, silicon_named, silicon_of
+from predictor.cases import (
+    STATED,
+    TRACED,
+    Case,
+    Decoder,
+    case_of,
+    decoder_named,
+    decoder_of,
+    number,
+    silicon_named,
+    silicon_of,
+)
 from predictor.evidence import Device, Target, observed_devices
 from predictor.subject import ItemCost, item_cost, spec_of
 
@@ -128,6 +139,7 @@ def _case(
         layout=str(settings.get("layout") or ""),
         compiler=str(settings.get("compiler") or ""),
         version=_version(environment.get("pytorch")),
+        counted=STATED if (name, pixels) in stated else TRACED,
         latency_ms=row["latency_ms"],
         memory_peak_mib=row["memory_peak_mib"],
     )

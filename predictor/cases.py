@@ -21,6 +21,9 @@ from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
 
 UNSTATED = "unstated"
+TRACED, STATED = "traced", "stated"
+"""How a model's activations are counted: what all operators write, as this platform traces it, or what layers put out,
+as timm and fvcore count, which is two to three times less: figures of the one say little of the other."""
 _HALF = 2
 """Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
 _SILICON = {"cuda": "gpu", "rocm": "gpu", "mps": "gpu", "webgpu": "gpu", "qnn": "npu", "webnn": "npu"}
@@ -80,6 +83,7 @@ class Case:
     layout: str = ""
     compiler: str = ""
     version: float = math.nan
+    counted: str = TRACED
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -113,6 +117,7 @@ def case_of(
     layout: str = "",
     compiler: str = "",
     version: float = math.nan,
+    counted: str = TRACED,
     latency_ms: float | None = None,
     memory_peak_mib: float | None = None,
 ) -> Case | str:
@@ -151,6 +156,7 @@ def case_of(
         layout=layout,
         compiler=compiler,
         version=version,
+        counted=counted if mode != "generation" else STATED,
         latency_ms=_times(latency_ms),
         memory_peak_mib=_times(memory_peak_mib),
     )

@@ -17,6 +17,7 @@ from predictor.evidence import Evidence, Pooled, Target
 from predictor.judge import Judgement
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
+from predictor.patience import takes_long
 from predictor.reasons import Contribution
 from predictor.targets import Candidate
 
@@ -149,6 +150,7 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
     """By precision; figures that state none are taken for float32."""
+    takes_long()
     if isinstance(among, Target):
         cells = evidence.by_target[among]
     else:

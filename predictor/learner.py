@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from predictor.cases import Case
+from predictor.cases import Case, weight_bytes
 from predictor.law import Law, parts_ms, rates_known
 from predictor.trees import ROUNDS, Trees
 
@@ -81,7 +81,8 @@ class Learner:
         self._places = _Places.of(learned)
         self.models = {case.model for case in cases}
         self._ways = {(case.kind, case.backend, case.compiler) for case in cases}
-        self._precisions = {(case.kind, case.precision) for case in cases}
+        self._widths = {(case.kind, weight_bytes(case.precision, case.mode)) for case in cases}
+        self._counted = {(case.kind, case.counted) for case in cases}
         self.corrections: dict[str, Correction] = {}
         self.correct([case for case in cases if case.device not in self.known])
 
@@ -99,8 +100,10 @@ class Learner:
         if (case.kind, case.backend, case.compiler) not in self._ways:
             compiled = f", compiled by {case.compiler}" if case.compiler else ""
             return f"nothing was learned from {case.backend} on any {case.kind}{compiled}"
-        if (case.kind, case.precision) not in self._precisions:
-            return f"nothing in precision {case.precision} was learned from on any {case.kind}"
+        if (case.kind, weight_bytes(case.precision, case.mode)) not in self._widths:
+            return f"nothing as wide as precision {case.precision} was learned from on any {case.kind}"
+        if (case.kind, case.counted) not in self._counted:
+            return f"no model whose activations are {case.counted} was learned from on any {case.kind}"
         if not rates_known(case) and case.device not in self.known | self.corrections.keys():
             return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
         return None
@@ -207,11 +210,15 @@ class Learner:
         return self._generalists[kind]
 
 
+_SCATTER = 0.1
+
+
 @dataclass(frozen=True)
 class Correction:
     """How a device as a whole differs from what was expected of it: Bayesian regression on what ten figures can tell.
 
-    Prior standard deviations, in logs: of the device 1, of being compiled 0.4, of intensity, work and batch 0.1 each.
+    Prior standard deviations, in logs: of the device 1, of being compiled 0.4, of intensity, work and batch 0.03 each.
+    Figures scatter by 0.1 with the tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
     """
 
     centre: Array
@@ -223,9 +230,12 @@ class Correction:
         raw = _described(cases)
         centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         design = _with_one((raw - centre) / scale)
-        prior = np.diag(np.array([1.0, 0.4, 0.1, 0.1, 0.1]) ** 2)
-        noise = 0.2**2 * np.eye(len(cases))
-        coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
+        prior = np.diag(np.array([1.0, 0.4, 0.03, 0.03, 0.03]) ** 2)
+        weights, coefficients = np.ones(len(cases)), np.zeros(design.shape[1])
+        for _ in range(6):
+            noise = np.diag(_SCATTER**2 / weights)
+            coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
+            weights = 5 / (4 + ((left - design @ coefficients) / _SCATTER) ** 2)
         return cls(centre, scale, coefficients)
 
     def of(self, cases: Sequence[Case]) -> Array:

@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 
 from predictor.answers import LEVEL, Basis, Interval, Neighbour
 from predictor.evidence import SCALED, Cell, Evidence, Pooled
+from predictor.patience import takes_long
 
 FEWEST_MODELS = 3
 """Models measured both ways before their ratio says anything of another model."""
@@ -146,6 +147,7 @@ def _ratio(evidence: Evidence, source: Cell, to: Cell, changed: str) -> Ratio | 
 
 def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tuple[str, int, float]]:
     """Model, batch size and log ratio of every cell like `source` that was measured with the one thing changed too."""
+    takes_long()
     pairs = []
     for other in evidence.by_target[source.target]:
         cell = other.cell

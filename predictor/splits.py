@@ -19,6 +19,7 @@ Split = Callable[[Sequence[Case]], Iterator[tuple[Indices, Indices]]]
 FOLDS = 10
 FEWER_FOLDS = 5
 MEASUREMENTS = 10
+DRAWS = 5
 _SEED = 0
 
 
@@ -50,11 +51,14 @@ def unseen_both(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
 
 
 def few_measurements(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
-    """As unseen hardware, but ten cases of the device, drawn at random, were measured."""
+    """As unseen hardware, but ten cases of the device were measured: drawn at random, anew for each part of the others,
+    since much depends on which ten."""
     chance = np.random.default_rng(_SEED)
     for train, test in unseen_hardware(cases):
-        drawn = chance.permutation(test)
-        yield np.concatenate([train, drawn[:MEASUREMENTS]]), np.sort(drawn[MEASUREMENTS:])
+        for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * MEASUREMENTS else 1):
+            rest = np.setdiff1d(test, part) if len(part) < len(test) else part
+            drawn = chance.permutation(rest)[:MEASUREMENTS]
+            yield np.concatenate([train, drawn]), np.setdiff1d(part, drawn)
 
 
 def sister(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:

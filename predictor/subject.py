@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.workloads.families import ModelSpec, resolve_model, sequence_length_for
+from accel_platform.workloads.families import ModelSpec, find_model, resolve_model, sequence_length_for
 from predictor.configs import appraise, text_of
 from predictor.evidence import Evidence
 from predictor.patience import takes_long
@@ -87,17 +87,20 @@ def resolve_subject(asked: str | ModelConfig | ModelFigures, evidence: Evidence)
 
 
 def _of_name(name: str, evidence: Evidence) -> Subject:
-    try:
-        spec = resolve_model(name)
-    except NotFound as error:
-        known = _warehouse_names(evidence)
+    spec = find_model(name)
+    if spec is None:
+        known = evidence.once("model names", lambda: _warehouse_names(evidence))
         model_id = known.get(_slug(name))
         if model_id is not None:
             row = evidence.models[model_id]
             return Subject(model_id, row["family"], row["modality"], None)
-        close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
-        more = f" In the warehouse: {', '.join(close)}." if close else ""
-        raise NotFound(f"{error}{more}") from error
+        takes_long()
+        try:
+            spec = resolve_model(name)
+        except NotFound as error:
+            close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
+            more = f" In the warehouse: {', '.join(close)}." if close else ""
+            raise NotFound(f"{error}{more}") from error
     return Subject(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
 
 

@@ -75,7 +75,8 @@ def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predicto
     [
         ({"compiler": "dynamo"}, "compiled by dynamo"),
         ({"backend": "tensorrt"}, "nothing was learned from tensorrt"),
-        ({"precision": "int8"}, "precision int8"),
+        ({"precision": "int8"}, "as wide as precision int8"),
+        ({"counted": "stated"}, "activations are stated"),
         ({"mode": "training"}, "mode training"),
         ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
     ],

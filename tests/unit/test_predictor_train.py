@@ -201,13 +201,16 @@ def test_training_heals_a_damaged_artefact(tmp_path: Path) -> None:
     assert sorted(p.name for p in settings.models_dir.iterdir()) == sorted(["CURRENT", report.predictor_id])
 
 
-def test_an_artefact_of_other_features_is_refused(trained: tuple[Settings, TrainingReport], tmp_path: Path) -> None:
+@pytest.mark.parametrize("other_features", [{"feature_schema": 0}, {"case_columns": ("model", "family")}])
+def test_an_artefact_of_other_features_is_refused(
+    trained: tuple[Settings, TrainingReport], tmp_path: Path, other_features: dict[str, object]
+) -> None:
     settings, report = trained
     copy = Settings(home=tmp_path)
     source = settings.models_dir / report.predictor_id
     files = {path.name: path.read_bytes() for path in source.iterdir() if path.name != "manifest.json"}
     manifest = Manifest.model_validate_json((source / "manifest.json").read_bytes())
-    other = artifact.store(copy, manifest.model_copy(update={"feature_schema": 0}), files)
+    other = artifact.store(copy, manifest.model_copy(update=other_features), files)
     with pytest.raises(ArtifactRefused, match="other features"):
         load(copy, other)
 
