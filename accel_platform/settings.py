@@ -44,3 +44,13 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """What can be made again: exported graphs, fetched segments."""
         return self.home / "cache"
+
+
+class Past(Settings):
+    """An installation as it was at one snapshot: the same log, and tables of their own that nothing new comes into."""
+
+    snapshot_id: str
+
+    @property
+    def warehouse_dir(self) -> Path:
+        return self.cache_dir / "as-of" / self.snapshot_id

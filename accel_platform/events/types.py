@@ -379,6 +379,15 @@ class PredictorTrained(Payload):
     reason: str | None = None
 
 
+class SnapshotTaken(Payload):
+    """A snapshot of the log worth coming back to, and what it is called."""
+
+    snapshot_id: str
+    name: str | None = None
+    segments: Count
+    events: Count
+
+
 PAYLOADS: dict[str, type[Payload]] = {
     cls.__name__: cls
     for cls in (
@@ -398,6 +407,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         RegressionFound,
         ShiftAccepted,
         PredictorTrained,
+        SnapshotTaken,
     )
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.settings import Settings
+from accel_platform.settings import Past, Settings
 from accel_platform.warehouse import project
 from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, prefix
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
@@ -82,7 +82,9 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
 
 
 def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) -> None:
-    """`refresh`, unless the tables in service are those of the log as it is."""
+    """`refresh`, unless the tables in service are those of the log as it is, or are meant to stay those of the past."""
+    if isinstance(settings, Past):
+        return
     serving = _serving(settings)
     now = EventLog.open(settings).snapshot().id
     if serving is None or (serving.snapshot_id, serving.schema_id) != (now, project.schema_id()):
