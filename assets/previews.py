@@ -33,6 +33,16 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![chart](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
+def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: str) -> dg.MarkdownMetadataValue:
+    """A bar for each row, the longest first."""
+    return chart(
+        alt.Chart({"values": list(rows)}, title=title)
+        .mark_bar()
+        .encode(x=alt.X(f"{length}:Q"), y=alt.Y(f"{name}:N", title=None).sort("-x"))
+        .properties(width=480)
+    )
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "–"  # noqa: RUF001  # the sign that the command line uses too

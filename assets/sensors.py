@@ -1,14 +1,27 @@
-"""What starts runs when something arrives: the inbox of old results. What runs is said in `jobs.py`."""
+"""What starts runs when something arrives: old results in the inbox, a commit's results, anything in the log.
 
+What runs is said in `jobs.py`, how the graph follows the log in `automation.py`. Runs that failed are in `failures.py`.
+"""
+
+import time
 from pathlib import Path
 from typing import Self
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from assets.jobs import history_line
+from accel_platform.analysis.commits import due
+from accel_platform.bench.underway import any_under_way
+from accel_platform.errors import NotFound, WarehouseEmpty
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.warehouse.query import Reader
+from assets import previews
+from assets.failures import SEGMENTS as FAILURE_SEGMENTS
+from assets.jobs import commit_line, history_line
 from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
+from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
+from assets.snapshots import last_made_from, snapshot_metadata
 
 
 class _Seen(BaseModel):
@@ -77,3 +90,105 @@ def _nothing(accel: Installation, waiting: int) -> str:
     if not inbox_dir.is_dir():
         return f"There is no inbox: old results put under {inbox_dir} are read from there."
     return f"{waiting} sources are new and may still be written." if waiting else "Nothing new in the inbox."
+
+
+_LONGEST_S = 300
+"""A log that never stands still is looked at so often."""
+
+
+class _Watched(BaseModel):
+    """The log at the last tick, and as it was last reported; failures of the graph are no part of it."""
+
+    seen: str | None = None
+    reported: str | None = None
+    reported_at_s: float = 0.0
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Without one that can be read the log counts as new; reporting it twice costs a look at it."""
+        try:
+            return cls.model_validate_json(text or "{}")
+        except ValidationError:
+            return cls()
+
+
+@dg.sensor(
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Compares the log with what `raw_events` was made of, and says so where it holds more. Starts no run.",
+)
+def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+    """`event_log` as updated, once what is new has stood still from one look to the next.
+
+    It waits while something is measured on this host, for work beside it would be measured too. That a run of the
+    graph failed moves nothing, or it would fail for ever.
+    """
+    log, before = accel.log, _Watched.of(context.cursor)
+    snapshot = log.snapshot()
+    now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
+    made_of = last_made_from(context, "raw_events")
+    new = now.segments - (_segments(log, made_of) if made_of else frozenset())
+    if not new:
+        watched = _Watched(seen=now.id, reported=now.id, reported_at_s=before.reported_at_s)
+        return _quiet("The log is empty." if not snapshot.segments else "The log is as it was taken in.", watched)
+    if now.id == before.reported:
+        return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
+    watched = before.model_copy(update={"seen": now.id})
+    if any_under_way(accel.settings):
+        return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
+    if now.id != before.seen and time.time() - before.reported_at_s < _LONGEST_S:
+        return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
+    moved = dg.AssetMaterialization(
+        "event_log",
+        tags={"dagster/data_version": now.id},
+        metadata={
+            **snapshot_metadata(log.save_snapshot(snapshot)),
+            "dagster/row_count": log.count_events(new),
+            "segments": len(snapshot.segments),
+            "preview": previews.table([{"new segment": name} for name in sorted(new)]),
+        },
+    )
+    return dg.SensorResult(
+        asset_events=[moved],
+        skip_reason=f"{len(new)} new segments.",
+        cursor=_Watched(seen=now.id, reported=now.id, reported_at_s=time.time()).model_dump_json(),
+    )
+
+
+def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=why, cursor=watched.model_dump_json())
+
+
+def _segments(log: EventLog, snapshot_id: str) -> frozenset[str]:
+    """Of a snapshot, none where it is of another log: then all of this one is new."""
+    try:
+        return log.load_snapshot(snapshot_id).segments
+    except NotFound:
+        return frozenset()
+
+
+@dg.sensor(
+    job=commit_line,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Checks each commit against its baseline when runs labelled with it have ended and are in the tables.",
+)
+def new_commits(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+    """A run for each commit with results that no check has seen; for the tables as they are, once."""
+    reader = Reader(accel.settings)
+    try:
+        snapshot_id = reader.snapshot_id
+    except WarehouseEmpty:
+        return dg.SensorResult(skip_reason="There are no tables yet.")
+    if context.cursor == snapshot_id:
+        return dg.SensorResult(skip_reason="The tables are as they were.", cursor=snapshot_id)
+    requests = [
+        dg.RunRequest(
+            run_key=f"{commit.name} {commit.state}",
+            run_config=dg.RunConfig(ops={commit_gate.node_def.name: CommitConfig(commit=commit.name)}),
+            tags={"accel/commit": commit.name[:60]},
+        )
+        for commit in due(reader)
+    ]
+    skipped = None if requests else "Every commit that was measured is checked."
+    return dg.SensorResult(run_requests=requests, skip_reason=skipped, cursor=snapshot_id)

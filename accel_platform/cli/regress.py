@@ -233,11 +233,8 @@ def tables(settings: Settings) -> Reader:
 
 def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
     """Append what was found, each once: finding it again changes nothing."""
-    from accel_platform.events import Event, EventLog
+    from accel_platform.analysis.shifts import record
+    from accel_platform.events import EventLog
 
-    log = EventLog.open(settings)
-    new = 0
-    for payload in found:
-        event = Event.of(payload, source="accel regress")
-        new += log.append([event], key=f"regression-{payload.regression_id}").new
+    new = record(EventLog.open(settings), found, source="accel regress")
     note(f"{len(found)} found, {new} of them new: recorded.")

@@ -367,6 +367,23 @@ class ShiftAccepted(MeasuredSeries, Payload):
     reason: str
 
 
+class CommitChecked(Payload):
+    """A commit's results were held against those of its baseline. What moved are RegressionFound events."""
+
+    commit: str
+    baseline: str | None
+    """The commit it was held against, None where there was none to hold it against."""
+    outcome: Literal["passed", "regressed", "undecided"]
+    reason: str | None = None
+    candidate_runs: tuple[str, ...]
+    baseline_runs: tuple[str, ...] = ()
+    cells: dict[str, Count] = {}
+    """How many were found in which state."""
+    regressions: tuple[str, ...] = ()
+    """Ids of what was found to have moved."""
+    snapshot_id: str
+
+
 class PredictorTrained(Payload):
     """A predictor was trained; `promoted` says whether it serves."""
 
@@ -377,6 +394,17 @@ class PredictorTrained(Payload):
     promoted: bool
     metrics: dict[str, Any] = {}
     reason: str | None = None
+
+
+class RunFailed(Payload):
+    """Work that Dagster started did not reach its end."""
+
+    dagster_run_id: str
+    job: str
+    partition: str | None = None
+    failures: dict[str, str] = {}
+    """Each step that failed, to the reason."""
+    reason: str
 
 
 class SnapshotTaken(Payload):
@@ -406,7 +434,9 @@ PAYLOADS: dict[str, type[Payload]] = {
         SuspicionOverruled,
         RegressionFound,
         ShiftAccepted,
+        CommitChecked,
         PredictorTrained,
+        RunFailed,
         SnapshotTaken,
     )
 }

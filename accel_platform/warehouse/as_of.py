@@ -1,4 +1,4 @@
-"""Tables of the log as it once was, beside those in service. They are kept in the cache, and are made like any others."""
+"""Tables of the log as it once was, beside those in service. They lie in the cache and are made like any others."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class TestFinding:
     def test_what_means_nothing_is_not_found(self, log: EventLog, ref: str) -> None:
         _measure(log)
         take(log, "known")
-        with pytest.raises(NotFound, match="known|Nothing was recorded"):
+        with pytest.raises(NotFound, match=r"known|Nothing was recorded"):
             find(log, ref)
 
     def test_the_beginning_of_several_ids_is_not_enough(self, log: EventLog, settings: Settings) -> None:
