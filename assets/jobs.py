@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.regressions import commit_gate
-from assets.report import daily_report, days
+from assets.report import daily_report
 
 _ALL = dg.AssetSelection.all() - dg.AssetSelection.assets(daily_report)
 
@@ -34,6 +34,5 @@ training = dg.define_asset_job(
 report = dg.define_asset_job(
     "report",
     selection=dg.AssetSelection.assets(daily_report),
-    partitions_def=days,
     description="What one day brought.",
 )

@@ -1,7 +1,5 @@
 """What got slower or faster: series that moved, and commits held against their baselines. Judged in `analysis`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

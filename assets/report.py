@@ -1,7 +1,5 @@
 """What one day brought, as a page to read: the asset `daily_report`. The comparison is `analysis/difference.py`."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 

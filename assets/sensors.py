@@ -101,7 +101,8 @@ class _Watched(BaseModel):
 
     seen: str | None = None
     reported: str | None = None
-    reported_at_s: float = 0.0
+    moving_since_s: float | None = None
+    """When it was first seen to hold what was not reported yet."""
 
     @classmethod
     def of(cls, text: str | None) -> Self:
@@ -129,14 +130,15 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     made_of = last_made_from(context, "raw_events")
     new = now.segments - (_segments(log, made_of) if made_of else frozenset())
     if not new:
-        watched = _Watched(seen=now.id, reported=now.id, reported_at_s=before.reported_at_s)
-        return _quiet("The log is empty." if not snapshot.segments else "The log is as it was taken in.", watched)
+        why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
+        return _quiet(why, _Watched(seen=now.id, reported=now.id))
     if now.id == before.reported:
         return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
-    watched = before.model_copy(update={"seen": now.id})
+    since_s = before.moving_since_s or time.time()
+    watched = before.model_copy(update={"seen": now.id, "moving_since_s": since_s})
     if any_under_way(accel.settings):
         return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
-    if now.id != before.seen and time.time() - before.reported_at_s < _LONGEST_S:
+    if now.id != before.seen and time.time() - since_s < _LONGEST_S:
         return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
     moved = dg.AssetMaterialization(
         "event_log",
@@ -151,7 +153,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"{len(new)} new segments.",
-        cursor=_Watched(seen=now.id, reported=now.id, reported_at_s=time.time()).model_dump_json(),
+        cursor=_Watched(seen=now.id, reported=now.id).model_dump_json(),
     )
 
 

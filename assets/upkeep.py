@@ -1,7 +1,5 @@
 """Work at night that makes no asset: measuring the suite, and packing the log's small segments."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from accel_platform.bench.api import run_suite

@@ -1,4 +1,4 @@
-"""From 1,000 new events on 1,000,000 to tables, audit and matrix in service: in a warm process, a fresh one, Dagster."""
+"""1,000 new events on 1,000,000 to tables, audit and matrix in service: in a warm process, a fresh one, Dagster's."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ FROM results_after AS a
 FULL JOIN results_before AS b ON a.result_id = b.result_id AND a.provenance = b.provenance
 WHERE a.result_id IS NULL OR b.result_id IS NULL
 GROUP BY ALL
-ORDER BY added DESC, removed DESC, ALL
+ORDER BY added DESC, removed DESC, model_id, hardware, provenance
 """
 _MOVED = f"""
 SELECT {", ".join(f"a.{name}" for name in _CELL)}, b.latency_ms AS before_ms, a.latency_ms AS after_ms,

@@ -131,8 +131,8 @@ def check(staged: Staged) -> list[CheckResult]:
 
 
 def audited(projection: Projection, *, known: Collection[Layer] = ()) -> list[CheckResult]:
-    """The verdict of every rule over the `results` of a projection; of those in `known` layers only over what the others
-    (or, where there are none, the newest) speak of: doubled or judged anew."""
+    """The verdict of every rule over the `results` of a projection; of those in `known` layers only over what the other
+    layers (or, where there are none, the newest) speak of: doubled or judged anew."""
     new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
     spoken_of = " UNION ALL ".join(
         f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "

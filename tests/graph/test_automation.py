@@ -63,7 +63,9 @@ class Home:
 
     def asked(self) -> set[str]:
         """What the automation sensor would make now."""
-        found = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self._automation)
+        found = dg.evaluate_automation_conditions(
+            self.defs, self.instance, asset_selection=dg.AssetSelection.all(), cursor=self._automation
+        )
         self._automation = found.cursor
         return {key.to_user_string() for key in self.instance_keys() if found.get_num_requested(key)}
 

@@ -63,7 +63,7 @@ def test_the_main_line_covers_every_asset_but_the_reports_of_days() -> None:
 
 
 def test_what_automates_runs_without_being_asked() -> None:
-    sensors = {sensor.name: sensor.default_status for sensor in defs.resolve_all_sensors()}
+    sensors = {sensor.name: sensor.default_status for sensor in defs.get_repository_def().sensor_defs}
     assert sensors == dict.fromkeys(sensors, dg.DefaultSensorStatus.RUNNING)
     assert any(isinstance(defs.resolve_sensor_def(name), dg.AutomationConditionSensorDefinition) for name in sensors)
 
@@ -79,8 +79,14 @@ def test_the_definitions_are_those_that_were_agreed_on() -> None:
     )
 
 
+def _told(condition: dg.AutomationCondition[Any]) -> str:
+    """The whole condition, by the names of its parts."""
+    parts = ", ".join(map(_told, condition.children))
+    return f"{condition.name}({parts})" if parts else condition.name
+
+
 def _described(definitions: dg.Definitions) -> dict[str, Any]:
-    graph = definitions.resolve_asset_graph()
+    graph, repository = definitions.resolve_asset_graph(), definitions.get_repository_def()
     assets, checks = {}, {}
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
@@ -92,7 +98,7 @@ def _described(definitions: dg.Definitions) -> dict[str, Any]:
             "kinds": sorted(node.kinds),
             "owners": sorted(node.owners),
             "partitions": type(node.partitions_def).__name__ if node.partitions_def else None,
-            "condition": condition.get_label() if condition else None,
+            "condition": {str(condition.get_label()): _told(condition)} if condition else None,
             "freshness": str(policy) if policy else None,
         }
     for check in graph.asset_check_keys:
@@ -105,7 +111,7 @@ def _described(definitions: dg.Definitions) -> dict[str, Any]:
             "ops": sorted(node.name for node in job.nodes),
             "tags": dict(job.tags),
         }
-        for job in definitions.resolve_all_job_defs()
+        for job in repository.get_all_jobs()
         if not job.name.startswith("__")
     }
     sensors = {
@@ -115,7 +121,7 @@ def _described(definitions: dg.Definitions) -> dict[str, Any]:
             "status": sensor.default_status.value,
             "seconds": sensor.minimum_interval_seconds,
         }
-        for sensor in definitions.resolve_all_sensors()
+        for sensor in repository.sensor_defs
     }
     schedules = {
         schedule.name: {
@@ -123,7 +129,7 @@ def _described(definitions: dg.Definitions) -> dict[str, Any]:
             "job": schedule.job_name,
             "status": schedule.default_status.value,
         }
-        for schedule in definitions.resolve_all_schedules()
+        for schedule in repository.schedule_defs
     }
     return {"assets": assets, "checks": checks, "jobs": jobs, "sensors": sensors, "schedules": schedules}
 
