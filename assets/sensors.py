@@ -94,6 +94,9 @@ def _nothing(accel: Installation, waiting: int) -> str:
 
 _LONGEST_S = 300
 """A log that never stands still is looked at so often."""
+_AGAIN_S = 60
+"""What was reported and not taken in is reported again after so long, then after twice as long, and so on."""
+_AGAIN_MOST_S = 3600
 
 
 class _Watched(BaseModel):
@@ -101,6 +104,8 @@ class _Watched(BaseModel):
 
     seen: str | None = None
     reported: str | None = None
+    again_after_s: float = _AGAIN_S
+    again_at_s: float = 0.0
     moving_since_s: float | None = None
     """When it was first seen to hold what was not reported yet."""
 
@@ -122,7 +127,8 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     """`event_log` as updated, once what is new has stood still from one look to the next.
 
     It waits while something is measured on this host, for work beside it would be measured too. That a run of the
-    graph failed moves nothing, or it would fail for ever.
+    graph failed moves nothing, or it would fail for ever; where `raw_events` does not follow, it is told again, ever
+    more seldom.
     """
     log, before = accel.log, _Watched.of(context.cursor)
     snapshot = log.snapshot()
@@ -132,13 +138,14 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     if not new:
         why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
         return _quiet(why, _Watched(seen=now.id, reported=now.id))
-    if now.id == before.reported:
+    again = now.id == before.reported
+    if again and time.time() < before.again_at_s:
         return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
     since_s = before.moving_since_s or time.time()
     watched = before.model_copy(update={"seen": now.id, "moving_since_s": since_s})
     if any_under_way(accel.settings):
         return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
-    if now.id != before.seen and time.time() - since_s < _LONGEST_S:
+    if not again and now.id != before.seen and time.time() - since_s < _LONGEST_S:
         return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
     moved = dg.AssetMaterialization(
         "event_log",
@@ -153,8 +160,12 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     return dg.SensorResult(
         asset_events=[moved],
         skip_reason=f"{len(new)} new segments.",
-        cursor=_Watched(seen=now.id, reported=now.id).model_dump_json(),
+        cursor=_told(now.id, min(2 * before.again_after_s, _AGAIN_MOST_S) if again else _AGAIN_S).model_dump_json(),
     )
+
+
+def _told(snapshot_id: str, wait_s: float) -> _Watched:
+    return _Watched(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
 
 
 def _quiet(why: str, watched: _Watched) -> dg.SensorResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from typing import Any
 
 from accel_platform.events import EventLog
@@ -19,7 +20,15 @@ class Ci:
         self.log = log
         self._generator, self._runs = random.Random(7), 0
 
-    def run(self, commit: str | None, factor: float = 1.0, *, finished: bool = True, **labels: str) -> str:
+    def run(
+        self,
+        commit: str | None,
+        factor: float = 1.0,
+        *,
+        finished: bool = True,
+        recorded_at: datetime | None = None,
+        **labels: str,
+    ) -> str:
         self._runs += 1
         run_id = f"run-{self._runs:04d}"
         offset = factor * (1 + self._generator.gauss(0, 0.005))
@@ -30,7 +39,10 @@ class Ci:
             verification(),
             *([RunFinished(status="succeeded", duration_s=1.0)] if finished else []),
         ]
-        self.log.append([event(payload, run_id=run_id) for payload in payloads], key=f"bench-{run_id}-0000")
+        events = [event(payload, run_id=run_id) for payload in payloads]
+        if recorded_at is not None:
+            events = [one.model_copy(update={"recorded_at": recorded_at}) for one in events]
+        self.log.append(events, key=f"bench-{run_id}-0000")
         return run_id
 
     def runs(self, count: int, commit: str | None, factor: float = 1.0, **labels: str) -> list[str]:

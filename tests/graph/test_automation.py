@@ -20,6 +20,7 @@ from accel_platform.events.types import CommitChecked, RunFailed
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.rules import RULES
 from assets import sensors
 from assets.definitions import build_defs
 from assets.failures import failed_runs
@@ -29,7 +30,7 @@ from assets.schedules import nightly_suite, nightly_training
 from assets.sensors import log_moved, new_commits
 from webhook_receiver import Receiver
 
-FOLLOWERS = {"raw_events", "results", "compat_matrix", "regressions"}
+TABLES = {"raw_events", "results", "compat_matrix"}
 
 
 class Home:
@@ -132,6 +133,14 @@ def test_the_log_is_told_once_it_stands_still_and_not_beside_a_measurement(
     with under_way(home.settings, "run-9"):
         assert not home.look()
     assert home.look()
+    # What does not follow is told again, ever more seldom.
+    now = time.time()
+    for wait_s in (60, 120, 240):
+        monkeypatch.setattr(time, "time", lambda now=now, wait_s=wait_s: now + wait_s - 5)
+        assert not home.look()
+        now += wait_s + 1
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        assert home.look()
     # One that never stands still is told from time to time.
     monkeypatch.setattr(sensors, "_LONGEST_S", 0)
     home.ci.run(OLD)
@@ -143,24 +152,31 @@ def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
     assert not home.look()
     assert home.look()
     wanted = home.asked()
-    assert wanted == {*FOLLOWERS, "predictor"}
+    assert wanted == {"raw_events", "results"}
+    made = home.log.snapshot().id
     done = home.make(wanted)
     assert done.success
-    assert len(done.get_asset_check_evaluations()) > 10
+    assert len(done.get_asset_check_evaluations()) == len(RULES)
+    # What is made of them is asked for once their checks have passed, not before.
+    wanted = home.asked()
+    assert wanted == {"compat_matrix", "regressions", "predictor"}
+    assert home.make(wanted).success
     reader = Reader(home.settings)
-    assert reader.snapshot_id == home.log.snapshot().id or home.events("CommitChecked")
+    assert reader.snapshot_id == made
     assert reader.rows("SELECT model_id FROM compat_matrix") == [{"model_id": "bert-base"}]
-    # A decision moves the log once more, and nothing is decided then.
-    assert home.rest(rounds=2) <= 1
+    # That this commit was checked moves the log once more, and nothing is decided then.
+    assert home.rest(rounds=2) == 2
+    assert home.rest(rounds=0) == 0
     home.ci.runs(8, OLD, 1.4)
-    assert home.rest(rounds=3) == 2
+    home.rest(rounds=6)
     [shift] = Reader(home.settings).rows("SELECT state, direction, found_by FROM regressions")
     assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
 
 
 def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home) -> None:
     home.ci.runs(2, OLD)
-    home.rest(rounds=3)
+    assert home.make(TABLES).success
+    home.asked()
     served = Reader(home.settings).snapshot_id
     home.ci.run(OLD)
     staged = publish.stage(home.settings)
@@ -193,7 +209,7 @@ def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
 
     assert ticked() == []
     home.ci.runs(3, NEW, 1.3)
-    home.make(FOLLOWERS - {"regressions"} | {"raw_events"})
+    publish.publish(home.settings, publish.stage(home.settings))
     [request] = ticked()
     assert request.tags["accel/commit"] == NEW
     assert ticked() == []
@@ -205,7 +221,7 @@ def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
     assert "regressed" in str(gate.metadata["report"].value)
     [outcome] = home.events(CommitChecked.__name__)
     assert (outcome.commit, outcome.baseline, outcome.outcome) == (NEW, OLD, "regressed")
-    assert home.rest(rounds=3) > 0
+    publish.publish(home.settings, publish.stage(home.settings))
     found = Reader(home.settings).rows("SELECT direction, found_by FROM regressions WHERE found_by = 'check'")
     assert found == [{"direction": "regressed", "found_by": "check"}]
     assert ticked() == []
@@ -242,10 +258,13 @@ def test_a_failed_run_is_an_event_and_is_told_to_the_webhook_once(
 
 
 def test_a_day_is_reported_from_the_log_of_then(home: Home) -> None:
-    home.ci.runs(2, OLD)
-    today = datetime.now(UTC).date()
+    today = datetime.now(UTC)
+    home.ci.run(OLD)
+    home.ci.run(OLD, recorded_at=today - timedelta(days=1))
+    home.ci.run(OLD, recorded_at=today - timedelta(days=1))
     report = home.defs.resolve_job_def("report")
-    for day, results in ((today, 2), (today - timedelta(days=1), 0)):
+    yesterday = today.date() - timedelta(days=1)
+    for day, results in ((yesterday, 2), (yesterday - timedelta(days=1), 0)):
         done = report.execute_in_process(instance=home.instance, partition_key=str(day))
         [made] = done.asset_materializations_for_node("daily_report")
         assert made.metadata["dagster/row_count"].value == results
@@ -266,7 +285,7 @@ def test_at_night(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert isinstance(asked(nightly_suite), dg.RunRequest)
     assert "no tables" in asked(nightly_training).skip_message
     home.ci.runs(2, OLD)
-    home.rest(rounds=3)
+    assert home.make(TABLES).success
     assert isinstance(asked(nightly_training), dg.RunRequest)
     packed = home.defs.resolve_job_def("compaction").execute_in_process(instance=home.instance)
     assert packed.success
