@@ -18,6 +18,7 @@ _PARTITION = "dagster/partition"
 
 
 @dg.run_failure_sensor(
+    monitor_all_code_locations=True,  # those of the hosts that measure, too
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Keeps each failed run as an event, and tells the webhook of ACCEL_WEBHOOK_URL where there is one.",

@@ -18,7 +18,7 @@ from assets import previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.matrix import compat_matrix
 from assets.resources import Installation
-from assets.snapshots import last_made_from, snapshot_metadata
+from assets.snapshots import last_made_from, segments_of, snapshot_metadata
 
 _SOURCE = "assets.regressions"
 _TABLE = """
@@ -65,8 +65,8 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
 
 def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
     """Runs that began in what the log took in since."""
-    before = log.load_snapshot(before_id).segments if before_id else frozenset[str]()
-    events = log.read(Snapshot(now.segments - before), types={RunStarted.__name__})
+    since = Snapshot(now.segments - segments_of(log, before_id))
+    events = log.read(since, types={RunStarted.__name__})
     return sorted({event.run_id for event in events if event.run_id})
 
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from accel_platform.analysis.commits import due
 from accel_platform.bench.underway import any_under_way
-from accel_platform.errors import NotFound, WarehouseEmpty
-from accel_platform.events import EventLog, Snapshot
+from accel_platform.errors import WarehouseEmpty
+from accel_platform.events import Snapshot
 from accel_platform.warehouse.query import Reader
 from assets import previews
 from assets.failures import SEGMENTS as FAILURE_SEGMENTS
@@ -21,7 +21,7 @@ from assets.jobs import commit_line, history_line
 from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
-from assets.snapshots import last_made_from, snapshot_metadata
+from assets.snapshots import last_made_from, segments_of, snapshot_metadata
 
 
 class _Seen(BaseModel):
@@ -133,8 +133,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
     log, before = accel.log, _Watched.of(context.cursor)
     snapshot = log.snapshot()
     now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
-    made_of = last_made_from(context, "raw_events")
-    new = now.segments - (_segments(log, made_of) if made_of else frozenset())
+    new = now.segments - segments_of(log, last_made_from(context, "raw_events"))
     if not new:
         why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
         return _quiet(why, _Watched(seen=now.id, reported=now.id))
@@ -170,14 +169,6 @@ def _told(snapshot_id: str, wait_s: float) -> _Watched:
 
 def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
     return dg.SensorResult(skip_reason=why, cursor=watched.model_dump_json())
-
-
-def _segments(log: EventLog, snapshot_id: str) -> frozenset[str]:
-    """Of a snapshot, none where it is of another log: then all of this one is new."""
-    try:
-        return log.load_snapshot(snapshot_id).segments
-    except NotFound:
-        return frozenset()
 
 
 @dg.sensor(

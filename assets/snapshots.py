@@ -6,6 +6,9 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+
 _KEY = "snapshot_id"
 
 
@@ -34,6 +37,14 @@ def last_made_from(
     if event is None or event.asset_materialization is None:
         return None
     return str(event.asset_materialization.metadata[_KEY].value)
+
+
+def segments_of(log: EventLog, snapshot_id: str | None) -> frozenset[str]:
+    """Of a snapshot; none where there is no snapshot, or it is one of another log: then all of this log is new."""
+    try:
+        return log.load_snapshot(snapshot_id).segments if snapshot_id else frozenset()
+    except NotFound:
+        return frozenset()
 
 
 def checked_at(check: dg.AssetCheckEvaluation) -> str:

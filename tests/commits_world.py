@@ -41,7 +41,8 @@ class Ci:
         ]
         events = [event(payload, run_id=run_id) for payload in payloads]
         if recorded_at is not None:
-            events = [one.model_copy(update={"recorded_at": recorded_at}) for one in events]
+            at = {"occurred_at": recorded_at, "recorded_at": recorded_at}
+            events = [one.model_copy(update=at) for one in events]
         self.log.append(events, key=f"bench-{run_id}-0000")
         return run_id
 
