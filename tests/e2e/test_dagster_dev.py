@@ -14,9 +14,12 @@ import pytest
 from processes import family, free_port, running, wait_for
 
 from accel_platform.errors import WarehouseEmpty
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
+from accel_platform.warehouse.projection import current
 from accel_platform.warehouse.query import Reader
 from assets.local import dagster_home
+from factories import event, result, verification
 
 pytestmark = pytest.mark.slow
 
@@ -168,6 +171,18 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
         empty = httpx.get(f"http://127.0.0.1:{service}/health", timeout=30)
         assert empty.status_code == 503
         assert "accel bench run" in empty.json()["detail"]
+        # What somebody else adds to the log comes into service without anything being started.
+        settings = Settings(home=tmp_path / "home")
+        event_log = EventLog.open(settings)
+        event_log.append([event(result()), event(verification())])
+        added = event_log.snapshot().segments
+
+        def in_service() -> bool:
+            served = current(settings)
+            return served is not None and added <= event_log.load_snapshot(served.snapshot_id).segments
+
+        wait_for("the tables", 150, in_service, log)
+        assert httpx.get(f"http://127.0.0.1:{service}/matrix", timeout=30).json()["models"].keys() == {"bert-base"}
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 130
