@@ -17,12 +17,11 @@ class Settings(BaseSettings):
     inbox: Path | None = Field(
         default=None, description="Where old results are put to be imported; default <home>/inbox."
     )
-    log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
-
     suite: Path | None = Field(default=None, description="A suite file to measure every night; default: none.")
     webhook_url: SecretStr | None = Field(
         default=None, description="Where failed runs are told, by an HTTP POST; default: nowhere."
     )
+    log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
 
     @property
     def log_location(self) -> str:

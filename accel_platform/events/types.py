@@ -384,18 +384,6 @@ class CommitChecked(Payload):
     snapshot_id: str
 
 
-class PredictorTrained(Payload):
-    """A predictor was trained; `promoted` says whether it serves."""
-
-    predictor_id: str
-    snapshot_id: str
-    artifact_sha256: str
-    rows: Count
-    promoted: bool
-    metrics: dict[str, Any] = {}
-    reason: str | None = None
-
-
 class RunFailed(Payload):
     """Work that Dagster started did not reach its end."""
 
@@ -414,6 +402,18 @@ class SnapshotTaken(Payload):
     name: str | None = None
     segments: Count
     events: Count
+
+
+class PredictorTrained(Payload):
+    """A predictor was trained; `promoted` says whether it serves."""
+
+    predictor_id: str
+    snapshot_id: str
+    artifact_sha256: str
+    rows: Count
+    promoted: bool
+    metrics: dict[str, Any] = {}
+    reason: str | None = None
 
 
 PAYLOADS: dict[str, type[Payload]] = {
@@ -435,9 +435,9 @@ PAYLOADS: dict[str, type[Payload]] = {
         RegressionFound,
         ShiftAccepted,
         CommitChecked,
-        PredictorTrained,
         RunFailed,
         SnapshotTaken,
+        PredictorTrained,
     )
 }
 
