@@ -182,7 +182,9 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
             return served is not None and added <= event_log.load_snapshot(served.snapshot_id).segments
 
         wait_for("the tables", 150, in_service, log)
-        assert httpx.get(f"http://127.0.0.1:{service}/matrix", timeout=30).json()["models"].keys() == {"bert-base"}
+        assert Reader(settings).rows("SELECT model_id, state FROM compat_matrix") == [
+            {"model_id": "bert-base", "state": "compatible"}
+        ]
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 130
