@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -16,6 +16,10 @@ class Settings(BaseSettings):
     home: Path = Field(default=Path(".accel"), description="State directory; created when first written to.")
     inbox: Path | None = Field(
         default=None, description="Where old results are put to be imported; default <home>/inbox."
+    )
+    suite: Path | None = Field(default=None, description="A suite file to measure every night; default: none.")
+    webhook_url: SecretStr | None = Field(
+        default=None, description="Where failed runs are told, by an HTTP POST; default: nowhere."
     )
     log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
 
@@ -44,3 +48,13 @@ class Settings(BaseSettings):
     def cache_dir(self) -> Path:
         """What can be made again: exported graphs, fetched segments."""
         return self.home / "cache"
+
+
+class Past(Settings):
+    """An installation as it was at one snapshot: the same log, and tables of their own that nothing new comes into."""
+
+    snapshot_id: str
+
+    @property
+    def warehouse_dir(self) -> Path:
+        return self.cache_dir / "as-of" / self.snapshot_id

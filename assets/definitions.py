@@ -9,22 +9,28 @@ from typing import Any
 
 import dagster as dg
 
+from assets.automation import automation
 from assets.checks import results_rules
-from assets.events import hardware_inventory, measurements, raw_events
+from assets.events import event_log, hardware_inventory, measurements, raw_events
+from assets.failures import failed_runs
 from assets.history import legacy_history, reference_campaign
-from assets.jobs import history_line, main_line
+from assets.jobs import commit_line, history_line, main_line, report, training
 from assets.matrix import compat_matrix
 from assets.models import predictor
+from assets.regressions import commit_gate, regressions
+from assets.report import daily_report
 from assets.resources import Installation
-from assets.schedules import nightly_history
-from assets.sensors import inbox
+from assets.schedules import morning_report, nightly_compaction, nightly_history, nightly_suite, nightly_training
+from assets.sensors import inbox, log_moved, new_commits
 from assets.tables import results
+from assets.upkeep import compaction, suite
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:
     """The whole graph; an override replaces the argument of `dagster.Definitions` that it names."""
     parts: dict[str, Any] = {
         "assets": [
+            event_log,
             hardware_inventory,
             measurements,
             legacy_history,
@@ -32,12 +38,14 @@ def build_defs(**overrides: Any) -> dg.Definitions:
             raw_events,
             results,
             compat_matrix,
+            regressions,
             predictor,
+            daily_report,
         ],
-        "asset_checks": [results_rules],
-        "jobs": [main_line, history_line],
-        "sensors": [inbox],
-        "schedules": [nightly_history],
+        "asset_checks": [results_rules, commit_gate],
+        "jobs": [main_line, history_line, commit_line, training, report, suite, compaction],
+        "sensors": [automation, log_moved, inbox, new_commits, failed_runs],
+        "schedules": [nightly_suite, nightly_history, nightly_compaction, nightly_training, morning_report],
         "resources": {"accel": Installation()},
         # Measuring starts processes of its own and must not compete with other steps; the rest takes seconds.
         "executor": dg.in_process_executor,

@@ -21,6 +21,7 @@ from accel_platform.events.types import ResultRecorded
 from accel_platform.hardware import detect
 from accel_platform.workloads.families import model_set, resolve_model
 from assets import previews
+from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
 from assets.history import legacy_history, reference_campaign
 from assets.resources import Installation
 from assets.snapshots import snapshot_metadata
@@ -51,6 +52,9 @@ def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -
             "host_id": inventory.host_id,
             "available": ", ".join(available),
             "preview": previews.table(devices),
+            "memory": previews.bars(
+                [device for device in devices if device["available"]], "memory_mib", "hardware", title="Memory in MiB"
+            ),
         }
     )
 
@@ -143,11 +147,23 @@ def _latency_chart(measured: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     )
 
 
-@dg.asset(
-    deps=[hardware_inventory, measurements, legacy_history, reference_campaign],
+event_log = dg.AssetSpec(
+    "event_log",
     group_name="observe",
     kinds={"parquet"},
     owners=["team:performance"],
+    description="The event log, whoever appends to it: this graph, the command line, CI, another host. The sensor "
+    "`log_moved` says when it holds something new; no run makes it.",
+)
+
+
+@dg.asset(
+    deps=[event_log, hardware_inventory, measurements, legacy_history, reference_campaign],
+    group_name="observe",
+    kinds={"parquet"},
+    owners=["team:performance"],
+    automation_condition=ON_MOVED_LOG,
+    freshness_policy=LAB_AT_WORK,
 )
 def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """The whole log at one snapshot: what everything downstream is made from, and can be made from again."""

@@ -44,7 +44,11 @@ def reference_campaign(
     )
     files = [{"file": path.name, "events": one.events, "new": one.new} for path, one in taken]
     return dg.MaterializeResult(
-        metadata={"dagster/row_count": events, "preview": previews.table(files, empty="No campaigns.")}
+        metadata={
+            "dagster/row_count": events,
+            "preview": previews.table(files, empty="No campaigns."),
+            "events": previews.bars(files, "events", "file", title="Events by campaign"),
+        }
     )
 
 
@@ -88,6 +92,12 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
                 empty="No result of this source is doubted.",
             ),
             "preview": previews.table([_row(d) for d in report.documents], empty="No files in this source."),
+            "files_by_outcome": previews.bars(
+                [{"outcome": outcome, "files": files} for outcome, files in outcomes.items()],
+                "files",
+                "outcome",
+                title="What became of the files",
+            ),
             **({STATE: state.digest} if state else {}),
         }
     )

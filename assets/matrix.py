@@ -8,6 +8,7 @@ import dagster as dg
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.query import Reader
 from assets import previews
+from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.checks import all_passed
 from assets.resources import Installation
 from assets.snapshots import made_from, snapshot_metadata
@@ -19,7 +20,14 @@ FROM compat_matrix ORDER BY model_id, hardware, device_name, mode
 """
 
 
-@dg.asset(deps=[results], group_name="answer", kinds={"duckdb"}, owners=["team:performance"])
+@dg.asset(
+    deps=[results],
+    group_name="answer",
+    kinds={"duckdb"},
+    owners=["team:performance"],
+    automation_condition=ON_CHECKED_UPDATE,
+    freshness_policy=LAB_AT_WORK,
+)
 def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Which model runs on which device, and how well; from here on, queries and the service see the new tables.
 

@@ -7,6 +7,7 @@ import altair as alt
 import dagster as dg
 
 from assets import previews
+from assets.automation import A_MODEL_OF_THIS_MONTH, ONCE_POSSIBLE
 from assets.matrix import compat_matrix
 from assets.resources import Installation
 from assets.snapshots import snapshot_metadata
@@ -18,6 +19,8 @@ from assets.snapshots import snapshot_metadata
     kinds={"lightgbm"},
     owners=["team:performance"],
     output_required=False,
+    automation_condition=ONCE_POSSIBLE,
+    freshness_policy=A_MODEL_OF_THIS_MONTH,
 )
 def predictor(
     context: dg.AssetExecutionContext, accel: Installation

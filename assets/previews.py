@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import dagster as dg
 
+NOTHING_TO_DRAW = "Nothing to draw yet."
 _SHOWN = 20
 """Rows of a preview: what fits a screen."""
 
@@ -26,11 +27,24 @@ def table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> dg.M
 
 
 def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
-    """The chart as a PNG inside Markdown; drawn without a browser or a network, in about a second."""
+    """The chart as a PNG inside Markdown; drawn without a browser or a network, in about a second. Of no values at all
+    there is no picture."""
     import vl_convert
 
+    if drawing.data == {"values": []}:
+        return dg.MetadataValue.md(NOTHING_TO_DRAW)
     png = vl_convert.vegalite_to_png(drawing.to_json())
     return dg.MetadataValue.md(f"![chart](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: str) -> dg.MarkdownMetadataValue:
+    """A bar for each row, the longest first."""
+    return chart(
+        alt.Chart({"values": list(rows)}, title=title)
+        .mark_bar()
+        .encode(x=alt.X(f"{length}:Q"), y=alt.Y(f"{name}:N", title=None).sort("-x"))
+        .properties(width=480)
+    )
 
 
 def _cell(value: Any) -> str:

@@ -1,13 +1,15 @@
-"""What runs at a time of day: the nightly reading of old results. What runs is said in `jobs.py`."""
+"""What runs at a time of day, in UTC. What it does is said in `jobs.py` and `upkeep.py`."""
 
 import time
 
 import dagster as dg
 
 from assets.history import STATE
-from assets.jobs import history_line
+from assets.jobs import history_line, report, training
 from assets.partitions import in_inbox, legacy_sources, state_of
 from assets.resources import Installation
+from assets.snapshots import last_made_from
+from assets.upkeep import compaction, suite
 
 _QUIET_S = 600
 """A source in which nothing changed for so long is not being written."""
@@ -35,6 +37,54 @@ def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) 
         return dg.SkipReason("Every source of the inbox is read as it is.")
     context.instance.add_dynamic_partitions(str(legacy_sources.name), due)
     return [dg.RunRequest(run_key=source, partition_key=source) for source in due]
+
+
+@dg.schedule(
+    job=suite,
+    cron_schedule="0 1 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Measures the suite file that ACCEL_SUITE names; without one it says so, and nothing runs.",
+)
+def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
+    """The suite, each night anew: figures of one commit after the other are what a series is made of."""
+    wanted = accel.settings.suite
+    if wanted is None:
+        return dg.SkipReason("No suite is configured: ACCEL_SUITE names none.")
+    if not wanted.is_file():
+        return dg.SkipReason(f"{wanted}, which ACCEL_SUITE names, is not there.")
+    return dg.RunRequest()
+
+
+@dg.schedule(
+    job=training,
+    cron_schedule="0 4 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Trains the predictor where the tables are newer than what it was trained on.",
+)
+def nightly_training(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    """A training, unless there is no matrix yet or the predictor was made of this very one."""
+    tables = last_made_from(context, "compat_matrix")
+    if tables is None:
+        return dg.SkipReason("There are no tables to learn from yet.")
+    if tables == last_made_from(context, "predictor"):
+        return dg.SkipReason("The predictor was trained on the tables as they are.")
+    return dg.RunRequest()
+
+
+nightly_compaction = dg.ScheduleDefinition(
+    name="nightly_compaction",
+    job=compaction,
+    cron_schedule="30 3 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Packs the log's small segments, of which each command writes some.",
+)
+morning_report = dg.build_schedule_from_partitioned_job(
+    report,
+    name="morning_report",
+    hour_of_day=6,
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Reports on the day before.",
+)
 
 
 def _read_state(instance: dg.DagsterInstance, source: str) -> str | None:

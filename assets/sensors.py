@@ -1,14 +1,27 @@
-"""What starts runs when something arrives: the inbox of old results. What runs is said in `jobs.py`."""
+"""What starts runs when something arrives: old results in the inbox, a commit's results, anything in the log.
 
+What runs is said in `jobs.py`, how the graph follows the log in `automation.py`. Runs that failed are in `failures.py`.
+"""
+
+import time
 from pathlib import Path
 from typing import Self
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from assets.jobs import history_line
+from accel_platform.analysis.commits import due
+from accel_platform.bench.underway import any_under_way
+from accel_platform.errors import WarehouseEmpty
+from accel_platform.events import Snapshot
+from accel_platform.warehouse.query import Reader
+from assets import previews
+from assets.failures import SEGMENTS as FAILURE_SEGMENTS
+from assets.jobs import commit_line, history_line
 from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
+from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
+from assets.snapshots import last_made_from, segments_of, snapshot_metadata
 
 
 class _Seen(BaseModel):
@@ -77,3 +90,109 @@ def _nothing(accel: Installation, waiting: int) -> str:
     if not inbox_dir.is_dir():
         return f"There is no inbox: old results put under {inbox_dir} are read from there."
     return f"{waiting} sources are new and may still be written." if waiting else "Nothing new in the inbox."
+
+
+_LONGEST_S = 300
+"""A log that never stands still is looked at so often."""
+_AGAIN_S = 60
+"""What was reported and not taken in is reported again after so long, then after twice as long, and so on."""
+_AGAIN_MOST_S = 3600
+
+
+class _Watched(BaseModel):
+    """The log at the last tick, and as it was last reported; failures of the graph are no part of it."""
+
+    seen: str | None = None
+    reported: str | None = None
+    again_after_s: float = _AGAIN_S
+    again_at_s: float = 0.0
+    moving_since_s: float | None = None
+    """When it was first seen to hold what was not reported yet."""
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Without one that can be read the log counts as new; reporting it twice costs a look at it."""
+        try:
+            return cls.model_validate_json(text or "{}")
+        except ValidationError:
+            return cls()
+
+
+@dg.sensor(
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Compares the log with what `raw_events` was made of, and says so where it holds more. Starts no run.",
+)
+def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+    """`event_log` as updated, once what is new has stood still from one look to the next.
+
+    It waits while something is measured on this host, for work beside it would be measured too. That a run of the
+    graph failed moves nothing, or it would fail for ever; where `raw_events` does not follow, it is told again, ever
+    more seldom.
+    """
+    log, before = accel.log, _Watched.of(context.cursor)
+    snapshot = log.snapshot()
+    now = Snapshot(snapshot.segments - snapshot.beginning(FAILURE_SEGMENTS).segments)
+    new = now.segments - segments_of(log, last_made_from(context, "raw_events"))
+    if not new:
+        why = "The log is as it was taken in." if snapshot.segments else "The log is empty."
+        return _quiet(why, _Watched(seen=now.id, reported=now.id))
+    again = now.id == before.reported
+    if again and time.time() < before.again_at_s:
+        return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
+    since_s = before.moving_since_s or time.time()
+    watched = before.model_copy(update={"seen": now.id, "moving_since_s": since_s})
+    if any_under_way(accel.settings):
+        return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
+    if not again and now.id != before.seen and time.time() - since_s < _LONGEST_S:
+        return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)
+    moved = dg.AssetMaterialization(
+        "event_log",
+        tags={"dagster/data_version": now.id},
+        metadata={
+            **snapshot_metadata(log.save_snapshot(snapshot)),
+            "dagster/row_count": log.count_events(new),
+            "segments": len(snapshot.segments),
+            "preview": previews.table([{"new segment": name} for name in sorted(new)]),
+        },
+    )
+    return dg.SensorResult(
+        asset_events=[moved],
+        skip_reason=f"{len(new)} new segments.",
+        cursor=_told(now.id, min(2 * before.again_after_s, _AGAIN_MOST_S) if again else _AGAIN_S).model_dump_json(),
+    )
+
+
+def _told(snapshot_id: str, wait_s: float) -> _Watched:
+    return _Watched(seen=snapshot_id, reported=snapshot_id, again_after_s=wait_s, again_at_s=time.time() + wait_s)
+
+
+def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=why, cursor=watched.model_dump_json())
+
+
+@dg.sensor(
+    job=commit_line,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Checks each commit against its baseline when runs labelled with it have ended and are in the tables.",
+)
+def new_commits(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+    """A run for each commit with results that no check has seen; for the tables as they are, once."""
+    reader = Reader(accel.settings)
+    try:
+        snapshot_id = reader.snapshot_id
+    except WarehouseEmpty:
+        return dg.SensorResult(skip_reason="There are no tables yet.")
+    if context.cursor == snapshot_id:
+        return dg.SensorResult(skip_reason="The tables are as they were.", cursor=snapshot_id)
+    requests = [
+        dg.RunRequest(
+            run_key=f"{commit.name} {commit.state}",
+            run_config=dg.RunConfig(ops={commit_gate.node_def.name: CommitConfig(commit=commit.name)}),
+            tags={"accel/commit": commit.name[:60]},
+        )
+        for commit in due(reader)
+    ]
+    skipped = None if requests else "Every commit that was measured is checked."
+    return dg.SensorResult(run_requests=requests, skip_reason=skipped, cursor=snapshot_id)

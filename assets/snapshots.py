@@ -6,6 +6,9 @@ from typing import Any
 
 import dagster as dg
 
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+
 _KEY = "snapshot_id"
 
 
@@ -16,10 +19,32 @@ def snapshot_metadata(snapshot_id: str) -> dict[str, Any]:
 
 def made_from(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, asset: str) -> str:
     """The snapshot of the asset's latest materialisation. Fails, saying what to do, before the first."""
+    snapshot_id = last_made_from(context, asset)
+    if snapshot_id is None:
+        raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
+    return snapshot_id
+
+
+def last_made_from(
+    context: dg.AssetExecutionContext
+    | dg.AssetCheckExecutionContext
+    | dg.SensorEvaluationContext
+    | dg.ScheduleEvaluationContext,
+    asset: str,
+) -> str | None:
+    """The snapshot of the asset's latest materialisation, None before the first."""
     event = context.instance.get_latest_materialization_event(dg.AssetKey(asset))
     if event is None or event.asset_materialization is None:
-        raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
+        return None
     return str(event.asset_materialization.metadata[_KEY].value)
+
+
+def segments_of(log: EventLog, snapshot_id: str | None) -> frozenset[str]:
+    """Of a snapshot; none where there is no snapshot, or it is one of another log: then all of this log is new."""
+    try:
+        return log.load_snapshot(snapshot_id).segments if snapshot_id else frozenset()
+    except NotFound:
+        return frozenset()
 
 
 def checked_at(check: dg.AssetCheckEvaluation) -> str:

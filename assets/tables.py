@@ -8,6 +8,7 @@ import dagster as dg
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.projection import Projection
 from assets import previews
+from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.events import raw_events
 from assets.resources import Installation
 from assets.snapshots import made_from, snapshot_metadata
@@ -27,7 +28,14 @@ GROUP BY ALL ORDER BY ALL
 """
 
 
-@dg.asset(deps=[raw_events], group_name="answer", kinds={"duckdb"}, owners=["team:performance"])
+@dg.asset(
+    deps=[raw_events],
+    group_name="answer",
+    kinds={"duckdb"},
+    owners=["team:performance"],
+    automation_condition=ON_CHECKED_UPDATE,
+    freshness_policy=LAB_AT_WORK,
+)
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
     """Every observation as a row of a DuckDB table, projected from the log; rows that break a data rule are set aside.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,7 @@ from accel_platform.analysis.changepoint import Change, watch
 from accel_platform.analysis.measured import Measured, Process
 from accel_platform.analysis.regression import Decision
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries, RegressionFound, ShiftAccepted
 from accel_platform.warehouse.query import Reader
 
@@ -106,6 +107,14 @@ def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> Shift
         first_result=row["first_result"],
         by=by.strip(),
         reason=reason.strip(),
+    )
+
+
+def record(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
+    """Append what was found, each once: finding it again changes nothing. Returns how many are new."""
+    return sum(
+        log.append([Event.of(payload, source=source)], key=f"regression-{payload.regression_id}").new
+        for payload in found
     )
 
 

@@ -35,5 +35,11 @@ def is_under_way(settings: Settings, run_id: str) -> bool:
     return False
 
 
+def any_under_way(settings: Settings) -> bool:
+    """Whether a process on this host holds the lock of any run."""
+    place = settings.home / "under-way"
+    return place.is_dir() and any(is_under_way(settings, path.name) for path in sorted(place.iterdir()))
+
+
 def _lock_of(settings: Settings, run_id: str) -> Path:
     return settings.home / "under-way" / run_id

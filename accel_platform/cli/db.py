@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli import snapshot
 from accel_platform.cli.output import (
+    AsOf,
     Format,
     Home,
     Json,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from accel_platform.warehouse.validate import Describe, Validation
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
+app.add_typer(snapshot.app, name="snapshot")
 
 
 class ExportFormat(enum.StrEnum):
@@ -98,6 +101,7 @@ def stats(home: Home = None, as_json: Json = False, format_: OutputFormat = Form
 @app.command()
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the tables; `accel db stats` lists them.")],
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -105,7 +109,7 @@ def query(
     """Run one SELECT. With --format json the answer is a list of row objects."""
     from accel_platform.warehouse.query import Reader
 
-    rows = Reader(settings_for(home)).rows(sql)
+    rows = Reader(settings_for(home, as_of)).rows(sql)
     if wants_json(as_json, format_):
         print_json(rows)
     else:
@@ -119,6 +123,7 @@ def export(
     format_: Annotated[
         ExportFormat | None, typer.Option("--format", help="Default: by the file's ending.", show_default=False)
     ] = None,
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -132,7 +137,7 @@ def export(
         raise InvalidInput(
             f"Cannot tell the format of {output}: end its name in .{', .'.join(endings)} or add --format."
         )
-    rows = export_table(settings_for(home), table, output, kind)
+    rows = export_table(settings_for(home, as_of), table, output, kind)
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
+    AsOf,
     Format,
     Home,
     Json,
@@ -58,6 +59,7 @@ def history() -> None:
 @app.command()
 def audit(
     reasons: Annotated[int, typer.Option(min=1, help="Reasons to show per verdict, the most frequent first.")] = 3,
+    as_of: AsOf = None,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = Format.table,
@@ -65,7 +67,7 @@ def audit(
     """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
     from accel_platform.warehouse.query import Reader
 
-    reader = Reader(settings_for(home))
+    reader = Reader(settings_for(home, as_of))
     provenance = {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
     verdicts: list[dict[str, Any]] = [
         {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}

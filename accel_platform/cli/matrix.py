@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.output import (
+    AsOf,
     Format,
     Home,
     Json,
@@ -23,6 +24,7 @@ from accel_platform.cli.output import (
 def matrix(
     model: Annotated[str | None, typer.Option(help="Only this model or family.", show_default=False)] = None,
     mode: Annotated[Mode, typer.Option(help="What the models do.")] = Mode.inference,
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -32,7 +34,7 @@ def matrix(
     from accel_platform.errors import NotFound
     from accel_platform.warehouse.query import Reader
 
-    answer = compatibility_matrix(Reader(settings_for(home)), model=model, mode=mode.value)
+    answer = compatibility_matrix(Reader(settings_for(home, as_of)), model=model, mode=mode.value)
     if model is not None and not answer["models"]:
         raise NotFound(
             f"No evidence for {model!r}. `accel matrix` shows what there is; `accel bench run` measures more."

@@ -38,15 +38,31 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --fo
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
 
 
-def settings_for(home: Path | None) -> Settings:
-    """The settings with --home applied, also for the processes this command starts."""
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="SNAPSHOT",
+        help="Answer from the log as it was then: a snapshot's name or id, or a date.",
+        show_default="now",
+    ),
+]
+
+
+def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
+    """The settings with --home applied, also for the processes this command starts; with --as-of the tables are those
+    of that snapshot, made if need be."""
     from accel_platform.settings import Settings
 
     if home is not None:
         if str(home) in ("", "."):
             raise typer.BadParameter("name a directory of its own, such as .accel", param_hint="--home")
         os.environ["ACCEL_HOME"] = str(home)
-    return Settings()
+    if as_of is None:
+        return Settings()
+    from accel_platform.warehouse.as_of import tables_as_of
+
+    return tables_as_of(Settings(), as_of, progress=note)
 
 
 def wants_json(json_flag: bool, format_: Format) -> bool:

@@ -11,6 +11,7 @@ import typer
 
 from accel_platform.cli import regress_check
 from accel_platform.cli.output import (
+    AsOf,
     Format,
     Home,
     Json,
@@ -98,6 +99,7 @@ def history(
         float, typer.Option("--min-change", min=0, help="Smallest shift worth telling, in per cent.")
     ] = 3.0,
     record: Annotated[bool, typer.Option("--record", help="Keep what is found, for `accel regress list`.")] = False,
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -107,7 +109,8 @@ def history(
     from accel_platform.analysis.shifts import accepted_shifts, histories
     from accel_platform.reports.regressions import cell
 
-    settings = settings_for(home)
+    require_now(as_of, record=record)
+    settings = settings_for(home, as_of)
     reader = tables(settings)
     found = histories(
         read_measured(reader, model=model, hardware=hardware),
@@ -154,6 +157,7 @@ def list_regressions(
     state: Annotated[
         RegressionState | None, typer.Option(help="Only open, accepted or gone ones.", show_default="all")
     ] = None,
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -162,7 +166,7 @@ def list_regressions(
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
-    rows = tables(settings_for(home)).rows(_LIST, {"state": state.value if state else None})
+    rows = tables(settings_for(home, as_of)).rows(_LIST, {"state": state.value if state else None})
     if wants_json(as_json, format_):
         print_json(rows)
         return
@@ -209,6 +213,15 @@ def accept(
         typer.echo(f"The level since {payload.first_result} is the new baseline of {payload.model_id}.")
 
 
+def require_now(as_of: str | None, **asked: bool) -> None:
+    """Looking back measures nothing and finds nothing new. Raises InvalidInput for an option that would."""
+    from accel_platform.errors import InvalidInput
+
+    options = [f"--{name}" for name, wanted in asked.items() if wanted]
+    if as_of is not None and options:
+        raise InvalidInput(f"--as-of looks back, and {' and '.join(options)} would add to the log: leave one away.")
+
+
 def tables(settings: Settings) -> Reader:
     """The tables, brought up to the log."""
     from accel_platform.warehouse.publish import bring_up_to_date
@@ -220,11 +233,8 @@ def tables(settings: Settings) -> Reader:
 
 def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
     """Append what was found, each once: finding it again changes nothing."""
-    from accel_platform.events import Event, EventLog
+    from accel_platform.analysis.shifts import record
+    from accel_platform.events import EventLog
 
-    log = EventLog.open(settings)
-    new = 0
-    for payload in found:
-        event = Event.of(payload, source="accel regress")
-        new += log.append([event], key=f"regression-{payload.regression_id}").new
+    new = record(EventLog.open(settings), found, source="accel regress")
     note(f"{len(found)} found, {new} of them new: recorded.")

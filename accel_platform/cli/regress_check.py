@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import Home, Json, note, print_json, print_table, settings_for
+from accel_platform.cli.output import AsOf, Home, Json, note, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.analysis.check import Check
@@ -44,6 +44,7 @@ def check(
         Path | None, typer.Option("--markdown", help="Also write Markdown for a pull request.", show_default=False)
     ] = None,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML.", show_default=False)] = None,
+    as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
     format_: Annotated[CheckFormat, typer.Option("--format", help="How to print the answer.")] = CheckFormat.table,
@@ -52,10 +53,13 @@ def check(
 
     Exit code 0: nothing regressed. 1: something did. 2: nothing can be decided, or the question is wrong.
     """
+    from accel_platform.cli.regress import require_now
     from accel_platform.errors import AccelError
 
     try:
-        checked = _check(settings_for(home), baseline, candidate, min_change_percent, confirm=confirm, record=record)
+        require_now(as_of, confirm=confirm, record=record)
+        settings = settings_for(home, as_of)
+        checked = _check(settings, baseline, candidate, min_change_percent, confirm=confirm, record=record)
         _write(checked, markdown, junit)
     except AccelError as error:
         # 1 would say that something regressed.

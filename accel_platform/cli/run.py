@@ -111,6 +111,8 @@ def ui(
     }
     if settings.log_uri and "://" not in settings.log_uri:
         environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
+    if settings.suite:
+        environment["ACCEL_SUITE"] = str(settings.suite.resolve())
     # It recommends its successor `dg`, which wants a project laid out in its own way.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
     pages = [*python, "-m", "dagster", "dev", "-w", str(REPOSITORY / "workspace.yaml"), "--log-level", "warning"]

@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -132,6 +133,20 @@ class EventLog:
         path = self._store.local_path(f"snapshots/{snapshot_id}.json")
         return Snapshot(frozenset(json.loads(path.read_bytes())))
 
+    def saved_snapshots(self) -> set[str]:
+        """The ids that `load_snapshot` finds."""
+        return {key.removesuffix(".json") for key in self._store.keys("snapshots")}
+
+    def recorded_until(self, moment: datetime) -> Snapshot:
+        """The log as it was recorded by a moment: the segments that hold no event of a later one.
+
+        What was taken over from another log counts from when it was recorded there.
+        """
+        kept: set[str] = set()
+        for source in self.sources(self.snapshot().segments):
+            kept |= {name for name, newest in _recorded(source) if newest <= moment}
+        return Snapshot(frozenset(kept))
+
     def sources(self, segments: Collection[str]) -> list[Source]:
         """Local files that together hold exactly these segments. Raises NotFound if one is in no file."""
         wanted = set(segments)
@@ -228,6 +243,21 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, OSError) as error:
         raise LogUnavailable(f"The log segment {path} cannot be read: {error}. Restore it from a copy.") from error
+
+
+def _recorded(source: Source) -> Iterator[tuple[str, datetime]]:
+    """Each segment of a file, and when its last event was recorded."""
+    with _readable(source.path):
+        packed = "segment" in pq.read_schema(source.path).names
+        stored = pq.read_table(
+            source.path, columns=["recorded_at", *(["segment"] if packed else [])], partitioning=None
+        )
+    names = stored["segment"] if packed else pa.array([source.path.stem] * stored.num_rows, pa.string())
+    times = stored["recorded_at"].cast(pa.int64())
+    newest = pa.table({"segment": names, "recorded_us": times}).group_by("segment").aggregate([("recorded_us", "max")])
+    for row in newest.to_pylist():
+        if source.segments is None or row["segment"] in source.segments:
+            yield row["segment"], datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["recorded_us_max"])
 
 
 def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:

@@ -367,6 +367,43 @@ class ShiftAccepted(MeasuredSeries, Payload):
     reason: str
 
 
+class CommitChecked(Payload):
+    """A commit's results were held against those of its baseline. What moved are RegressionFound events."""
+
+    commit: str
+    baseline: str | None
+    """The commit it was held against, None where there was none to hold it against."""
+    outcome: Literal["passed", "regressed", "undecided"]
+    reason: str | None = None
+    candidate_runs: tuple[str, ...]
+    baseline_runs: tuple[str, ...] = ()
+    cells: dict[str, Count] = {}
+    """How many were found in which state."""
+    regressions: tuple[str, ...] = ()
+    """Ids of what was found to have moved."""
+    snapshot_id: str
+
+
+class RunFailed(Payload):
+    """Work that Dagster started did not reach its end."""
+
+    dagster_run_id: str
+    job: str
+    partition: str | None = None
+    failures: dict[str, str] = {}
+    """Each step that failed, to the reason."""
+    reason: str
+
+
+class SnapshotTaken(Payload):
+    """A snapshot of the log worth coming back to, and what it is called."""
+
+    snapshot_id: str
+    name: str | None = None
+    segments: Count
+    events: Count
+
+
 class PredictorTrained(Payload):
     """A predictor was trained; `promoted` says whether it serves."""
 
@@ -410,6 +447,9 @@ PAYLOADS: dict[str, type[Payload]] = {
         SuspicionOverruled,
         RegressionFound,
         ShiftAccepted,
+        CommitChecked,
+        RunFailed,
+        SnapshotTaken,
         PredictorTrained,
         PredictorPromoted,
     )

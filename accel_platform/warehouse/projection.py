@@ -188,14 +188,19 @@ class WarehouseDamaged(AccelError):
 
 def current(settings: Settings) -> Projection | None:
     """The projection in service, None before the first. Raises WarehouseDamaged."""
-    pointer = settings.warehouse_dir / "CURRENT"
+    return in_service(settings.warehouse_dir)
+
+
+def in_service(directory: Path) -> Projection | None:
+    """What the pointer of a warehouse directory names, as `current`."""
+    pointer = directory / "CURRENT"
     try:
         name = pointer.read_text()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise WarehouseDamaged(pointer, error) from error
-    return Projection.load(settings.warehouse_dir / (name or "nothing"))
+    return Projection.load(directory / (name or "nothing"))
 
 
 def require_current(settings: Settings) -> Projection:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ from pathlib import Path
 from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.settings import Settings
+from accel_platform.settings import Past, Settings
 from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, prefix
+from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, in_service, prefix
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -82,7 +82,9 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
 
 
 def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) -> None:
-    """`refresh`, unless the tables in service are those of the log as it is."""
+    """`refresh`, unless the tables in service are those of the log as it is, or are meant to stay those of the past."""
+    if isinstance(settings, Past):
+        return
     serving = _serving(settings)
     now = EventLog.open(settings).snapshot().id
     if serving is None or (serving.snapshot_id, serving.schema_id) != (now, project.schema_id()):
@@ -120,20 +122,29 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
 
 
 def check(staged: Staged) -> list[CheckResult]:
-    """Audit the staged `results`. Raises ChecksFailed, with all verdicts, if one rule is broken."""
-    checks = audited(staged.projection)
+    """Audit what is new in the staged `results`: the rest was audited before it came into service, in files that never
+    change. Raises ChecksFailed, with all verdicts, if one rule is broken."""
+    checks = audited(staged.projection, known=_layers_in_service(staged.projection))
     if not all(result.passed for result in checks):
         raise ChecksFailed(checks)
     return checks
 
 
-def audited(projection: Projection) -> list[CheckResult]:
-    """The verdict of every rule over the `results` of a projection."""
+def audited(projection: Projection, *, known: Collection[Layer] = ()) -> list[CheckResult]:
+    """The verdict of every rule over the `results` of a projection; of those in `known` layers only over what the other
+    layers (or, where there are none, the newest) speak of: doubled or judged anew."""
+    new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
+    spoken_of = " UNION ALL ".join(
+        f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "
+        f"UNION ALL SELECT result_id FROM {name}.overrulings"
+        for name in new or [f"layer_{len(projection.layers) - 1}"]
+    )
+    where = f"WHERE event_id IN ({spoken_of})" if known else ""
     # As text: pandas takes minutes to look for doubles among a million UUID objects, and half a second among strings.
     columns = audited_columns() | {"result_id": "result_id::VARCHAR"}
     with projection.open() as con:
         selected = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
-        return audit(con.execute(f"SELECT {selected} FROM results").df())
+        return audit(con.execute(f"SELECT {selected} FROM results {where}").df())
 
 
 def publish(settings: Settings, staged: Staged) -> None:
@@ -146,6 +157,15 @@ def publish(settings: Settings, staged: Staged) -> None:
         project.add_matrix(staged.projection)
         write_durably(directory / "CURRENT", staged.projection.name)
         _retire(directory, keep=staged.projection)
+
+
+def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
+    """Of the warehouse that the projection lies in; none where they are of another version of the rules."""
+    try:
+        serving = in_service(projection.directory)
+    except WarehouseDamaged:
+        return ()
+    return serving.layers if serving and serving.schema_id == projection.schema_id else ()
 
 
 def _serving(settings: Settings) -> Projection | None:

@@ -14,9 +14,12 @@ import pytest
 from processes import family, free_port, running, wait_for
 
 from accel_platform.errors import WarehouseEmpty
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
+from accel_platform.warehouse.projection import current
 from accel_platform.warehouse.query import Reader
 from assets.local import dagster_home
+from factories import event, result, verification
 
 pytestmark = pytest.mark.slow
 
@@ -163,10 +166,25 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
         ready = f"Open http://127.0.0.1:{pages}"
         wait_for("both", 120, lambda: ready in log.read_text() or process.poll() is not None, log)
         assert httpx.get(f"http://127.0.0.1:{pages}/server_info", timeout=30).json()["dagster_version"]
+        _check_what_runs_by_itself(f"http://127.0.0.1:{pages}/graphql", log)
         # Nothing has been measured in this home yet, and the service says what to do about it.
         empty = httpx.get(f"http://127.0.0.1:{service}/health", timeout=30)
         assert empty.status_code == 503
         assert "accel bench run" in empty.json()["detail"]
+        # What somebody else adds to the log comes into service without anything being started.
+        settings = Settings(home=tmp_path / "home")
+        event_log = EventLog.open(settings)
+        event_log.append([event(result()), event(verification())])
+        added = event_log.snapshot().segments
+
+        def in_service() -> bool:
+            served = current(settings)
+            return served is not None and added <= event_log.load_snapshot(served.snapshot_id).segments
+
+        wait_for("the tables", 150, in_service, log)
+        assert Reader(settings).rows("SELECT model_id, state FROM compat_matrix") == [
+            {"model_id": "bert-base", "state": "compatible"}
+        ]
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 130
@@ -175,18 +193,46 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+def _check_what_runs_by_itself(url: str, log: Path) -> None:
+    """Dagster's daemons are alive, and every sensor and schedule is on."""
+
+    def ask(query: str) -> Any:
+        answer = httpx.post(url, json={"query": query}, timeout=60).json()
+        assert "errors" not in answer, answer
+        return answer["data"]
+
+    def alive() -> bool:
+        found = ask("{ instance { daemonHealth { allDaemonStatuses { daemonType required healthy } } } }")
+        daemons = found["instance"]["daemonHealth"]["allDaemonStatuses"]
+        return {"ASSET", "SENSOR", "SCHEDULER"} <= {d["daemonType"] for d in daemons} and all(
+            d["healthy"] for d in daemons if d["required"]
+        )
+
+    wait_for("the daemons", 90, alive, log)
+    [repository] = ask("""{ repositoriesOrError { ... on RepositoryConnection { nodes {
+        sensors { name sensorState { status } } schedules { name scheduleState { status } } } } } }""")[
+        "repositoriesOrError"]["nodes"]  # fmt: skip
+    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
+    schedules = {schedule["name"]: schedule["scheduleState"]["status"] for schedule in repository["schedules"]}
+    assert {"automation", "log_moved", "inbox", "new_commits", "failed_runs"} <= sensors.keys()
+    assert len(schedules) >= 5
+    assert set(sensors.values()) == set(schedules.values()) == {"RUNNING"}
+
+
 def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
     snapshots = set()
-    for node in nodes:
+    made = [node for node in nodes if node["assetKey"]["path"][0] not in {"event_log", "daily_report"}]
+    for node in made:
         [materialised] = node["assetMaterializations"]
         entries = {entry["label"]: entry for entry in materialised["metadataEntries"]}
-        assert entries["dagster/row_count"]["intValue"] > 0, node
+        assert entries["dagster/row_count"]["intValue"] > 0 or node["assetKey"]["path"] == ["regressions"], node
         assert entries["preview"]["mdStr"], node
         tags = {tag["key"]: tag["value"] for tag in materialised["tags"]}
+        pictures = [text for entry in entries.values() if "data:image/png;base64," in (text := entry.get("mdStr", ""))]
+        assert pictures or entries["dagster/row_count"]["intValue"] == 0, node
         if node["assetKey"]["path"][0] in {"raw_events", "results", "compat_matrix", "predictor"}:
-            assert any("data:image/png;base64," in entry.get("mdStr", "") for entry in entries.values()), node
             snapshots.add(tags["dagster/data_version"])
-    assert len(nodes) == 8
+    assert len(made) == 9
     assert len(snapshots) == 1
 
 

@@ -23,6 +23,7 @@ from assets.jobs import main_line
 from assets.local import dagster_home
 from assets.matrix import compat_matrix
 from assets.partitions import SAMPLES, legacy_sources
+from assets.previews import NOTHING_TO_DRAW
 from assets.resources import Installation
 from assets.tables import results
 
@@ -81,6 +82,17 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         yield home
 
 
+def _require_shown(home: Home, result: dg.ExecuteInProcessResult) -> None:
+    """Every asset of the line says how many rows it has, and shows some of them and a picture."""
+    job = build_defs(resources=home.resources).resolve_job_def(main_line.name)
+    for key in job.asset_layer.selected_asset_keys:
+        [event] = result.asset_materializations_for_node(key.to_user_string())
+        assert isinstance(event.metadata["dagster/row_count"].value, int), key
+        assert event.metadata["preview"].value, key
+        shown = [str(entry.value) for entry in event.metadata.values()]
+        assert any("data:image/png;base64," in text or text == NOTHING_TO_DRAW for text in shown), key
+
+
 def _metadata(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, object]:
     [event] = result.asset_materializations_for_node(asset)
     return {name: entry.value for name, entry in event.metadata.items()}
@@ -90,8 +102,10 @@ def test_the_line_measures_checks_publishes_and_trains_and_a_second_run_reuses_i
     first = empty.line(SAMPLES)
     assert first.success
     assert _metadata(first, "measurements")["measured"] == 2
-    assert len(first.get_asset_check_evaluations()) == len(RULES)
-    assert all(check.passed for check in first.get_asset_check_evaluations())
+    rules = [check for check in first.get_asset_check_evaluations() if check.asset_key == results.key]
+    assert len(rules) == len(RULES)
+    assert all(check.passed for check in rules)
+    _require_shown(empty, first)
     reader = Reader(empty.settings)
     measured = reader.rows("SELECT * FROM results WHERE provenance = 'measured' ORDER BY batch_size")
     assert [(row["model_id"], row["batch_size"], row["status"]) for row in measured] == [

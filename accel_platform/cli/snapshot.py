@@ -1,0 +1,119 @@
+"""`accel db snapshot`: keep the log as it is under a name, list what was kept, and tell what came between two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accel_platform.cli.output import (
+    Format,
+    Home,
+    Json,
+    OutputFormat,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from accel_platform.analysis.difference import Difference
+
+app = typer.Typer(help="The log at moments worth coming back to, for `--as-of`.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    name: Annotated[str | None, typer.Option("--name", help="What to call it, for ever.", show_default="none")] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Keep the log as it is now."""
+    from accel_platform.events import EventLog
+    from accel_platform.events.snapshots import take
+
+    payload = take(EventLog.open(settings_for(home)), name)
+    if wants_json(as_json, format_):
+        print_json(payload)
+    else:
+        print_table([payload.model_dump()])
+
+
+@app.command(name="list")
+def list_snapshots(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """The snapshots that were taken, oldest first."""
+    from accel_platform.events import EventLog
+    from accel_platform.events.snapshots import taken
+
+    rows = [
+        {**event.payload.model_dump(), "taken_at": event.recorded_at}
+        for event in taken(EventLog.open(settings_for(home)))
+    ]
+    if wants_json(as_json, format_):
+        print_json(rows)
+    else:
+        print_table(rows, empty="None was taken: `accel db snapshot create --name NAME` takes one.")
+
+
+@app.command()
+def diff(
+    *,
+    before: Annotated[str, typer.Argument(metavar="A", help="A snapshot's name or id, or a date.")],
+    after: Annotated[
+        str | None, typer.Argument(metavar="[B]", help="The same.", show_default="the log as it is")
+    ] = None,
+    min_change_percent: Annotated[
+        float, typer.Option("--min-change", min=0, help="Smallest move of a median worth telling, in per cent.")
+    ] = 1.0,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """What came between two snapshots: results, medians that moved, cells of the matrix that changed."""
+    from dataclasses import asdict
+
+    from accel_platform.analysis.difference import difference
+    from accel_platform.warehouse.publish import bring_up_to_date
+    from accel_platform.warehouse.query import Reader
+
+    old, new = settings_for(home, before), settings_for(home, after)
+    bring_up_to_date(new, progress=note)
+    found = difference(Reader(old), Reader(new), min_change_percent=min_change_percent)
+    if wants_json(as_json, format_):
+        print_json(asdict(found))
+    else:
+        _print(found)
+
+
+def _print(found: Difference) -> None:
+    from accel_platform.events.types import MeasuredSeries
+    from accel_platform.reports.regressions import cell
+
+    print_table(found.results, empty="No result came or went.")
+    typer.echo()
+    print_table(
+        [
+            {
+                "model_id": row["model_id"],
+                "cell": cell(MeasuredSeries.model_construct(**row)),
+                "device_id": row["device_id"],
+                **{name: row[name] for name in ("before_ms", "after_ms", "change_percent", "results_after")},
+            }
+            for row in found.medians
+        ],
+        empty="No median moved.",
+    )
+    typer.echo()
+    print_table([_cell(row) for row in found.matrix], empty="No cell of the matrix changed.")
+    note(f"{found.added:,} results came and {found.removed:,} went between {found.before[:12]} and {found.after[:12]}.")
+
+
+def _cell(row: dict[str, Any]) -> dict[str, Any]:
+    told = {
+        side: " ".join(part for part in (row[f"state_{side}"], row[f"rating_{side}"]) if part) or None
+        for side in ("before", "after")
+    }
+    return {name: row[name] for name in ("model_id", "hardware", "device_name", "mode")} | told

@@ -1,0 +1,80 @@
+"""Tells an HTTP endpoint that something happened. What happened is not known here.
+
+The URL of a webhook is a secret: it appears in no message and no log.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from accel_platform.errors import AccelError, InvalidInput
+
+_ATTEMPTS = 3
+_TIMEOUT_S = 5.0
+_PAUSE_S = 1.0
+"""Before the second attempt; twice that before the third. All attempts together end within 18 s."""
+_AGAIN = (408, 429)
+"""Answers below 500 that may be another one a moment later."""
+
+
+class WebhookUnreached(AccelError):
+    """Nobody took what was to be told."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would arrive as a GET, without its body."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def tell(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
+    """POST the message as JSON; at most three attempts, unless the endpoint refuses it for good.
+
+    Raises InvalidInput for what is no http(s) URL, WebhookUnreached with the last reason.
+    """
+    try:
+        parts = urlsplit(url.get_secret_value())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidInput("ACCEL_WEBHOOK_URL is no http:// or https:// address.")
+    body = json.dumps(message).encode()
+    reason = ""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(pause_s * attempt)
+        refused, reason = _attempt(url, body)
+        if not reason:
+            return
+        if refused:
+            break
+    raise WebhookUnreached(f"The webhook of ACCEL_WEBHOOK_URL was not reached in {attempt + 1} attempts: {reason}.")
+
+
+def _attempt(url: SecretStr, body: bytes) -> tuple[bool, str]:
+    """Whether trying again is of no use, and why it failed: empty where it did not."""
+    request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
+        url.get_secret_value(), data=body, headers={"Content-Type": "application/json", "User-Agent": "accel-platform"}
+    )
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S):
+            return False, ""
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code < 500 and error.code not in _AGAIN, f"it answered {error.code}"
+    except urllib.error.URLError as error:
+        known = isinstance(error.reason, OSError) and error.reason.strerror
+        return False, str(known or type(error.reason).__name__)
+    except (http.client.HTTPException, OSError, ValueError) as error:
+        return False, type(error).__name__

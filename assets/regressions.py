@@ -1,0 +1,130 @@
+"""What got slower or faster: series that moved, and commits held against their baselines. Judged in `analysis`."""
+
+from typing import Any
+
+import altair as alt
+import dagster as dg
+from pydantic import Field
+
+from accel_platform.analysis.commits import Commit, check_commit, commits, record_check
+from accel_platform.analysis.measured import read_around
+from accel_platform.analysis.regression import MIN_CHANGE_PERCENT
+from accel_platform.analysis.shifts import accepted_shifts, histories, record
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.events.types import RunStarted
+from accel_platform.reports.regressions import markdown
+from accel_platform.warehouse.query import Reader
+from assets import previews
+from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.matrix import compat_matrix
+from assets.resources import Installation
+from assets.snapshots import last_made_from, segments_of, snapshot_metadata
+
+_SOURCE = "assets.regressions"
+_TABLE = """
+SELECT regression_id, state, direction, model_id, hardware, batch_size, before_ms, after_ms, change_percent, found_by,
+    found_at, array_to_string(commits_after, ', ') AS commits
+FROM regressions ORDER BY found_at DESC, regression_id
+"""
+
+
+@dg.asset(
+    deps=[compat_matrix],
+    group_name="answer",
+    kinds={"duckdb", "parquet"},
+    owners=["team:performance"],
+    automation_condition=ON_CHECKED_UPDATE,
+    freshness_policy=LAB_AT_WORK,
+)
+def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """Every shift that was found in a series of measurements, and what became of it.
+
+    Series of models that were measured since the last time are looked at again. A shift that is new is an event, and a
+    row when the tables have taken it in.
+    """
+    log, reader = accel.log, Reader(accel.settings)
+    snapshot_id = reader.snapshot_id
+    runs = _new_runs(log, log.load_snapshot(snapshot_id), last_made_from(context, "regressions"))
+    found = histories(read_around(reader, runs), accepted_shifts(reader), min_change_percent=MIN_CHANGE_PERCENT)
+    new = record(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
+    rows = reader.rows(_TABLE)
+    context.log.info(f"{len(found)} series looked at, {new} shifts are new; {len(rows)} are known to the tables")
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(snapshot_id),
+        metadata={
+            **snapshot_metadata(snapshot_id),
+            "dagster/row_count": len(rows),
+            "open": sum(row["state"] == "open" for row in rows),
+            "series_looked_at": len(found),
+            "new": new,
+            "preview": previews.table(rows, empty="No series moved."),
+            "changes": _change_chart(rows),
+        },
+    )
+
+
+def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
+    """Runs that began in what the log took in since."""
+    since = Snapshot(now.segments - segments_of(log, before_id))
+    events = log.read(since, types={RunStarted.__name__})
+    return sorted({event.run_id for event in events if event.run_id})
+
+
+def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    shown = [{**row, "found_at": row["found_at"].isoformat()} for row in rows if row["change_percent"] is not None]
+    return previews.chart(
+        alt.Chart({"values": shown}, title="Shifts: change of the median latency")
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("found_at:T", title=None),
+            y=alt.Y("change_percent:Q", title="per cent"),
+            color=alt.Color("state:N", title=None),
+            shape=alt.Shape("hardware:N", title=None),
+        )
+        .properties(width=480)
+    )
+
+
+class CommitConfig(dg.Config):
+    """Which commit to check."""
+
+    commit: str | None = Field(default=None, description="As its runs are labelled; default: the one measured last.")
+
+
+@dg.asset_check(asset=regressions, description="The commit measured last is not slower than its baseline.")
+def commit_gate(
+    context: dg.AssetCheckExecutionContext, config: CommitConfig, accel: Installation
+) -> dg.AssetCheckResult:
+    """A commit's results against its baseline's, kept as an event; what moved is an event of its own and a regression.
+
+    It blocks nothing: tables and models are of all commits. Where nothing can be decided it warns.
+    """
+    reader = Reader(accel.settings)
+    commit = _asked(commits(reader), config.commit)
+    if commit is None:
+        return dg.AssetCheckResult(passed=True, metadata={"reason": "No benchmark run is labelled with a commit."})
+    checked, outcome = check_commit(reader, commit)
+    record_check(accel.log, checked, outcome, source=_SOURCE)
+    context.log.info(f"commit {commit.name[:12]}: {outcome.outcome}{f' ({outcome.reason})' if outcome.reason else ''}")
+    return dg.AssetCheckResult(
+        passed=outcome.outcome == "passed",
+        severity=dg.AssetCheckSeverity.ERROR if outcome.outcome == "regressed" else dg.AssetCheckSeverity.WARN,
+        description=outcome.reason,
+        metadata={
+            "commit": outcome.commit,
+            "baseline": outcome.baseline or "none",
+            "outcome": outcome.outcome,
+            "cells": dg.MetadataValue.json(outcome.cells),
+            "regressions": ", ".join(outcome.regressions) or "none",
+            "report": dg.MetadataValue.md(markdown(checked) if checked else str(outcome.reason)),
+        },
+    )
+
+
+def _asked(known: list[Commit], name: str | None) -> Commit | None:
+    if name is None:
+        return max(known, key=lambda commit: commit.run_ids[-1], default=None)
+    found = next((commit for commit in known if commit.name == name), None)
+    if found is None:
+        raise dg.Failure(f"No benchmark run that ended is labelled with the commit {name}.")
+    return found

@@ -1,0 +1,53 @@
+"""What one day brought, as a page to read: the asset `daily_report`. The comparison is `analysis/difference.py`."""
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import dagster as dg
+
+from accel_platform.analysis.difference import difference
+from accel_platform.durable import write_durably
+from accel_platform.reports.day import day_report
+from accel_platform.warehouse.as_of import tables_at
+from accel_platform.warehouse.query import Reader
+from assets import previews
+from assets.automation import A_REPORT_EACH_DAY
+from assets.regressions import regressions
+from assets.resources import Installation
+from assets.snapshots import snapshot_metadata
+
+days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
+"""Days in UTC. A day's report follows from the log as it was recorded by its end, and can be made again years later."""
+
+
+@dg.asset(
+    deps=[regressions],
+    partitions_def=days,
+    group_name="answer",
+    kinds={"markdown"},
+    owners=["team:performance"],
+    freshness_policy=A_REPORT_EACH_DAY,
+)
+def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """What came in on one day: results, medians that moved, cells of the matrix that changed, and what is open."""
+    day = date.fromisoformat(context.partition_key)
+    log, settings = accel.log, accel.settings
+    midnight = datetime.combine(day, time.min, UTC)
+    before, after = (log.recorded_until(moment) for moment in (midnight, midnight + timedelta(days=1)))
+    old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
+    found = difference(old, new)
+    page = day_report(day, found, new)
+    path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, page)
+    context.log.info(f"{found.added} results came on {day}; {path}")
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(after.id),
+        metadata={
+            **snapshot_metadata(after.id),
+            "dagster/row_count": found.added,
+            "path": dg.MetadataValue.path(path),
+            "preview": dg.MetadataValue.md(page),
+            "results": previews.bars(found.results, "added", "hardware", title=f"Results of {day} by hardware"),
+        },
+    )

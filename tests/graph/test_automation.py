@@ -1,0 +1,300 @@
+"""The graph that follows the log: what the daemon would ask for, done in this process, until there is rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pytest
+from commits_world import NEW, OLD, Ci
+
+from accel_platform.bench.underway import under_way
+from accel_platform.events import EventLog
+from accel_platform.events.types import CommitChecked, RunFailed
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.rules import RULES
+from assets import sensors
+from assets.definitions import build_defs
+from assets.failures import failed_runs
+from assets.local import dagster_home
+from assets.resources import Installation
+from assets.schedules import nightly_suite, nightly_training
+from assets.sensors import log_moved, new_commits
+from webhook_receiver import Receiver
+
+TABLES = {"raw_events", "results", "compat_matrix"}
+
+
+class Home:
+    """An installation, the Dagster instance in it, and what its daemon would do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.settings = Settings(home=directory)
+        self.log = EventLog.open(self.settings)
+        self.ci = Ci(self.log)
+        self.resources = {"accel": Installation(home=str(directory))}
+        self.defs = build_defs(resources=self.resources)
+        self.instance = dg.DagsterInstance.from_config(str(dagster_home(self.settings)))
+        self.cursors: dict[str, str | None] = {}
+        self._automation: Any = None
+
+    def tick(self, sensor: dg.SensorDefinition) -> dg.SensorResult:
+        """Evaluate the sensor as its daemon does."""
+        # One left to the garbage collector puts another test's instance out of service whenever it is collected.
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=self.cursors.get(sensor.name),
+            resources=self.resources,
+            definitions=self.defs,
+        ) as context:
+            found = sensor(context)
+        assert isinstance(found, dg.SensorResult)
+        assert found.run_requests or found.skip_reason
+        self.cursors[sensor.name] = found.cursor
+        return found
+
+    def look(self) -> bool:
+        """One tick of `log_moved`; whether it said that the log moved."""
+        found = self.tick(log_moved)
+        for event in found.asset_events:
+            assert isinstance(event, dg.AssetMaterialization)
+            self.instance.report_runless_asset_event(event)
+        return bool(found.asset_events)
+
+    def asked(self) -> set[str]:
+        """What the automation sensor would make now."""
+        found = dg.evaluate_automation_conditions(
+            self.defs, self.instance, asset_selection=dg.AssetSelection.all(), cursor=self._automation
+        )
+        self._automation = found.cursor
+        return {key.to_user_string() for key in self.instance_keys() if found.get_num_requested(key)}
+
+    def instance_keys(self) -> list[dg.AssetKey]:
+        return sorted(self.defs.resolve_asset_graph().get_all_asset_keys())
+
+    def make(self, names: set[str]) -> dg.ExecuteInProcessResult:
+        """A run of these assets with their checks, as the sensor asks for it."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=[dg.AssetKey(name) for name in names],
+            raise_on_error=False,
+        )
+
+    def rest(self, *, rounds: int) -> int:
+        """Follow the log until nothing is asked for; the rounds that made something. Fails where there are more."""
+        for made in range(rounds + 1):
+            wanted = self.asked()
+            if not wanted and (self.look() or self.look()):
+                wanted = self.asked()
+                assert wanted
+            if not wanted:
+                return made
+            assert self.make(wanted).success
+        raise AssertionError(f"still something to do after {rounds} rounds: {wanted}")
+
+    def events(self, kind: str) -> list[Any]:
+        return [event.payload for event in self.log.read(types={kind})]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "home")
+    with made.instance:
+        made.asked()  # the first evaluation only sees what there is
+        yield made
+
+
+def _tell(home: Home, result: dg.ExecuteInProcessResult) -> None:
+    """What the sensor of failed runs does with this one."""
+    run = home.instance.get_run_by_id(result.run_id)
+    [event] = [event for event in result.all_events if event.is_job_failure]
+    assert run is not None
+    with dg.build_run_status_sensor_context(
+        sensor_name="failed_runs",
+        dagster_instance=home.instance,
+        dagster_run=run,
+        dagster_event=event,
+        resources=home.resources,
+    ).for_run_failure() as context:
+        failed_runs(context)
+
+
+def test_the_log_is_told_once_it_stands_still_and_not_beside_a_measurement(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not home.look()  # empty
+    home.ci.run(OLD)
+    assert not home.look()
+    home.ci.run(OLD)
+    assert not home.look()
+    assert home.look()
+    assert not home.look()
+    assert not home.look()  # told already
+    home.ci.run(OLD)
+    home.look()
+    with under_way(home.settings, "run-9"):
+        assert not home.look()
+    assert home.look()
+    # What does not follow is told again, ever more seldom.
+    now = time.time()
+    for wait_s in (60, 120, 240):
+        monkeypatch.setattr(time, "time", lambda now=now, wait_s=wait_s: now + wait_s - 5)
+        assert not home.look()
+        now += wait_s + 1
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        assert home.look()
+    # One that never stands still is told from time to time.
+    monkeypatch.setattr(sensors, "_LONGEST_S", 0)
+    home.ci.run(OLD)
+    assert home.look()
+
+
+@pytest.mark.slow
+def test_from_the_log_to_matrix_and_regressions_and_to_rest(home: Home) -> None:
+    home.ci.runs(12, OLD)
+    home.ci.runs(8, OLD, 1.4)
+    assert not home.look()
+    assert home.look()
+    wanted = home.asked()
+    assert wanted == {"raw_events", "results"}
+    made = home.log.snapshot().id
+    done = home.make(wanted)
+    assert done.success
+    assert len(done.get_asset_check_evaluations()) == len(RULES)
+    # What is made of them is asked for once their checks have passed, not before.
+    wanted = home.asked()
+    assert wanted == {"compat_matrix", "regressions", "predictor"}
+    assert home.make(wanted).success
+    reader = Reader(home.settings)
+    assert reader.snapshot_id == made
+    assert reader.rows("SELECT model_id FROM compat_matrix") == [{"model_id": "bert-base"}]
+    assert reader.rows("SELECT * FROM regressions") == []
+    # That a series moved and a commit was checked moves the log once more, and nothing is decided then.
+    assert home.rest(rounds=2) == 1
+    [shift] = Reader(home.settings).rows("SELECT state, direction, found_by FROM regressions")
+    assert shift == {"state": "open", "direction": "regressed", "found_by": "history"}
+
+
+def test_nothing_follows_a_failed_check_and_the_failure_moves_nothing(home: Home) -> None:
+    home.ci.runs(2, OLD)
+    assert home.make(TABLES).success
+    home.asked()
+    served = Reader(home.settings).snapshot_id
+    home.ci.run(OLD)
+    staged = publish.stage(home.settings)
+    with duckdb.connect(staged.projection.directory / staged.projection.layers[-1].file) as con:
+        con.execute("INSERT INTO result_rows SELECT * FROM result_rows LIMIT 1")
+    assert home.look() or home.look()
+    broken = home.make(home.asked())
+    assert not broken.success
+    assert [c.check_name for c in broken.get_asset_check_evaluations() if not c.passed] == ["result_id_unique"]
+    _tell(home, broken)
+    [failure] = home.events(RunFailed.__name__)
+    assert failure.dagster_run_id == broken.run_id
+    assert failure.failures
+    for _ in range(3):
+        assert not home.look()
+        assert not home.asked() & {"compat_matrix", "regressions", "predictor"}
+    assert Reader(home.settings).snapshot_id == served
+
+
+def test_a_commit_is_checked_when_its_results_are_in(home: Home) -> None:
+    home.ci.runs(6, OLD)
+    publish.publish(home.settings, publish.stage(home.settings))
+
+    def ticked() -> list[dg.RunRequest]:
+        return list(home.tick(new_commits).run_requests or ())
+
+    assert ticked() == []
+    home.ci.runs(3, NEW, 1.3)
+    publish.publish(home.settings, publish.stage(home.settings))
+    [request] = ticked()
+    assert request.tags["accel/commit"] == NEW
+    assert ticked() == []
+    done = home.defs.resolve_job_def("commit_line").execute_in_process(
+        instance=home.instance, run_config=request.run_config
+    )
+    [gate] = done.get_asset_check_evaluations()
+    assert (gate.passed, gate.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "regressed" in str(gate.metadata["report"].value)
+    [outcome] = home.events(CommitChecked.__name__)
+    assert (outcome.commit, outcome.baseline, outcome.outcome) == (NEW, OLD, "regressed")
+    publish.publish(home.settings, publish.stage(home.settings))
+    found = Reader(home.settings).rows("SELECT direction, found_by FROM regressions WHERE found_by = 'check'")
+    assert found == [{"direction": "regressed", "found_by": "check"}]
+    assert ticked() == []
+
+
+def test_a_failed_run_is_an_event_and_is_told_to_the_webhook_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failed = home.make({"raw_events"})  # of an empty log
+    assert not failed.success
+    with Receiver() as receiver:
+        monkeypatch.setenv("ACCEL_WEBHOOK_URL", f"{receiver.url}/T0KEN")
+        for _ in range(2):
+            _tell(home, failed)
+        [(path, body)] = receiver.received
+        assert path == "/T0KEN"
+    told = json.loads(body)
+    assert told["type"] == "RunFailed"
+    assert "raw_events: The event log is empty" in told["text"]
+    assert told["payload"]["failures"].keys() == {"raw_events"}
+    [kept] = home.events(RunFailed.__name__)
+    assert kept.model_dump(mode="json") == told["payload"]
+    # Where nobody answers, the event is kept all the same.
+    another = home.make({"results"})
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    _tell(home, another)
+    assert len(home.events(RunFailed.__name__)) == 2
+    said = capfd.readouterr()
+    assert "was not reached in 3 attempts" in said.err + said.out
+    assert "T0KEN" not in said.err + said.out
+    logs = [entry for run in home.instance.get_runs() for entry in home.instance.all_logs(run.run_id)]
+    assert logs
+    assert "T0KEN" not in str(logs)
+
+
+def test_a_day_is_reported_from_the_log_of_then(home: Home) -> None:
+    today = datetime.now(UTC)
+    home.ci.run(OLD)
+    home.ci.run(OLD, recorded_at=today - timedelta(days=1))
+    home.ci.run(OLD, recorded_at=today - timedelta(days=1))
+    report = home.defs.resolve_job_def("report")
+    yesterday = today.date() - timedelta(days=1)
+    for day, results in ((yesterday, 2), (yesterday - timedelta(days=1), 0)):
+        done = report.execute_in_process(instance=home.instance, partition_key=str(day))
+        [made] = done.asset_materializations_for_node("daily_report")
+        assert made.metadata["dagster/row_count"].value == results
+        page = (home.settings.home / "reports" / "days" / f"{day}.md").read_text()
+        assert f"{results} results came in" in page
+        assert ("bert-base" in page) == bool(results)
+    assert not (home.settings.warehouse_dir / "CURRENT").exists()
+
+
+def test_at_night(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def asked(schedule: dg.ScheduleDefinition) -> Any:
+        with dg.build_schedule_context(instance=home.instance, resources=home.resources) as context:
+            return schedule(context)
+
+    assert "ACCEL_SUITE" in asked(nightly_suite).skip_message
+    monkeypatch.setenv("ACCEL_SUITE", str(tmp_path / "suite.json"))
+    assert "is not there" in asked(nightly_suite).skip_message
+    (tmp_path / "suite.json").write_text("{}")
+    assert isinstance(asked(nightly_suite), dg.RunRequest)
+    assert "no tables" in asked(nightly_training).skip_message
+    home.ci.runs(2, OLD)
+    assert home.make(TABLES).success
+    assert isinstance(asked(nightly_training), dg.RunRequest)
+    packed = home.defs.resolve_job_def("compaction").execute_in_process(instance=home.instance)
+    assert packed.success
+    assert len(list((home.settings.home / "log" / "packs").glob("*.parquet"))) == 1

@@ -1,0 +1,40 @@
+"""An increment is audited for what is new in it, what is there twice and what is judged anew; the rest was before."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from accel_platform.events import EventLog
+from accel_platform.events.types import ResultSuspected
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from factories import event, result
+
+
+def _looked_at(staged: publish.Staged) -> int:
+    return next(check.rows for check in publish.check(staged) if check.rule == "model_named")
+
+
+def test_the_audit_follows_what_is_new(settings: Settings, log: EventLog) -> None:
+    claim = event(result(provenance="imported"))
+    log.append([claim, *(event(result()) for _ in range(40))])
+    full = publish.stage(settings)
+    assert _looked_at(full) == 41
+    publish.publish(settings, full)
+
+    log.append([event(result())])
+    log.append([event(ResultSuspected(result_id=claim.event_id, rule="r", verdict="suspect", evidence="e",
+                                      confidence=0.5))])  # fmt: skip
+    staged = publish.stage(settings)
+    assert staged.mode == "incremental"
+    assert _looked_at(staged) == 2
+    assert all(verdict.rows >= 41 for verdict in publish.audited(staged.projection) if verdict.rule == "model_named")
+
+    below, newest = staged.projection.layers
+    with duckdb.connect(staged.projection.directory / newest.file) as con:
+        con.execute(f"ATTACH '{staged.projection.directory / below.file}' AS below (READ_ONLY)")
+        con.execute("INSERT INTO result_rows SELECT * FROM below.result_rows LIMIT 1")
+    with pytest.raises(publish.ChecksFailed, match=r"result_id_unique \(2 rows\)"):
+        publish.check(staged)
+    publish.publish(settings, publish.stage(settings, full=True))

@@ -1,0 +1,109 @@
+"""Which commits are checked, against what, and what is kept of it. The figures are made up; the tables are real."""
+
+from __future__ import annotations
+
+import pytest
+from commits_world import NEW, OLD, Ci
+
+from accel_platform.analysis.commits import Commit, baseline_of, check_commit, commits, due, record_check
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.query import Reader
+
+
+@pytest.fixture
+def ci(log: EventLog) -> Ci:
+    return Ci(log)
+
+
+def _reader(settings: Settings) -> Reader:
+    publish.publish(settings, publish.stage(settings))
+    return Reader(settings)
+
+
+def test_a_commit_is_due_until_all_its_ended_runs_are_checked(ci: Ci, settings: Settings) -> None:
+    ci.runs(6, OLD)
+    assert due(_reader(settings)) == []  # the first of all has nothing before it
+    ci.run(NEW)
+    ci.run(NEW, finished=False)
+    reader = _reader(settings)
+    [commit] = due(reader)
+    assert (commit.name, commit.run_ids) == (NEW, ("run-0007",))
+    for _ in range(2):
+        record_check(ci.log, *check_commit(reader, commit), source="test")
+    reader = _reader(settings)
+    assert due(reader) == []
+    assert reader.rows("SELECT count(*) AS n FROM events WHERE type = 'CommitChecked'") == [{"n": 1}]
+    ci.run(NEW)
+    [again] = due(_reader(settings))
+    assert again.run_ids == ("run-0007", "run-0009")
+    assert again.state != commit.state
+
+
+def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> None:
+    ci.runs(6, OLD)
+    ci.runs(3, NEW, 1.3)
+    reader = _reader(settings)
+    checked, told = check_commit(reader, due(reader)[0])
+    assert (told.outcome, told.baseline, told.cells) == ("regressed", OLD, {"regressed": 1})
+    assert (len(told.baseline_runs), len(told.candidate_runs)) == (6, 3)
+    record_check(ci.log, checked, told, source="test")
+    [row] = _reader(settings).rows("SELECT regression_id, state, direction, found_by, commits_after FROM regressions")
+    assert row == {
+        "regression_id": told.regressions[0],
+        "state": "open",
+        "direction": "regressed",
+        "found_by": "check",
+        "commits_after": [NEW],
+    }
+
+
+def test_runs_that_confirm_decide(ci: Ci, settings: Settings) -> None:
+    ci.runs(6, OLD)
+    ci.runs(2, NEW, 1.3)
+    reader = _reader(settings)
+    assert check_commit(reader, due(reader)[0])[1].outcome == "regressed"
+    ci.runs(3, NEW, 1.0, confirms="run-0008")
+    reader = _reader(settings)
+    assert check_commit(reader, due(reader)[0])[1].outcome == "passed"
+
+
+def test_without_a_baseline_nothing_is_decided_and_the_reason_says_so(ci: Ci, settings: Settings) -> None:
+    ci.runs(6, OLD, branch="main")
+    ci.runs(2, NEW, branch="feature")
+    reader = _reader(settings)
+    checked, told = check_commit(reader, due(reader)[0])
+    assert checked is None
+    assert (told.outcome, told.baseline) == ("undecided", None)
+    assert told.reason == "no commit of branch feature was measured before it, and no label `baseline` names one"
+
+
+def test_the_baseline_is_what_the_label_names_or_what_came_before_on_the_branch() -> None:
+    known = [
+        Commit("a" * 40, ("run-1",), branch="main"),
+        Commit("b" * 40, ("run-2",), branch="main"),
+        Commit("c" * 40, ("run-3",), branch="feature"),
+        Commit("d" * 40, ("run-4",)),
+    ]
+
+    def of(run: str, **labels: str) -> str:
+        found = baseline_of(Commit("e" * 40, (run,), **labels), known)
+        return found if isinstance(found, str) else found.name[0]
+
+    assert of("run-9", branch="main") == "b"
+    assert of("run-15", branch="main") == "a"
+    assert of("run-9", branch="feature") == "c"
+    assert of("run-9") == "d"
+    assert of("run-9", branch="feature", baseline="aaaaaaa") == "a"
+    assert of("run-9", baseline="a" * 40) == "a"
+    assert of("run-9", baseline="aaa").startswith("no measured commit is called aaa")
+    assert of("run-0").startswith("no commit was measured before it")
+
+
+def test_only_the_newest_are_looked_at(ci: Ci, settings: Settings) -> None:
+    for number in range(30):
+        ci.run(f"{number:040d}")
+    reader = _reader(settings)
+    assert len(commits(reader)) == 30
+    assert [commit.name for commit in due(reader)] == [f"{number:040d}" for number in range(10, 30)]

@@ -1,0 +1,76 @@
+"""A webhook is told, at most so often, and its address is told to nobody."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from accel_platform.errors import InvalidInput
+from accel_platform.settings import Settings
+from accel_platform.webhook import WebhookUnreached, tell
+from webhook_receiver import Receiver
+
+SECRET = "T0KEN-of-the-hook"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as running:
+        yield running
+
+
+def _url(receiver: Receiver) -> SecretStr:
+    return SecretStr(f"{receiver.url}/{SECRET}")
+
+
+def test_the_message_arrives_as_json(receiver: Receiver) -> None:
+    tell(_url(receiver), {"text": "it failed", "n": None})
+    [(path, body)] = receiver.received
+    assert path == f"/{SECRET}"
+    assert json.loads(body) == {"text": "it failed", "n": None}
+
+
+def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
+    receiver.answers = [503, 429, 200]
+    tell(_url(receiver), {}, pause_s=0)
+    assert len(receiver.received) == 3
+    receiver.answers = [500] * 9
+    with pytest.raises(WebhookUnreached, match="3 attempts: it answered 500") as raised:
+        tell(_url(receiver), {}, pause_s=0)
+    assert len(receiver.received) == 6
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [302, 400, 404])
+def test_what_is_refused_is_not_repeated(receiver: Receiver, status: int) -> None:
+    receiver.answers = [status]
+    with pytest.raises(WebhookUnreached, match=f"1 attempts: it answered {status}"):
+        tell(_url(receiver), {})
+    assert len(receiver.received) == 1
+
+
+def test_nobody_there(receiver: Receiver) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = SecretStr(f"http://127.0.0.1:{unused.getsockname()[1]}/{SECRET}")
+        with pytest.raises(WebhookUnreached, match="refused") as raised:
+            tell(url, {}, pause_s=0)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["", "hooks/1", f"ftp://host/{SECRET}", f"file:///{SECRET}", f"http://[{SECRET}"])
+def test_what_is_no_address_is_said_without_it(url: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        tell(SecretStr(url), {})
+    assert SECRET not in str(raised.value)
+
+
+def test_settings_do_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_WEBHOOK_URL", f"https://example.org/{SECRET}")
+    settings = Settings()
+    assert settings.webhook_url is not None
+    assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()}"
