@@ -1,7 +1,8 @@
-"""Benchmarks that somebody asked for: requests as events, who has taken one, and how it ended. Nothing is measured here.
+"""Benchmarks that somebody asked for: requests as events, who took one, and how it ended. Nothing is measured here.
 
-A request is `open` until a host claims it, `running` while its attempts go on, then `done`, `failed` or `cancelled`. The
-log decides races: a claim of one attempt and the end of a request are segments of a name, and the first writer wins.
+A request is `open` until a host claims it, `running` while its attempts go on, then `done`, `failed` or `cancelled`.
+The log decides races: a claim of one attempt and the end of a request are segments of a name, and the first writer
+wins.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from accel_platform.bench.labels import with_commit
 from accel_platform.bench.plan import SEGMENT_PREFIX
-from accel_platform.bench.suite import BenchmarkConfig
+from accel_platform.bench.suite import BenchmarkConfig, config_of
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import BenchmarkClaimed, BenchmarkClosed, BenchmarkRequested, Payload, RunStarted
@@ -23,6 +25,8 @@ ATTEMPTS = 3
 """So often a request is tried before it has failed."""
 LABEL = "request"
 """Label of a benchmark run: the request that it was made for."""
+_SKEW_MS = 3_600_000
+"""So far apart the clocks of two hosts may be."""
 _PREFIX = "request-"
 _SOURCE = "accel bench request"
 
@@ -127,8 +131,6 @@ def request_benchmark(
 
     Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
     """
-    from accel_platform.bench.api import config_of
-    from accel_platform.bench.labels import with_commit
 
     asked = config_of(config)
     names = _foreseen(asked)
@@ -176,8 +178,12 @@ def close(
 
 def runs_of(log: EventLog, request_id: UUID) -> list[str]:
     """The benchmark runs that were begun for a request, the oldest first."""
+    # A UUIDv7 begins with 48 bits of its time in ms, and a run's segments with its own: older ones need not be read.
+    since_ms = max(0, (request_id.int >> 80) - _SKEW_MS)
+    first = f"{SEGMENT_PREFIX}{UUID(int=since_ms << 80)}"
+    candidates = {name for name in log.snapshot().beginning(SEGMENT_PREFIX).segments if name >= first}
     found = set()
-    for event in log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"RunStarted"}):
+    for event in log.read(Snapshot(frozenset(candidates)), types={"RunStarted"}):
         started = event.payload
         if isinstance(started, RunStarted) and started.labels.get(LABEL) == str(request_id) and event.run_id:
             found.add(event.run_id)

@@ -1,4 +1,4 @@
-"""`accel bench request`, `requests` and `cancel`: asking other hosts to measure. What becomes of it is `assets/hosts.py`."""
+"""`accel bench request`, `requests` and `cancel`: asking hosts to measure. What comes of it is in `assets/hosts.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Priority = Annotated[int, typer.Option(help="Higher goes first among those that wait for one device.")]
 MaxRuntime = Annotated[
-    str | None, typer.Option("--max-runtime", help="End a run that takes longer, such as 30m or 2h.", show_default=False)
+    str | None,
+    typer.Option("--max-runtime", help="End a run that takes longer, such as 30m or 2h.", show_default=False),
 ]
 
 
@@ -83,9 +84,7 @@ def request(
     ask(config, home, by="cli", priority=priority, max_runtime=max_runtime, for_machines=wants_json(as_json, format_))
 
 
-def ask(
-    config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool
-) -> None:
+def ask(config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool) -> None:
     """Append the requests of a configuration, and print them."""
     from accel_platform.bench.requests import request_benchmark
     from accel_platform.events import EventLog

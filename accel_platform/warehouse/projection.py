@@ -22,7 +22,8 @@ PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarant
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
-          "compat_matrix", "regressions", "quarantine", "suspicions", "overrulings", "import_ledger", "events")  # fmt: skip
+          "compat_matrix", "regressions", "quarantine", "suspicions", "overrulings", "import_ledger",
+          "events")  # fmt: skip
 """What users may rely on."""
 
 # Provenance where later events changed it: a suspicion found among other documents, or one that a person overruled.
