@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from accel_platform.cli import bench, db, detect, evaluate, history, matrix, migrate, predictor, regress, run
+from accel_platform.cli import bench, db, detect, evaluate, history, host, matrix, migrate, predictor, regress, run
 from accel_platform.cli.output import errors_for_people
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("run")(run.run)
 app.command("ui")(run.ui)
 app.command("detect")(detect.detect)
 app.add_typer(bench.app, name="bench")
+app.add_typer(host.app, name="host")
 app.command("migrate")(migrate.migrate)
 app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
