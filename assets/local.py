@@ -63,8 +63,8 @@ class Outcome:
 def dagster_home(settings: Settings) -> Path:
     """DAGSTER_HOME of an installation, made ready: a folder in which `dagster.yaml` links to the repository's.
 
-    A `dagster.yaml` that somebody put there instead of the link stays. With ACCEL_POSTGRES_URL it is another folder, for
-    an instance that several machines share; the variable is set as this process and its children need it.
+    A `dagster.yaml` that somebody put there instead of the link stays. With ACCEL_POSTGRES_URL it is another folder,
+    for an instance that several machines share; the variable is set as this process and its children need it.
     """
     home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
     source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"

@@ -43,8 +43,9 @@ def add(path: Path, name: str, address: str) -> Host:
     if same := [one for one, _, _ in _entries(path.name, text) if (one.host, one.port) == (host.host, host.port)]:
         raise InvalidInput(f"{address} is the host {same[0].name!r} already.")
     # JSON's text is YAML's: without quotes `on` or `1.5` would be something else.
-    fields = f"host: {json.dumps(host.host)}\n      port: {host.port}\n      location_name: {json.dumps(name)}"
-    entry = f"  - grpc_server:\n      {fields}\n"
+    fields = ("host: " + json.dumps(host.host), f"port: {host.port}", "location_name: " + json.dumps(name))
+    indent = " " * _nodes(path.name, text).start_mark.column
+    entry = f"{indent}- grpc_server:\n" + "".join(f"{indent}    {field}\n" for field in fields)
     # The list is the last thing in the file, or its end is where the next key begins.
     end = _end_of_list(path.name, text)
     lines = text.splitlines(keepends=True)
