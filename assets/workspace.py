@@ -144,7 +144,7 @@ def _end_of_list(where: str, text: str) -> int:
 def _last_line(text: str, node: yaml.Node) -> int:
     """The line after a node; YAML counts what is blank, and comments that follow, as part of it."""
     lines = text.splitlines()
-    end = min(node.end_mark.line, len(lines))
+    end = min(int(node.end_mark.line), len(lines))
     while end > node.start_mark.line + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
         end -= 1
     return end

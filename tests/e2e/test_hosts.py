@@ -317,7 +317,7 @@ def test_two_benchmarks_never_shared_the_device(world: World) -> None:
     with world.instance() as instance:
         records = [r for r in instance.get_run_records() if r.dagster_run.tags.get("hardware") == "cpu"]
     spans = sorted((r.start_time, r.end_time) for r in records if r.start_time and r.end_time)
-    assert len(spans) >= 8
+    assert len(spans) >= 5
     for (_, end), (start, _) in itertools.pairwise(spans):
         assert end <= start
 
