@@ -13,7 +13,9 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
+from accel_platform.bench.requests import Requests, request_benchmark
 from accel_platform.errors import WarehouseEmpty
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from assets.local import dagster_home
@@ -117,6 +119,7 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
         for check in checks:
             assert check["blocking"]
             assert check["executionForLatestMaterialization"]["status"] == "SUCCEEDED", check
+        _check_a_request(home, log)
 
     _check_the_service(home, tmp_path / "service.log")
 
@@ -173,6 +176,21 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
         _, alive = psutil.wait_procs(started[1:], timeout=5)
         assert alive == []
     assert "Traceback" not in log.read_text()
+
+
+def _check_a_request(home: Path, said: Path) -> None:
+    """This machine takes a requested benchmark, and has nothing to measure again."""
+    log = EventLog.open(Settings(home=home))
+    asked = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "effort": "quick", "missing": True}
+    [request_id] = request_benchmark(asked, log)
+    requests = Requests(log)
+
+    def ended() -> Any:
+        requests.look()
+        return requests[request_id].closed
+
+    closed = wait_for("the requested benchmark", 90, ended, said)
+    assert (closed.status, closed.reason) == ("done", "all of it was measured already")
 
 
 def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:
