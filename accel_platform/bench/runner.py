@@ -74,7 +74,7 @@ def measure_cells(
     if possible:
         tell = on_progress or (lambda _: None)
         run = _Run(possible, settings, log, effort, how, tell, inventory, summary)
-        devices = {device for cell in possible if (device := lanes.silicon(cell.hardware, inventory)) is not None}
+        devices = {silicon for cell in possible if (silicon := lanes.silicon(cell.hardware, inventory)) is not None}
         with alone_on(settings, devices, tell), under_way(settings, run.run_id):
             run.run(resumes, asked, labels or {})
     return summary
