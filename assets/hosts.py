@@ -15,7 +15,6 @@ from uuid import UUID
 
 import dagster as dg
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.api import Planned, carry_out, plan_benchmark
 from accel_platform.bench.lanes import silicon
 from accel_platform.bench.plan import SEGMENT_PREFIX
@@ -28,7 +27,7 @@ from accel_platform.hardware import detect
 from accel_platform.hardware.host import host_id
 from assets.alive import saying_so
 from assets.resources import Installation
-from assets.routing import ATTEMPT_TAG, REQUEST_TAG, take
+from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
 
 HARDWARE = "ACCEL_HOST_HARDWARE"
 """Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
@@ -136,7 +135,9 @@ def _outcome(
 
 
 def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.RunRequest:
-    job = jobs[runtime_for(request.asked.hardware).name]
+    name = offered(request, jobs)
+    assert name is not None, "what this host does not offer it does not take"
+    job = jobs[name]
     [op] = job.nodes
     limit_s = request.asked.max_runtime_s
     return dg.RunRequest(

@@ -13,8 +13,8 @@ from typing import Literal
 
 import dagster as dg
 
-from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.requests import ATTEMPTS, Request, Requests, claim, close
+from accel_platform.bench.suite import is_web
 from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"
@@ -74,6 +74,13 @@ def _after(request: Request, run: Run) -> Step:
     return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
 
 
+def offered(request: Request, hardware: Collection[str]) -> str | None:
+    """Which of a host's hardware names serves a request: its own, or the plain one where it chose a browser."""
+    name = request.asked.hardware
+    plain = name.partition(":")[0] if is_web(name) else name
+    return next((one for one in (name, plain) if one in hardware), None)
+
+
 def take(
     requests: Requests, log: EventLog, instance: dg.DagsterInstance, *, hardware: Collection[str], host: str
 ) -> list[Request]:
@@ -85,7 +92,7 @@ def take(
     _stop_closed(requests, instance)
     taken = []
     for request in requests.unfinished():
-        if runtime_for(request.asked.hardware).name not in hardware:
+        if offered(request, hardware) is None:
             continue
         run = _run_of(instance, request) if request.attempts else None
         if run is not None and run.ended != "under way":

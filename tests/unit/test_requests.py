@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
-from assets.routing import LOST_S, Run, next_step
+from assets.routing import LOST_S, Run, next_step, offered
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1]}
 
@@ -148,6 +149,15 @@ FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody sto
 def test_what_is_done_next(request_: Request, run: Run | None, do: str, attempt: int) -> None:
     step = next_step(request_, run, host="me", now=datetime.now(UTC))
     assert (step.do, step.attempt) == (do, attempt)
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"),
+    [("cpu", "cpu"), ("wasm:firefox", "wasm"), ("openvino:gpu", None), ("cuda", None), ("of-the-future", None)],
+)
+def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | None) -> None:
+    request = replace(_request(0), asked=BenchmarkRequested(requested_by="cli", hardware=asked))
+    assert offered(request, {"cpu", "openvino", "wasm"}) == served
 
 
 def test_an_end_says_why() -> None:
