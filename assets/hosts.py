@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import dagster as dg
@@ -68,7 +68,7 @@ class Requested(dg.Config):
     attempt: int
 
 
-def _job(hardware: str, pool: str) -> dg.JobDefinition:
+def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
     slug = "".join(c if c.isalnum() else "_" for c in hardware)
 
     @dg.op(
@@ -89,6 +89,7 @@ def _job(hardware: str, pool: str) -> dg.JobDefinition:
     @dg.job(
         name=f"measure_{slug}",
         tags={"hardware": hardware},
+        resource_defs={"accel": accel},
         executor_def=dg.in_process_executor,
         description=f"Requested benchmarks on {hardware}, one at a time per device ({pool}).",
     )
@@ -189,15 +190,12 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
     return benchmark_requests
 
 
-def build_host_defs(pools: Mapping[str, str], **overrides: Any) -> dg.Definitions:
-    """The jobs and the sensor of a host with this hardware; an override replaces an argument of `Definitions`."""
-    jobs = {name: _job(name, pool) for name, pool in pools.items()}
-    parts: dict[str, Any] = {
-        "jobs": list(jobs.values()),
-        "sensors": [_sensor(jobs, set(pools.values()))],
-        "resources": {"accel": Installation()},
-    }
-    return dg.Definitions(**(parts | overrides))
+def build_host_defs(pools: Mapping[str, str], installation: Installation) -> dg.Definitions:
+    """The jobs and the sensor of a host with this hardware."""
+    jobs = {name: _job(name, pool, installation) for name, pool in pools.items()}
+    return dg.Definitions(
+        jobs=list(jobs.values()), sensors=[_sensor(jobs, set(pools.values()))], resources={"accel": installation}
+    )
 
 
-defs = build_host_defs(pools_here())
+defs = build_host_defs(pools_here(), Installation())
