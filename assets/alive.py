@@ -17,6 +17,8 @@ from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, Wor
 
 ALIVE_TAG = "accel/alive"
 """Tag of a run: how often it has said that it lives."""
+NOT_YET = "0"
+"""Of a run from its beginning: one that is lost before it says anything is missed too."""
 BEAT_S = 5
 SILENT_CHECKS = 4
 """A run that says nothing from one check of Dagster's run monitoring to the next, so many times in turn, is lost.
@@ -58,7 +60,6 @@ class HostRunLauncher(DefaultRunLauncher):
 def saying_so(instance: DagsterInstance, run_id: str) -> Iterator[None]:
     """Say, as long as the block lasts, that this run lives; end this process when Dagster has given the run up."""
     over = threading.Event()
-    instance.add_run_tags(run_id, {ALIVE_TAG: "0"})
     threading.Thread(target=_beat, args=(instance, run_id, over), daemon=True).start()
     try:
         yield

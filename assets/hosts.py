@@ -25,7 +25,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware import detect
 from accel_platform.hardware.host import host_id
-from assets.alive import saying_so
+from assets.alive import ALIVE_TAG, NOT_YET, saying_so
 from assets.resources import Installation
 from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
 
@@ -147,6 +147,7 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.R
         run_config={"ops": {op.name: {"config": {"request_id": str(request.id), "attempt": request.attempts}}}},
         tags={
             "dagster/priority": str(request.asked.priority),
+            ALIVE_TAG: NOT_YET,
             REQUEST_TAG: str(request.id),
             ATTEMPT_TAG: str(request.attempts),
             **({"dagster/max_runtime": f"{limit_s:g}"} if limit_s is not None else {}),
