@@ -23,6 +23,11 @@ class Settings(BaseSettings):
     )
     log_uri: str | None = Field(default=None, description="A directory or s3://bucket/prefix; default <home>/log.")
 
+    postgres_url: str | None = Field(
+        default=None,
+        description="Where Dagster keeps its runs, for several machines; default: files in <home>/dagster.",
+    )
+
     @property
     def log_location(self) -> str:
         return self.log_uri or str(self.home / "log")

@@ -6,9 +6,11 @@ Nothing is computed here, and nothing is printed: lines go to the function that 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import dagster as dg
 import psutil
 from dagster._core.events import RunFailureReason
 
+from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
@@ -32,6 +35,14 @@ STAGES = {
     "raw_events": "Building and checking the tables, the matrix and the predictor",
 }
 """What a person is told when the step of that name begins; a step not named here belongs to the stage before it."""
+
+_POSTGRES = """
+storage:
+  postgres:
+    postgres_url:
+      env: ACCEL_POSTGRES_URL
+"""
+"""What a `dagster.yaml` says beside the repository's, where PostgreSQL keeps what Dagster knows."""
 
 _PROCESS = "accel/process"
 """Tag of a run: the process that works on it."""
@@ -52,13 +63,23 @@ class Outcome:
 def dagster_home(settings: Settings) -> Path:
     """DAGSTER_HOME of an installation, made ready: a folder in which `dagster.yaml` links to the repository's.
 
-    A `dagster.yaml` that somebody put there instead of the link stays.
+    A `dagster.yaml` that somebody put there instead of the link stays. With ACCEL_POSTGRES_URL it is another folder,
+    for an instance that several machines share; the variable is set as this process and its children need it.
     """
-    home = settings.home.resolve() / "dagster"
+    home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
     source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
     if not source.is_file():
         raise AccelError(f"There is no {source}: the asset graph runs from a clone, installed with `pip install -e .`.")
     home.mkdir(parents=True, exist_ok=True)
+    if settings.postgres_url is not None:
+        if find_spec("dagster_postgres") is None:
+            raise AccelError("ACCEL_POSTGRES_URL needs dagster-postgres: install accel-platform[postgres].")
+        # SQLAlchemy takes another driver than dagster-postgres brings, unless the URL names it.
+        scheme, separator, rest = settings.postgres_url.partition("://")
+        driver = "postgresql+psycopg2" if scheme in ("postgres", "postgresql") else scheme
+        os.environ["ACCEL_POSTGRES_URL"] = f"{driver}{separator}{rest}"
+        write_durably(link, source.read_text() + _POSTGRES)
+        return home
     if not link.exists():
         link.unlink(missing_ok=True)
         link.symlink_to(source)

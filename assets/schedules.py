@@ -43,7 +43,7 @@ def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) 
     job=suite,
     cron_schedule="0 1 * * *",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Measures the suite file that ACCEL_SUITE names; without one it says so, and nothing runs.",
+    description="Asks the hosts for the suite file that ACCEL_SUITE names; without one it says so, and nothing runs.",
 )
 def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
     """The suite, each night anew: figures of one commit after the other are what a series is made of."""

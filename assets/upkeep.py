@@ -1,22 +1,21 @@
-"""Work at night that makes no asset: measuring the suite, and packing the log's small segments."""
+"""Work at night that makes no asset: asking for the suite, and packing the log's small segments."""
 
 import dagster as dg
 
-from accel_platform.bench.api import run_suite
+from accel_platform.bench.requests import request_benchmark
+from accel_platform.bench.suite import read_config
 from assets.resources import Installation
 
 
-@dg.op(description="Measures what the suite file of ACCEL_SUITE asks for, on this host, and writes its reports.")
-def measure_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
+@dg.op(description="Asks for what the suite file of ACCEL_SUITE names, on the hosts that have its hardware.")
+def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
     settings = accel.settings
     if settings.suite is None:
         raise dg.Failure(
             "There is no suite: name a file by ACCEL_SUITE. `accel bench suite --create-config` writes one."
         )
-    summary = run_suite(settings.suite, home=settings.home, on_progress=context.log.info)
-    for hardware, reason in summary.unavailable.items():
-        context.log.warning(f"{hardware} is unavailable: {reason}")
-    context.log.info(f"run {summary.run_id}: {summary.ok} cells measured, {summary.failed} failed")
+    for request_id in request_benchmark(read_config(settings.suite), accel.log, by="schedule"):
+        context.log.info(f"asked for: {request_id}")
 
 
 @dg.op(description="Copies small segments of the log into packs; every snapshot stays readable, no segment goes.")
@@ -31,7 +30,7 @@ def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
 
 @dg.job(tags={"accel/line": "suite"}, description="The nightly suite; off without ACCEL_SUITE.")
 def suite() -> None:
-    measure_suite()
+    request_suite()
 
 
 @dg.job(description="Many small segments of the log into one.")

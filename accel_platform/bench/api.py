@@ -91,8 +91,8 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         pooled=config.use_resource_pool,
         operators=config.profile,
     )
-    named = _named(config)
-    models, headings = _models(config)
+    named = hardware_named(config)
+    models, headings = models_of(config)
     left_out = _unreadable(models, config.sequence_lengths or (None,))
     inventory = detect(named)
     asked = plan(
@@ -221,7 +221,8 @@ def models_named(
     return found
 
 
-def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
+def models_of(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
+    """The models of a configuration, and the headings of those that have one. Raises NotFound, InvalidInput."""
     own: dict[str, ModelSpec] = {}
     if config.models_file is not None:
         own |= read_models(config.models_file)
@@ -238,7 +239,7 @@ def _models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
     return models_named(tuple(names) or None, config.set, own, config.weights), headings
 
 
-def _named(config: BenchmarkConfig) -> list[str]:
+def hardware_named(config: BenchmarkConfig) -> list[str]:
     """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
     names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
     if config.include_web_platforms:

@@ -98,6 +98,13 @@ def effort_of(plan: Mapping[str, Any]) -> Effort:
     return Effort(sampling=sampling, **effort)
 
 
+def left_over(cells: Sequence[Cell], log: EventLog, run_ids: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells that none of these runs recorded, well or badly."""
+    benchmarks = log.snapshot()
+    done = set().union(*(_done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-")) for run_id in run_ids))
+    return tuple(cell for cell in cells if _key(cell.model.model_id, cell) not in done)
+
+
 def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
     done = set()
     for event in log.read(segments, types={"ResultRecorded", "VerificationRecorded"}):

@@ -26,7 +26,7 @@ from accel_platform.bench.plan import Cell, artefact_of, groups
 from accel_platform.bench.preparation import Unprepared, prepare_models
 from accel_platform.bench.recording import Cure, Failure, Recording, RunSummary
 from accel_platform.bench.remedies import Name, Remedy, remedies
-from accel_platform.bench.underway import under_way
+from accel_platform.bench.underway import alone_on, under_way
 from accel_platform.bench.work import How
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -56,6 +56,7 @@ def measure_cells(
     """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
 
     Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
+    While another benchmark of this installation has one of the devices, this one waits.
     `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
     from; both are recorded, as are its `labels`. On KeyboardInterrupt children die, finished cells are kept, the run is
     recorded as cancelled, and it goes on up.
@@ -71,8 +72,10 @@ def measure_cells(
             summary.skipped += 1
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
-        run = _Run(possible, settings, log, effort, how, on_progress or (lambda _: None), inventory, summary)
-        with under_way(settings, run.run_id):
+        tell = on_progress or (lambda _: None)
+        run = _Run(possible, settings, log, effort, how, tell, inventory, summary)
+        devices = {silicon for cell in possible if (silicon := lanes.silicon(cell.hardware, inventory)) is not None}
+        with alone_on(settings, devices, tell), under_way(settings, run.run_id):
             run.run(resumes, asked, labels or {})
     return summary
 

@@ -1,12 +1,16 @@
-"""Whether a run's process still lives: it holds a lock that the kernel lets go with it, however it ends."""
+"""Whether a run's process still lives, and which devices it has: locks that go with it, however it ends.
+
+They hold within one installation on one host, whoever measures: a command, an asset or a requested benchmark.
+"""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from accel_platform.hardware.host import host_id
 from accel_platform.settings import Settings
 
 
@@ -21,6 +25,23 @@ def under_way(settings: Settings, run_id: str) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_on(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
+    """Have these devices to oneself until the block is left; waits, and says so, while another benchmark has one."""
+    folder = settings.home / "devices" / host_id()
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        # In one order, so that no two runs wait for each other.
+        for device in sorted(devices):
+            file = held.enter_context((folder / device).open("wb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"another benchmark has {device}: waiting until it ends")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_under_way(settings: Settings, run_id: str) -> bool:

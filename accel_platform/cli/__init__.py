@@ -15,6 +15,7 @@ from accel_platform.cli import (
     detect,
     evaluate,
     history,
+    host,
     matrix,
     migrate,
     predictor,
@@ -36,6 +37,7 @@ app.command("run")(run.run)
 app.command("ui")(run.ui)
 app.command("detect")(detect.detect)
 app.add_typer(bench.app, name="bench")
+app.add_typer(host.app, name="host")
 app.command("migrate")(migrate.migrate)
 app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli import campaign, suite
+from accel_platform.cli import campaign, requests, suite
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
     Format,
@@ -24,6 +24,9 @@ from accel_platform.cli.output import (
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
 app.command("suite")(suite.suite)
 app.command("coverage")(coverage)
+app.command("request")(requests.request)
+app.command("requests")(requests.requests)
+app.command("cancel")(requests.cancel)
 app.command("export")(campaign.export)
 app.command("import")(campaign.import_)
 

@@ -18,6 +18,7 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
+from accel_platform.cli.requests import MaxRuntime, Priority, ask
 
 if TYPE_CHECKING:
     from accel_platform.bench.api import Planned
@@ -45,6 +46,11 @@ def suite(
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="As in the file; may be repeated.")
     ] = None,
+    request: Annotated[
+        bool, typer.Option("--request", help="Ask for it on the hosts that have its hardware, instead of measuring.")
+    ] = False,
+    priority: Priority = 0,
+    max_runtime: MaxRuntime = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -68,6 +74,11 @@ def suite(
     asked = read_config(file)
     changes["labels"] = {**asked.labels, **labels_of(label or ())}
     asked = asked.model_copy(update=changes)
+    if request:
+        ask(asked, home, by="suite", priority=priority, max_runtime=max_runtime, for_machines=for_machines)
+        return
+    if priority or max_runtime is not None:
+        raise InvalidInput("--priority and --max-runtime are for what waits for a host: add --request.")
     planned = plan_benchmark(asked, home=settings_for(home).home)
     if check:
         _print_plan(planned, for_machines)

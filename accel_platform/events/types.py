@@ -110,6 +110,39 @@ class RunFinished(Payload):
     reason: str | None = None
 
 
+class BenchmarkRequested(Payload):
+    """Somebody wants a benchmark on one hardware name, on whichever host has it. The event's id is the request's."""
+
+    requested_by: Literal["cli", "api", "schedule", "suite"]
+    hardware: str
+    """With its choice if it has one: `cuda`, `openvino:gpu`."""
+    config: dict[str, Any] = {}
+    """The keys of `bench.suite.BenchmarkConfig` that are not as usual."""
+    priority: int = 0
+    """Higher goes first among those that wait for one device."""
+    max_runtime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class BenchmarkClaimed(Payload):
+    """A host takes a request. Of an attempt there is one claim: the first one stored."""
+
+    request_id: UUID
+    attempt: Positive
+    claimed_by: str
+    """The host as Dagster knows it: the envelope's `host_id` does not tell two servers of one machine apart."""
+
+
+class BenchmarkClosed(Payload):
+    """The end of a request, by what happened. A request ends once: what is stored first counts."""
+
+    request_id: UUID
+    status: Literal["done", "failed", "cancelled"]
+    reason: str | None = None
+    attempts: Count = 0
+    run_ids: tuple[str, ...] = ()
+    """The benchmark runs in which it was measured."""
+
+
 class Suspicion(BaseModel):
     """One reason to doubt an imported figure."""
 
@@ -437,6 +470,9 @@ PAYLOADS: dict[str, type[Payload]] = {
         ModelDescribed,
         RunStarted,
         RunFinished,
+        BenchmarkRequested,
+        BenchmarkClaimed,
+        BenchmarkClosed,
         ResultRecorded,
         VerificationRecorded,
         ArchitectureChecked,

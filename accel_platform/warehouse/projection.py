@@ -19,10 +19,11 @@ from accel_platform.settings import Settings
 
 PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine", "suspicions", "overrulings")
 """Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
-DERIVED = ("hosts", "devices", "models", "runs", "coverage", "regressions", "compat_matrix")
+DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
-TABLES = ("hosts", "devices", "models", "runs", "results", "samples", "verifications", "coverage", "compat_matrix",
-          "regressions", "quarantine", "suspicions", "overrulings", "import_ledger", "events")  # fmt: skip
+TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
+          "compat_matrix", "regressions", "quarantine", "suspicions", "overrulings", "import_ledger",
+          "events")  # fmt: skip
 """What users may rely on."""
 
 # Provenance where later events changed it: a suspicion found among other documents, or one that a person overruled.

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
+from accel_platform.bench.requests import Requests, request_benchmark
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -120,6 +121,7 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
         for check in checks:
             assert check["blocking"]
             assert check["executionForLatestMaterialization"]["status"] == "SUCCEEDED", check
+        _check_a_request(home, log)
 
     _check_the_service(home, tmp_path / "service.log")
 
@@ -209,14 +211,29 @@ def _check_what_runs_by_itself(url: str, log: Path) -> None:
         )
 
     wait_for("the daemons", 90, alive, log)
-    [repository] = ask("""{ repositoriesOrError { ... on RepositoryConnection { nodes {
+    repositories = ask("""{ repositoriesOrError { ... on RepositoryConnection { nodes {
         sensors { name sensorState { status } } schedules { name scheduleState { status } } } } } }""")[
         "repositoriesOrError"]["nodes"]  # fmt: skip
-    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
-    schedules = {schedule["name"]: schedule["scheduleState"]["status"] for schedule in repository["schedules"]}
+    sensors = {s["name"]: s["sensorState"]["status"] for r in repositories for s in r["sensors"]}
+    schedules = {s["name"]: s["scheduleState"]["status"] for r in repositories for s in r["schedules"]}
     assert {"automation", "log_moved", "inbox", "new_commits", "failed_runs"} <= sensors.keys()
     assert len(schedules) >= 5
     assert set(sensors.values()) == set(schedules.values()) == {"RUNNING"}
+
+
+def _check_a_request(home: Path, said: Path) -> None:
+    """This machine takes a requested benchmark, and has nothing to measure again."""
+    log = EventLog.open(Settings(home=home))
+    asked = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "effort": "quick", "missing": True}
+    [request_id] = request_benchmark(asked, log)
+    requests = Requests(log)
+
+    def ended() -> Any:
+        requests.look()
+        return requests[request_id].closed
+
+    closed = wait_for("the requested benchmark", 90, ended, said)
+    assert (closed.status, closed.reason) == ("done", "all of it was measured already")
 
 
 def _check_what_the_pages_show(nodes: list[dict[str, Any]]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +20,7 @@ from accel_platform.bench.estimate import estimate, sampling_s
 from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, earlier_medians, good_results, plan
 from accel_platform.bench.resume import described, last_interrupted
 from accel_platform.bench.sampling import MEDIAN_COUNT
-from accel_platform.bench.underway import is_under_way, under_way
+from accel_platform.bench.underway import alone_on, is_under_way, under_way
 from accel_platform.bench.work import How
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
@@ -180,3 +182,22 @@ def test_an_estimate_says_what_it_rests_on() -> None:
     assert found[new].seconds == sampling.warmup_max_s + sampling.max_time_s, "the process is running by then"
     alone = replace(new, hardware="openvino")
     assert estimate([alone], {}, {}, sampling)[alone].basis == "effort limits"
+
+
+def test_a_device_is_one_benchmarks_at_a_time(settings: Settings) -> None:
+    said: list[str] = []
+    order: list[str] = []
+
+    def other() -> None:
+        with alone_on(settings, {"cpu-b", "cpu-a"}, said.append):
+            order.append("other")
+
+    with alone_on(settings, {"cpu-c"}, said.append), alone_on(settings, {"cpu-a"}, said.append):
+        waiting = threading.Thread(target=other)
+        waiting.start()
+        while not said:
+            time.sleep(0.01)
+        order.append("first")
+    waiting.join(10)
+    assert order == ["first", "other"]
+    assert said == ["another benchmark has cpu-a: waiting until it ends"]

@@ -1,0 +1,202 @@
+"""The requested benchmarks of one host: a job per hardware name that it has, and the sensor that takes requests.
+
+Each host that measures is a code location of its own, beside the asset graph, and knows its hardware by detection when
+it is loaded. Which request goes where is decided in `routing.py`.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Literal
+from uuid import UUID
+
+import dagster as dg
+
+from accel_platform.bench.api import Planned, carry_out, plan_benchmark
+from accel_platform.bench.lanes import silicon
+from accel_platform.bench.plan import SEGMENT_PREFIX
+from accel_platform.bench.requests import LABEL, Request, Requests, close, runs_of
+from accel_platform.bench.resume import left_over
+from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import ResultRecorded, VerificationRecorded
+from accel_platform.hardware import detect
+from accel_platform.hardware.host import host_id
+from assets.alive import ALIVE_TAG, NOT_YET, saying_so
+from assets.resources import Installation
+from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
+
+HARDWARE = "ACCEL_HOST_HARDWARE"
+"""Environment: the hardware names that a host stands for, comma-separated; without it those that detection finds."""
+NAME = "ACCEL_HOST_NAME"
+"""Environment: what a host calls itself in claims; without it the machine's name."""
+_POOLS = "ACCEL_HOST_POOLS"
+"""Environment: what a code server found when it was loaded, for the runs that it starts."""
+WATCH_S = 4.2
+"""How long a tick waits for a request. Dagster looks at its sensors every 5 s, and the next tick follows at once."""
+_LOOK_S = 0.25
+
+
+def host_name() -> str:
+    return os.environ.get(NAME) or socket.gethostname()
+
+
+def pools_here() -> dict[str, str]:
+    """Each hardware name that this host stands for, with the pool of its device: one benchmark at a time.
+
+    Runtimes of one device share its pool; what a processor only plays is that processor's.
+    """
+    if found := os.environ.get(_POOLS):
+        return dict(json.loads(found))
+    claimed = [name.strip() for name in os.environ.get(HARDWARE, "").split(",") if name.strip()]
+    inventory, host = detect(claimed), host_id()
+    devices = {name: inventory.device(name) for name in claimed or inventory.names}
+    here = [name for name, device in devices.items() if claimed or (device is not None and device.available)]
+    # A device that is claimed and not here is nobody else's either.
+    pools = {name: f"{host}/{silicon(name, inventory) or name}" for name in here}
+    os.environ[_POOLS] = json.dumps(pools)
+    return pools
+
+
+class Requested(dg.Config):
+    """Which attempt at which request."""
+
+    request_id: str
+    attempt: int
+
+
+def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
+    slug = "".join(c if c.isalnum() else "_" for c in hardware)
+
+    @dg.op(
+        name=f"benchmark_{slug}",
+        pool=pool,
+        description=f"One requested benchmark on {hardware}; its events, and how it ended.",
+    )
+    def measure(context: dg.OpExecutionContext, config: Requested, accel: Installation) -> None:
+        requests = Requests(accel.log)
+        requests.look()
+        request = requests[UUID(config.request_id)]
+        if request.closed is not None or request.attempts != config.attempt:
+            context.log.warning(f"Nothing to do: the request is {request.state}, at attempt {request.attempts}.")
+            return
+        with saying_so(context.instance, context.run_id):
+            _measure(request, accel, context.log.info)
+
+    @dg.job(
+        name=f"measure_{slug}",
+        tags={"hardware": hardware},
+        resource_defs={"accel": accel},
+        executor_def=dg.in_process_executor,
+        description=f"Requested benchmarks on {hardware}, one at a time per device ({pool}).",
+    )
+    def job() -> None:
+        measure()
+
+    return job
+
+
+def _measure(request: Request, accel: Installation, tell: Callable[[str], None]) -> None:
+    log = accel.log
+    try:
+        planned = plan_benchmark(request.asked.config, home=accel.settings.home)
+    except (InvalidInput, NotFound) as error:
+        close(log, request, "failed", str(error))
+        return
+    # What an attempt before this one has recorded is not measured twice.
+    wanted = left_over(planned.wanted, log, runs_of(log, request.id))
+    labels = {**planned.labels, LABEL: str(request.id)}
+    todo = replace(planned, labels=labels, wanted=wanted)
+    summary = carry_out(todo, on_progress=tell)
+    reasons = [f"{name} is unavailable: {reason}" for name, reason in summary.unavailable.items()]
+    close(log, request, *_outcome(log, request, todo, reasons))
+
+
+def _outcome(
+    log: EventLog, request: Request, todo: Planned, reasons: list[str]
+) -> tuple[Literal["done", "failed"], str | None]:
+    """How a request ends, by what all of its attempts have recorded."""
+    segments = log.snapshot()
+    good = 0
+    for run_id in runs_of(log, request.id):
+        for event in log.read(segments.beginning(f"{SEGMENT_PREFIX}{run_id}-")):
+            if isinstance(event.payload, ResultRecorded) and event.payload.status != "ok":
+                reasons.append(event.payload.reason or event.payload.status)
+            elif isinstance(event.payload, ResultRecorded):
+                good += 1
+            elif isinstance(event.payload, VerificationRecorded) and todo.how.work == "verify":
+                good += event.payload.passed
+                reasons += [] if event.payload.passed else [event.payload.reason or "its outputs differ"]
+    if good:
+        return "done", f"{len(reasons)} of {len(todo.cells)} cells failed: {reasons[0]}" if reasons else None
+    return ("failed", reasons[0]) if reasons else ("done", "all of it was measured already")
+
+
+def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.RunRequest:
+    name = offered(request, jobs)
+    assert name is not None, "what this host does not offer it does not take"
+    job = jobs[name]
+    [op] = job.nodes
+    limit_s = request.asked.max_runtime_s
+    return dg.RunRequest(
+        run_key=f"{request.id} {request.attempts}",
+        job_name=job.name,
+        run_config={"ops": {op.name: {"config": {"request_id": str(request.id), "attempt": request.attempts}}}},
+        tags={
+            "dagster/priority": str(request.asked.priority),
+            ALIVE_TAG: NOT_YET,
+            REQUEST_TAG: str(request.id),
+            ATTEMPT_TAG: str(request.attempts),
+            **({"dagster/max_runtime": f"{limit_s:g}"} if limit_s is not None else {}),
+        },
+    )
+
+
+def _make_pools(instance: dg.DagsterInstance, pools: Collection[str]) -> None:
+    """Dagster lets all runs in that wait for a pool which it hears of for the first time: it hears of it before."""
+    storage = instance.event_log_storage
+    for pool in set(pools) - {limit.name for limit in storage.get_pool_limits()}:
+        storage.initialize_concurrency_limit_to_default(pool)
+
+
+def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.SensorDefinition:
+    seen: dict[str, Requests] = {}
+
+    @dg.sensor(
+        jobs=list(jobs.values()),
+        minimum_interval_seconds=1,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Takes the requested benchmarks that this host can measure: {', '.join(jobs)}.",
+    )
+    def benchmark_requests(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
+        log, deadline = accel.log, time.monotonic() + WATCH_S
+        requests = seen.setdefault(log.location, Requests(log))
+        _make_pools(context.instance, pools)
+        try:
+            while True:
+                taken = take(requests, log, context.instance, hardware=jobs, host=host_name())
+                if taken:
+                    return dg.SensorResult(run_requests=[_run_request(request, jobs) for request in taken])
+                while not requests.look():
+                    if time.monotonic() >= deadline:
+                        waiting = len(requests.unfinished())
+                        return dg.SensorResult(skip_reason=f"{waiting} requests are under way or wait for other hosts.")
+                    time.sleep(_LOOK_S)
+        except LogUnavailable as error:
+            return dg.SensorResult(skip_reason=str(error))
+
+    return benchmark_requests
+
+
+def build_host_defs(pools: Mapping[str, str], installation: Installation) -> dg.Definitions:
+    """The jobs and the sensor of a host with this hardware."""
+    jobs = {name: _job(name, pool, installation) for name, pool in pools.items()}
+    return dg.Definitions(
+        jobs=list(jobs.values()), sensors=[_sensor(jobs, set(pools.values()))], resources={"accel": installation}
+    )
+
+
+defs = build_host_defs(pools_here(), Installation())

@@ -1,0 +1,157 @@
+"""What becomes of a requested benchmark next, from what the log and Dagster know of it. Nothing is measured here.
+
+A host claims an attempt in the log before it asks Dagster for a run, so that no two hosts take one; whichever host sees
+a run end badly may claim the next attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import dagster as dg
+
+from accel_platform.bench.requests import ATTEMPTS, Request, Requests, claim, close
+from accel_platform.bench.suite import is_web
+from accel_platform.events import EventLog
+
+REQUEST_TAG = "accel/request"
+ATTEMPT_TAG = "accel/attempt"
+LOST_S = 60
+"""A claim for which Dagster has no run after so long is another host's for the taking."""
+
+Ended = Literal["under way", "failed", "canceled"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The run of a request's newest attempt, as far as it matters."""
+
+    ended: Ended
+    reason: str
+    seconds: float | None = None
+    """From start to end; None where it never began or has not ended."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is to be done about a request."""
+
+    do: Literal["claim", "start", "close", "wait"]
+    attempt: int = 0
+    status: Literal["failed", "cancelled"] = "failed"
+    reason: str | None = None
+
+
+def next_step(request: Request, run: Run | None, *, host: str, now: datetime) -> Step:
+    """What `host`, which has the hardware, does about an unfinished request whose newest attempt has this run."""
+    attempt = request.attempts
+    if attempt == 0:
+        return Step("claim", 1)
+    if run is None and request.claimed_by == host:
+        return Step("start", attempt)
+    if run is None:
+        assert request.claimed_at is not None
+        lost = (now - request.claimed_at).total_seconds() >= LOST_S
+        run = Run("failed" if lost else "under way", f"{request.claimed_by} took it and never began")
+    if run.ended == "under way":
+        return Step("wait")
+    return _after(request, run)
+
+
+def _after(request: Request, run: Run) -> Step:
+    """What follows on a run that has ended, but not its request."""
+    attempt = request.attempts
+    limit_s = request.asked.max_runtime_s
+    if limit_s is not None and run.seconds is not None and run.seconds >= limit_s:
+        return Step("close", reason=f"it took longer than {limit_s:g} s, its limit")
+    if run.ended == "canceled":
+        return Step("close", status="cancelled", reason=run.reason)
+    if attempt < ATTEMPTS:
+        return Step("claim", attempt + 1)
+    return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
+
+
+def offered(request: Request, hardware: Collection[str]) -> str | None:
+    """Which of a host's hardware names serves a request: its own, or the plain one where it chose a browser."""
+    name = request.asked.hardware
+    plain = name.partition(":")[0] if is_web(name) else name
+    return next((one for one in (name, plain) if one in hardware), None)
+
+
+def take(
+    requests: Requests, log: EventLog, instance: dg.DagsterInstance, *, hardware: Collection[str], host: str
+) -> list[Request]:
+    """The requests for which this host now needs runs: claimed, and not begun yet. Others are ended where they have to.
+
+    `hardware` are the names that this host has. Raises LogUnavailable.
+    """
+    requests.look()
+    _stop_closed(requests, instance)
+    taken = []
+    for request in requests.unfinished():
+        if offered(request, hardware) is None:
+            continue
+        run = _run_of(instance, request) if request.attempts else None
+        if run is not None and run.ended != "under way":
+            # A run ends its request before it ends itself.
+            requests.look()
+            if requests[request.id] != request:
+                continue
+        step = next_step(request, run, host=host, now=datetime.now(UTC))
+        if step.do == "close":
+            close(log, request, step.status, step.reason)
+        elif step.do == "claim" and claim(log, request.id, step.attempt, claimed_by=host):
+            requests.look()
+            taken.append(requests[request.id])
+        elif step.do == "start":
+            taken.append(request)
+    return taken
+
+
+def _run_of(instance: dg.DagsterInstance, request: Request) -> Run | None:
+    wanted = dg.RunsFilter(tags={REQUEST_TAG: str(request.id), ATTEMPT_TAG: str(request.attempts)})
+    records = instance.get_run_records(wanted, limit=1)
+    if not records:
+        return None
+    [record] = records
+    status = record.dagster_run.status
+    if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.SUCCESS):
+        return Run("under way", "")
+    seconds = record.end_time - record.start_time if record.start_time and record.end_time else None
+    if status is dg.DagsterRunStatus.CANCELED:
+        return Run("canceled", "its run was cancelled in Dagster", seconds)
+    if status is dg.DagsterRunStatus.SUCCESS:
+        return Run("failed", "its run ended without an outcome", seconds)
+    return Run("failed", _why_failed(instance, record.dagster_run.run_id), seconds)
+
+
+def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
+    """What Dagster says: of the step, else of the run, else of the process."""
+    kinds = {
+        dg.DagsterEventType.STEP_FAILURE,
+        dg.DagsterEventType.RUN_FAILURE,
+        dg.DagsterEventType.ENGINE_EVENT,
+    }
+    found: dict[dg.DagsterEventType, str] = {}
+    for entry in instance.all_logs(run_id, of_type=kinds):
+        event = entry.dagster_event
+        assert event is not None
+        if event.event_type is dg.DagsterEventType.ENGINE_EVENT and "unexpectedly" not in str(event.message):
+            continue
+        error = event.step_failure_data.error if event.is_step_failure else None
+        error = error.cause or error if error is not None else None
+        found[event.event_type] = " ".join((error.message if error is not None else event.message or "").split())
+    order = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ENGINE_EVENT, dg.DagsterEventType.RUN_FAILURE)
+    return next((found[kind] for kind in order if found.get(kind)), "its run failed")
+
+
+def _stop_closed(requests: Requests, instance: dg.DagsterInstance) -> None:
+    """End the runs of requests that have ended: somebody took them back."""
+    alive = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+    ended = {str(request.id) for request in requests.all() if request.state == "cancelled"}
+    for run in instance.get_runs(dg.RunsFilter(statuses=alive)):
+        if run.tags.get(REQUEST_TAG) in ended:
+            instance.run_coordinator.cancel_run(run.run_id)

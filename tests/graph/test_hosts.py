@@ -1,0 +1,156 @@
+"""A host's jobs and its sensor: what is tagged, who shares a pool, which requests become runs, and when one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import dagster as dg
+import pytest
+from dagster._core.launcher import WorkerStatus
+
+from accel_platform.bench.requests import Request, Requests, claim, close, request_benchmark
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from assets.alive import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
+from assets.resources import Installation
+
+POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}
+ASKED: dict[str, Any] = {"models": ["bert-tiny"], "batch_sizes": [1], "effort": "quick"}
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("ACCEL_HOST_POOLS", "{}")  # importing it would look at this machine's hardware
+    from assets import hosts
+
+    monkeypatch.setattr(hosts, "WATCH_S", 0.0)
+    monkeypatch.setenv("ACCEL_HOST_NAME", "here")
+    return hosts
+
+
+class Host:
+    """One host and the instance that it works for."""
+
+    def __init__(self, hosts: ModuleType, settings: Settings, instance: dg.DagsterInstance) -> None:
+        self.log, self.instance = EventLog.open(settings), instance
+        self.resources = {"accel": Installation(home=str(settings.home))}
+        self.defs: dg.Definitions = hosts.build_host_defs(POOLS, self.resources["accel"])
+
+    def ask(self, hardware: str, **more: Any) -> UUID:
+        [one] = request_benchmark({**ASKED, "hardware_types": [hardware], **more.pop("config", {})}, self.log, **more)
+        return one
+
+    def request(self, one: UUID) -> Request:
+        requests = Requests(self.log)
+        requests.look()
+        return requests[one]
+
+    def tick(self) -> list[dg.RunRequest]:
+        context = dg.build_sensor_context(instance=self.instance, resources=self.resources)
+        found = self.defs.resolve_sensor_def("benchmark_requests")(context)
+        assert isinstance(found, dg.SensorResult)
+        assert found.run_requests or found.skip_reason
+        return list(found.run_requests or ())
+
+    def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+        job = self.defs.resolve_job_def(str(request.job_name))
+        return job.execute_in_process(
+            run_config=request.run_config, tags=dict(request.tags), instance=self.instance, raise_on_error=False
+        )
+
+
+@pytest.fixture
+def host(hosts: ModuleType, settings: Settings) -> Iterator[Host]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Host(hosts, settings, instance)
+
+
+def test_each_hardware_name_is_a_job_and_runtimes_of_one_device_share_its_pool(host: Host) -> None:
+    for name, pool in POOLS.items():
+        job = host.defs.resolve_job_def(f"measure_{name.replace(':', '_')}")
+        assert job.tags["hardware"] == name
+        [node] = job.nodes
+        assert node.definition.pool == pool
+    sensor = host.defs.resolve_sensor_def("benchmark_requests")
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+
+
+def test_a_request_becomes_one_run_where_its_hardware_is(host: Host) -> None:
+    mine, other = host.ask("openvino:gpu", priority=7, max_runtime_s=90), host.ask("cuda")
+    [run] = host.tick()
+    assert run.job_name == "measure_openvino_gpu"
+    assert run.tags["dagster/priority"] == "7"
+    assert run.tags[ALIVE_TAG] == "0"  # missed, from the beginning
+    assert run.tags["dagster/max_runtime"] == "90"
+    assert (host.request(mine).state, host.request(mine).claimed_by) == ("running", "here")
+    assert host.request(other).state == "open"
+    # As long as Dagster has no run of that key, it is asked for again.
+    assert [again.run_key for again in host.tick()] == [run.run_key]
+    assert claim(host.log, other, 1, claimed_by="there")
+    assert [again.run_key for again in host.tick()] == [run.run_key]
+
+
+def test_what_cannot_be_measured_at_all_ends_at_once(host: Host) -> None:
+    one = host.ask("cpu", config={"models_file": None, "weights": {"bert-tiny": "/nowhere/at-all"}})
+    [run] = host.tick()
+    assert host.run(run).success
+    request = host.request(one)
+    assert (request.state, request.attempts) == ("failed", 1)
+    assert request.closed is not None
+    assert "nowhere" in str(request.closed.reason)
+    assert host.tick() == []
+
+
+def test_a_run_of_an_attempt_that_is_over_does_nothing(host: Host) -> None:
+    one = host.ask("cpu")
+    [run] = host.tick()
+    close(host.log, host.request(one), "cancelled", "taken back")
+    assert host.run(run).success
+    assert not any(event.type == "RunStarted" for event in host.log.read())
+
+
+def test_a_run_that_fails_is_tried_three_times_in_all(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the disk is on fire")
+
+    monkeypatch.setattr("assets.hosts.plan_benchmark", broken)
+    one = host.ask("cpu")
+    for attempt in (1, 2, 3):
+        [run] = host.tick()
+        assert run.tags["accel/attempt"] == str(attempt)
+        assert not host.run(run).success
+    assert host.tick() == []
+    request = host.request(one)
+    assert (request.state, request.attempts) == ("failed", 3)
+    assert request.closed is not None
+    assert request.closed.reason == "tried 3 times; the last time: RuntimeError: the disk is on fire"
+
+
+def test_a_log_that_cannot_be_read_is_a_reason_to_wait(host: Host, settings: Settings) -> None:
+    host.ask("cpu")
+    segments = settings.home / "log" / "segments"
+    segments.rename(segments.with_name("away"))
+    segments.write_text("no directory")
+    context = dg.build_sensor_context(instance=host.instance, resources=host.resources)
+    found = host.defs.resolve_sensor_def("benchmark_requests")(context)
+    assert isinstance(found, dg.SensorResult)
+    assert "Cannot read the event log" in str(found.skip_reason)
+
+
+def test_a_run_that_says_nothing_any_more_is_lost() -> None:
+    launcher = HostRunLauncher()
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(dg.GraphDefinition(name="empty").to_job())
+
+    def check(said: str | None) -> WorkerStatus:
+        tags = {} if said is None else {ALIVE_TAG: said}
+        return launcher.check_run_worker_health(run._replace(tags=tags)).status
+
+    assert {check(None) for _ in range(10)} == {WorkerStatus.RUNNING}  # runs of the asset graph say nothing
+    assert {check(str(beat)) for beat in range(10)} == {WorkerStatus.RUNNING}
+    assert [check("9") for _ in range(SILENT_CHECKS)] == [WorkerStatus.RUNNING] * (SILENT_CHECKS - 1) + [
+        WorkerStatus.NOT_FOUND
+    ]

@@ -1,0 +1,245 @@
+"""Requested benchmarks as events: who may take one, how it ends, what becomes of it next, and what the table says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_platform.bench.requests import ATTEMPTS, LABEL, Request, Requests, claim, close, request_benchmark, runs_of
+from accel_platform.cli import main
+from accel_platform.cli.requests import seconds
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import BenchmarkRequested, RunStarted
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import stage
+from assets.routing import LOST_S, Run, next_step, offered
+
+ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1]}
+
+
+def _looked(log: EventLog) -> Requests:
+    requests = Requests(log)
+    requests.look()
+    return requests
+
+
+def test_each_hardware_name_is_a_request_of_its_own_with_what_differs_from_the_usual(log: EventLog) -> None:
+    asked = {**ASKED, "hardware_types": ["cuda", "wasm"], "browser": "firefox", "report_dir": "out"}
+    ids = request_benchmark(asked, log, priority=3, max_runtime_s=60)
+    found = _looked(log)
+    assert [found[one].asked.hardware for one in ids] == ["cuda", "wasm:firefox"]
+    for one in ids:
+        request = found[one]
+        assert (request.state, request.attempts, request.asked.priority) == ("open", 0, 3)
+        config = request.asked.config
+        assert config.pop("hardware_types") == [request.asked.hardware]
+        assert config == {"models": ["bert-tiny"], "batch_sizes": [1], "report_dir": str(Path("out").absolute())}
+
+
+def test_the_commit_is_the_one_that_who_asks_has(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_COMMIT", "abc")
+    [one] = request_benchmark(ASKED, log)
+    assert _looked(log)[one].asked.config["labels"] == {"commit": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"hardware_types": None}, "names its hardware"),
+        ({"hardware_types": ["cud"]}, "Did you mean cuda"),
+        ({"models": ["bertt"]}, "No model is called"),
+        ({"effort": "heroic"}, "heroic"),
+        ({"precisions": ["float7"]}, "float7"),
+        ({"older_than": "3d"}, "missing"),
+        ({"batch_size": 1}, "batch_size"),
+    ],
+)
+def test_what_no_host_could_measure_is_refused_before_it_is_asked(
+    log: EventLog, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((InvalidInput, NotFound), match=said):
+        request_benchmark({**ASKED, **changed}, log)
+    assert log.snapshot().segments == frozenset()
+
+
+def test_of_two_hosts_that_claim_an_attempt_one_has_it(log: EventLog) -> None:
+    [one] = request_benchmark(ASKED, log)
+    assert claim(log, one, 1, claimed_by="a")
+    assert not claim(log, one, 1, claimed_by="b")
+    assert claim(log, one, 2, claimed_by="b")
+    request = _looked(log)[one]
+    assert (request.state, request.attempts, request.claimed_by) == ("running", 2, "b")
+
+
+def test_a_request_ends_once(log: EventLog) -> None:
+    [one] = request_benchmark(ASKED, log)
+    request = _looked(log)[one]
+    assert close(log, request, "cancelled", "taken back")
+    assert not close(log, request, "done")
+    request = _looked(log)[one]
+    assert request.state == "cancelled"
+    assert _looked(log).unfinished() == []
+
+
+def test_the_runs_of_a_request_are_those_that_name_it(log: EventLog) -> None:
+    [one] = request_benchmark(ASKED, log)
+    for label in (str(one), "another"):
+        event = Event.of(RunStarted(kind="benchmark", labels={LABEL: label}), source="test")
+        log.append([event.model_copy(update={"run_id": str(event.event_id)})], key=f"bench-{event.event_id}-0000")
+    [run_id] = runs_of(log, one)
+    claim(log, one, 1, claimed_by="a")
+    close(log, _looked(log)[one], "done")
+    closed = _looked(log)[one].closed
+    assert closed is not None
+    assert closed.run_ids == (run_id,)
+
+
+def test_looking_again_reads_what_is_new_and_the_urgent_come_first(log: EventLog) -> None:
+    requests = Requests(log)
+    assert not requests.look()
+    [first], [second], [urgent] = (request_benchmark(ASKED, log, priority=p) for p in (0, 0, 1))
+    assert requests.look()
+    assert not requests.look()
+    assert [request.id for request in requests.unfinished()] == [urgent, first, second]
+    assert [request.id for request in requests.all()] == [first, second, urgent]
+    assert requests.beginning(str(second)[-12:]).id == second
+    with pytest.raises(NotFound):
+        requests.beginning("zzz")
+    with pytest.raises(InvalidInput):
+        requests.beginning(str(first)[:4])
+
+
+def _request(attempts: int, *, claimed_by: str = "me", limit_s: float | None = None, age_s: float = 1) -> Request:
+    now = datetime.now(UTC)
+    asked = BenchmarkRequested(requested_by="cli", hardware="cpu", max_runtime_s=limit_s)
+    claimed = {"claimed_by": claimed_by, "claimed_at": now - timedelta(seconds=age_s)} if attempts else {}
+    return Request(uuid4(), asked, now, attempts=attempts, **claimed)  # type: ignore[arg-type]
+
+
+FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody stopped it", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "run", "do", "attempt"),
+    [
+        (_request(0), None, "claim", 1),
+        (_request(1), None, "start", 1),  # claimed, and then this host was stopped
+        (_request(1, claimed_by="other"), None, "wait", 0),
+        (_request(1, claimed_by="other", age_s=LOST_S + 1), None, "claim", 2),
+        (_request(ATTEMPTS, claimed_by="other", age_s=LOST_S + 1), None, "close", 0),
+        (_request(1), Run("under way", ""), "wait", 0),
+        (_request(1), FAILED, "claim", 2),
+        (_request(1, claimed_by="other"), FAILED, "claim", 2),
+        (_request(ATTEMPTS), FAILED, "close", 0),
+        (_request(1), CANCELED, "close", 0),
+        (_request(1, limit_s=5), FAILED, "close", 0),
+        (_request(1, limit_s=6), FAILED, "claim", 2),
+    ],
+)
+def test_what_is_done_next(request_: Request, run: Run | None, do: str, attempt: int) -> None:
+    step = next_step(request_, run, host="me", now=datetime.now(UTC))
+    assert (step.do, step.attempt) == (do, attempt)
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"),
+    [("cpu", "cpu"), ("wasm:firefox", "wasm"), ("openvino:gpu", None), ("cuda", None), ("of-the-future", None)],
+)
+def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | None) -> None:
+    request = replace(_request(0), asked=BenchmarkRequested(requested_by="cli", hardware=asked))
+    assert offered(request, {"cpu", "openvino", "wasm"}) == served
+
+
+def test_an_end_says_why() -> None:
+    now = datetime.now(UTC)
+    assert next_step(_request(ATTEMPTS), FAILED, host="me", now=now).reason == "tried 3 times; the last time: it broke"
+    limited = next_step(_request(1, limit_s=2), CANCELED, host="me", now=now)
+    assert (limited.status, limited.reason) == ("failed", "it took longer than 2 s, its limit")
+    assert next_step(_request(1), CANCELED, host="me", now=now).status == "cancelled"
+
+
+@given(st.lists(st.sampled_from(["failed", "lost", "canceled"]), min_size=ATTEMPTS, max_size=10))
+def test_whatever_goes_wrong_a_request_ends_after_three_attempts_at_most(faults: list[str]) -> None:
+    attempts, now = 0, datetime.now(UTC)
+    for fault in ["first", *faults]:
+        request = _request(attempts, claimed_by="other", age_s=LOST_S + 1)
+        run = None if fault in ("first", "lost") else Run(fault, "it broke", 1.0)  # type: ignore[arg-type]
+        step = next_step(request, run, host="me", now=now)
+        if step.do == "close":
+            assert step.reason
+            break
+        assert (step.do, step.attempt) == ("claim", attempts + 1)
+        attempts = step.attempt
+    assert step.do == "close"
+    assert attempts <= ATTEMPTS
+
+
+def test_the_table_says_what_the_log_says(log: EventLog, settings: Settings) -> None:
+    waiting, running, ended = (request_benchmark(ASKED, log, priority=p)[0] for p in (0, 2, 0))
+    claim(log, running, 1, claimed_by="a")
+    claim(log, running, 2, claimed_by="b")
+    close(log, _looked(log)[ended], "failed", "no such device")
+    with stage(settings).projection.open() as con:
+        table = con.execute("SELECT * FROM requests")
+        names = [column[0] for column in table.description or ()]
+        rows = {row[0]: dict(zip(names, row, strict=True)) for row in table.fetchall()}
+    assert {one: rows[one]["state"] for one in rows} == {waiting: "open", running: "running", ended: "failed"}
+    assert (rows[running]["attempts"], rows[running]["claimed_by"], rows[running]["priority"]) == (2, "b", 2)
+    assert (rows[ended]["reason"], rows[ended]["attempts"], rows[ended]["run_ids"]) == ("no such device", 0, [])
+    assert rows[waiting]["claimed_at"] is None
+    assert json.loads(rows[waiting]["config"])["models"] == ["bert-tiny"]
+
+
+def _accel(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["accel", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], settings: Settings, tmp_path: Path
+) -> None:
+    home = ["--home", str(settings.home), "--json"]
+    options = ["--models", "bert-tiny", "--hardware", "cpu,cuda", "--priority", "4", "--max-runtime", "30m"]
+    assert _accel(monkeypatch, "bench", "request", *options, *home) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert [(row["hardware"], row["priority"], row["max_runtime_s"]) for row in asked] == [
+        ("cpu", 4, 1800.0),
+        ("cuda", 4, 1800.0),
+    ]
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({**ASKED, "models_file": "mine.json", "models": ["mine"]}))
+    (tmp_path / "mine.json").write_text('{"mine": {"architecture": "BertModel", "config": {"hidden_size": 8}}}')
+    assert _accel(monkeypatch, "bench", "suite", str(suite), "--priority", "1", *home) == 2
+    assert "--request" in capsys.readouterr().err
+
+    one = asked[0]["request_id"]
+    assert _accel(monkeypatch, "bench", "cancel", one[-12:], *home) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
+    assert _accel(monkeypatch, "bench", "cancel", one, *home) == 2
+    capsys.readouterr()
+    assert _accel(monkeypatch, "bench", "requests", "--state", "open", *home) == 0
+    assert [UUID(row["request_id"]) for row in json.loads(capsys.readouterr().out)] == [UUID(asked[1]["request_id"])]
+    assert _accel(monkeypatch, "bench", "requests", "--state", "lost", *home) == 2
+
+
+@pytest.mark.parametrize(("text", "found"), [("90s", 90), ("30m", 1800), ("1.5 H", 5400), ("1d", 86400), (None, None)])
+def test_lengths_of_time(text: str | None, found: float | None) -> None:
+    assert seconds(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "30", "0s", "-1m", "1w", "m"])
+def test_no_lengths_of_time(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        seconds(text)
