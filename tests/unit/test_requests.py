@@ -119,11 +119,13 @@ def test_looking_again_reads_what_is_new_and_the_urgent_come_first(log: EventLog
         requests.beginning(str(first)[:4])
 
 
+NOW = datetime.now(UTC)
+
+
 def _request(attempts: int, *, claimed_by: str = "me", limit_s: float | None = None, age_s: float = 1) -> Request:
-    now = datetime.now(UTC)
     asked = BenchmarkRequested(requested_by="cli", hardware="cpu", max_runtime_s=limit_s)
-    claimed = {"claimed_by": claimed_by, "claimed_at": now - timedelta(seconds=age_s)} if attempts else {}
-    return Request(uuid4(), asked, now, attempts=attempts, **claimed)  # type: ignore[arg-type]
+    claimed = {"claimed_by": claimed_by, "claimed_at": NOW - timedelta(seconds=age_s)} if attempts else {}
+    return Request(uuid4(), asked, NOW, attempts=attempts, **claimed)  # type: ignore[arg-type]
 
 
 FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody stopped it", 5.0)
@@ -147,7 +149,7 @@ FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody sto
     ],
 )
 def test_what_is_done_next(request_: Request, run: Run | None, do: str, attempt: int) -> None:
-    step = next_step(request_, run, host="me", now=datetime.now(UTC))
+    step = next_step(request_, run, host="me", now=NOW)
     assert (step.do, step.attempt) == (do, attempt)
 
 
