@@ -29,7 +29,7 @@ from accel_platform.hardware import detect
 from accel_platform.settings import Settings
 from accel_platform.workloads.custom import custom_models
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "regressions.md").read_text()
 GITHUB, GITLAB = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL))
