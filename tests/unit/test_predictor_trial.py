@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
+from predictor.baselines import BASELINES
 from predictor.blocks import blocks_of, family_of
 from predictor.law import Law
 from predictor.learner import Learner, log_latency
@@ -84,6 +86,12 @@ def test_a_kind_of_silicon_or_a_way_of_running_never_measured_is_not_stood_behin
     assert Learner(known).predict([known[0], compiled, elsewhere]).supported.tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("name", list(BASELINES))
+def test_a_baseline_also_speaks_where_the_size_of_inputs_is_stated_nowhere(name: str) -> None:
+    cases = [replace(c, size=math.nan) if i % 3 == 0 else c for i, c in enumerate(world())]
+    assert np.isfinite(BASELINES[name](cases[::2], cases[1::2])).all()
+
+
 def test_every_split_is_judged_against_every_baseline() -> None:
     found = {asked.split: metrics_of(asked) for asked in trials(world(), lambda _: None)}
     assert list(found) == list(SPLITS)
@@ -145,6 +153,7 @@ def test_evaluate_reads_result_files_and_writes_a_page(tmp_path: Path) -> None:
     assert (split["dataset"], split["split"], split["cases"]) == ("inference", "train and test", 60)
     assert split["median_ape"] < 0.25
     assert "vega" in page.read_text()
+    assert page.read_text().rpartition("<body>")[2].startswith("<h1>")
     assert "roofline x scale" in page.read_text()
 
 
