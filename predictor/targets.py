@@ -114,7 +114,11 @@ def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
             return Missing(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
         return _unmeasured(hardware, spec, "catalogue:")
     known = {*_KINDS.values(), *(name for target in targets for name in _names(target))}
-    close = difflib.get_close_matches(name, sorted(known | {spec.name for spec in catalog()}), n=3)
+    everything = sorted(known | {spec.name for spec in catalog()})
+    words = set(name.casefold().split())
+    # `NVIDIA A100` is several devices, and spelt more like an A10 than like any of them.
+    holding = [candidate for candidate in everything if words <= set(candidate.casefold().split())]
+    close = holding[:5] or difflib.get_close_matches(name, everything, n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
 

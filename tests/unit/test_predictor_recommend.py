@@ -247,6 +247,8 @@ def test_hardware_by_hardware_device_and_catalogue_name(advisor: Advisor) -> Non
     assert "nothing was measured there" in rocm.reason
     with pytest.raises(InvalidInput, match="Did you mean cuda"):
         _ask(advisor, "bert-base", hardware=["cudaa"])
+    with pytest.raises(InvalidInput, match="Did you mean NVIDIA A100 PCIe 40GB, NVIDIA A100 PCIe 80GB"):
+        _ask(advisor, "bert-base", hardware=["nvidia A100"])
 
 
 def test_predict_answers_one_cell_or_says_what_to_measure(advisor: Advisor) -> None:
