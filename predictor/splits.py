@@ -46,7 +46,7 @@ def unseen_both(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
     """Neither the device nor the model's family."""
     families = folds_of([case.family for case in cases], FEWER_FOLDS)
     for train, test in unseen_hardware(cases):
-        for fold in np.unique(families):
+        for fold in np.unique(families[test]):
             yield train[families[train] != fold], test[families[test] == fold]
 
 
@@ -58,7 +58,9 @@ def few_measurements(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]
         for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * MEASUREMENTS else 1):
             rest = np.setdiff1d(test, part) if len(part) < len(test) else part
             drawn = chance.permutation(rest)[:MEASUREMENTS]
-            yield np.concatenate([train, drawn]), np.setdiff1d(part, drawn)
+            left = np.setdiff1d(part, drawn)
+            if len(left):  # of a device with ten figures or fewer nothing is left to ask about
+                yield np.concatenate([train, drawn]), left
 
 
 def sister(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:

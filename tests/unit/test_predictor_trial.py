@@ -68,6 +68,15 @@ def test_a_split_asks_about_nothing_it_told(name: str) -> None:
     assert len(asked) == len(set(asked)) > 0
 
 
+@pytest.mark.parametrize("name", list(SPLITS))
+def test_no_round_asks_nothing_though_of_one_device_little_is_known(name: str) -> None:
+    cases = world((*GPUS, "i9_10940x"))
+    few = [c for c in cases if (c.device, c.family) == (cases[0].device, cases[0].family)][:4]
+    rounds = list(SPLITS[name]([*few, *(c for c in cases if c.device != cases[0].device)]))
+    assert rounds
+    assert all(len(train) and len(test) for train, test in rounds)
+
+
 def test_ten_measurements_correct_a_device_that_is_slower_than_its_spec_sheet() -> None:
     known = [c for c in world() if "3090" in c.device]
     there = [c for c in world(slower=2.0) if "4090" in c.device]
