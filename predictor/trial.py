@@ -169,7 +169,9 @@ def _tau(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
     rows: dict[str, list[int]] = defaultdict(list)
     for i, case in enumerate(cases):
         rows[case.device].append(i)
-    found = [(len(at), kendalltau((logs - batch)[at], (truth - batch)[at]).statistic) for at in rows.values()]
+    found = [
+        (len(at), kendalltau((logs - batch)[at], (truth - batch)[at]).statistic) for at in rows.values() if len(at) > 1
+    ]
     found = [(count, tau) for count, tau in found if np.isfinite(tau)]
     return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
 
