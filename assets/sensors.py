@@ -24,6 +24,18 @@ from assets.resources import Installation
 from assets.snapshots import last_made_from, segments_of, snapshot_metadata
 
 
+class _Remembered(BaseModel):
+    """What a sensor keeps from tick to tick."""
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """From its cursor; as if nothing was seen where there is none, or none that can be read."""
+        try:
+            return cls.model_validate_json(text or "{}")
+        except ValidationError:
+            return cls()
+
+
 class _Seen(BaseModel):
     """One source at the last tick: its state then, and the state that a run was last asked to read."""
 
@@ -31,17 +43,10 @@ class _Seen(BaseModel):
     taken: str | None = None
 
 
-class _Cursor(BaseModel):
-    sources: dict[str, _Seen] = {}
+class _Cursor(_Remembered):
+    """Where it is lost everything is new; runs that were asked for are not repeated, for their keys name the state."""
 
-    @classmethod
-    def of(cls, text: str | None) -> Self:
-        """Where there is none, or none that can be read, everything is new; runs that were asked for are not repeated,
-        for their keys name the state."""
-        try:
-            return cls.model_validate_json(text or "{}")
-        except ValidationError:
-            return cls()
+    sources: dict[str, _Seen] = {}
 
 
 @dg.sensor(
@@ -99,8 +104,9 @@ _AGAIN_S = 60
 _AGAIN_MOST_S = 3600
 
 
-class _Watched(BaseModel):
-    """The log at the last tick, and as it was last reported; failures of the graph are no part of it."""
+class _Watched(_Remembered):
+    """The log at the last tick, and as it was last reported; failures of the graph are no part of it. Where it is lost
+    the log counts as new; reporting it twice costs a look at it."""
 
     seen: str | None = None
     reported: str | None = None
@@ -108,14 +114,6 @@ class _Watched(BaseModel):
     again_at_s: float = 0.0
     moving_since_s: float | None = None
     """When it was first seen to hold what was not reported yet."""
-
-    @classmethod
-    def of(cls, text: str | None) -> Self:
-        """Without one that can be read the log counts as new; reporting it twice costs a look at it."""
-        try:
-            return cls.model_validate_json(text or "{}")
-        except ValidationError:
-            return cls()
 
 
 @dg.sensor(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from accel_platform.events import codec
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
+from figures import tell
 from synthetic import result_events, write_log
 
 Figure = dict[str, object]
@@ -118,11 +118,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory, prefix="accel-bench-") as directory:
         figures = measure(Path(directory), arguments.events, arguments.rounds)
-    if arguments.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=arguments.json)
 
 
 if __name__ == "__main__":

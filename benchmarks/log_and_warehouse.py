@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
@@ -21,6 +20,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.projection import require_current
 from accel_platform.warehouse.query import Reader
+from figures import tell
 from synthetic import result_events, write_log
 
 Figure = dict[str, object]
@@ -183,11 +183,7 @@ def main() -> None:
         figures = [append_one(root / "one"), append_together(root / "four")]
         write_log(root / "bulk", arguments.events)
         figures += rebuild(root / "bulk", arguments.rounds)
-    if arguments.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=arguments.json)
 
 
 if __name__ == "__main__":

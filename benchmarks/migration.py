@@ -24,6 +24,7 @@ import numpy as np
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ResultRecorded
 from accel_platform.settings import Settings
+from figures import tell
 from migrations.figures import has_other_figure
 from migrations.formats import all_formats
 from migrations.importer import migrate
@@ -213,11 +214,7 @@ def main() -> None:
             figures.append(against_parsing(what, paths, scratch, options.rounds))
         if options.bytes:
             figures += large(scratch, options.bytes)
-    if options.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=options.json)
 
 
 if __name__ == "__main__":

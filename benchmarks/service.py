@@ -30,6 +30,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
+from figures import tell
 from predictor.advisor import Advisor
 from predictor.questions import RecommendQuery
 from predictor.train import train
@@ -296,11 +297,7 @@ def main() -> None:
         figures = against_constant(settings, rounds=arguments.rounds, seconds=arguments.seconds)
         if not arguments.home:
             figures += swapping(settings, swaps=arguments.swaps)
-    if arguments.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for figure in figures:
-        print(f"{figure['what']}: {figure['got']} (reach {figure['reach']}; {figure['detail']})")
+    tell(figures, for_machines=arguments.json)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,6 +31,11 @@ class Interval(_Value):
     low: float | None = None
     high: float | None = None
     level: float | None = None
+
+    @property
+    def high_over_low(self) -> float:
+        """How wide it is; infinite without limits."""
+        return self.high / self.low if self.low and self.high else math.inf
 
 
 class Compatibility(_Value):

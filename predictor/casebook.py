@@ -31,7 +31,7 @@ from predictor.cases import (
     silicon_of,
 )
 from predictor.evidence import Device, Target, observed_devices
-from predictor.subject import ItemCost, item_cost, spec_of
+from predictor.subject import ItemCost, item_cost, known_config, spec_of
 
 _DEVICE_FAULT = ("out_of_memory", "killed")
 _CELL = (
@@ -151,7 +151,7 @@ def _known(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[I
     known = models.get(row["model_id"]) or {}
     if row["mode"] != "generation":
         return item_cost(row["model_id"], spec, row["sequence_length"], models), None
-    config = json.loads(known.get("config") or "{}") or (spec.config if spec else {})
+    config = known_config(row["model_id"], spec, models)
     return None, decoder_of(config, known["parameters"]) if known.get("parameters") else None
 
 

@@ -3,17 +3,16 @@ predicted. No ranking and no I/O here."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accel_platform.backends.registry import runtime_for
-from predictor.answers import Cause, Compatibility, Interval
+from predictor.answers import Cause, Compatibility
 from predictor.asked import Asked
 from predictor.evidence import Evidence, Target
 from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
-from predictor.learned import predicted
+from predictor.learned import Wanted, predicted
 from predictor.neighbours import Estimate, measured, scaled
 from predictor.targets import Candidate
 
@@ -24,9 +23,6 @@ class Abstention:
 
     cause: Cause
     reason: str
-
-
-Wanted = tuple[Asked, Candidate]
 
 
 def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate | Abstention]:
@@ -56,9 +52,9 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
     if found is not None:
         return found
     best = min(
-        filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: _width(e.latency_ms), default=None
+        filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: e.latency_ms.high_over_low, default=None
     )
-    return None if best is None or _width(best.latency_ms) > WIDEST else best
+    return None if best is None or best.latency_ms.high_over_low > WIDEST else best
 
 
 def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Abstention | None:
@@ -99,7 +95,3 @@ def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
         f"does not fit in memory: its {what} alone take {needs:.3g} GiB in {asked.precision}, "
         f"{candidate.target.device} has {spec.memory_gib:g} GiB",
     )
-
-
-def _width(interval: Interval) -> float:
-    return interval.high / interval.low if interval.low and interval.high else math.inf

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from accel_platform.bench.generation import NEW_TOKENS
 from predictor.answers import Cause, Neighbour
 from predictor.asked import PLAIN, Asked
 from predictor.cases import Case, Decoder, case_of, decoder_of
@@ -19,10 +20,9 @@ from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
 from predictor.patience import takes_long
 from predictor.reasons import Contribution
+from predictor.subject import known_config
 from predictor.targets import Candidate
 
-NEW_TOKENS = 32
-"""Tokens that `accel bench` lets a model generate, and that a question about generation is of."""
 TOO_RISKY = 0.5
 """Probability of a failure from which hardware is left out; it is warned of from a fifth of that."""
 _NEIGHBOURS = 3
@@ -76,8 +76,7 @@ def _decoder(evidence: Evidence, asked: Asked) -> Decoder | None:
     if subject.config is not None:
         config = json.loads(subject.config)
     else:
-        described = (evidence.models.get(subject.model_id) or {}).get("config")
-        config = json.loads(described or "{}") or (subject.spec.config if subject.spec else {})
+        config = known_config(subject.model_id, subject.spec, evidence.models)
     return decoder_of(config, asked.cost.parameters)
 
 

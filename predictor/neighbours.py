@@ -79,7 +79,7 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
 def scaled(evidence: Evidence, cell: Cell) -> Estimate | None:
     """The neighbour whose scaling leaves the narrowest interval; None where no neighbour can be scaled."""
     found = [*_by_ratio(evidence, cell), *_between_batches(evidence, cell)]
-    return min(found, key=lambda e: _width(e.latency_ms), default=None)
+    return min(found, key=lambda e: e.latency_ms.high_over_low, default=None)
 
 
 def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
@@ -209,10 +209,6 @@ def _interpolate(below: Interval, above: Interval, share: float) -> Interval:
 
 def _batch(pooled: Pooled) -> int:
     return pooled.cell.batch_size
-
-
-def _width(interval: Interval) -> float:
-    return interval.high / interval.low if interval.low and interval.high else math.inf
 
 
 def _spread_of(pooled: Pooled, runs: str) -> str:

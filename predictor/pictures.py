@@ -95,8 +95,7 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
 def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
     """Latency and throughput of each model over batch sizes, one line per hardware, the limits as bands."""
     known = [row for row in rows if row["latency_ms"] is not None]
-    several = len({row["model"] for row in known}) > 1
-    values = [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in known]
+    values = _named(known)
     panels = [
         _curve(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _curve(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
@@ -108,14 +107,19 @@ def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
 def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
     """Hardware side by side at one batch size: latency and throughput with their limits, the best first."""
     known = sorted((row for row in rows if row["latency_ms"] is not None), key=lambda row: float(row["latency_ms"]))
-    several = len({row["model"] for row in known}) > 1
-    values = [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in known]
+    values = _named(known)
     panels = [
         _side_by_side(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _side_by_side(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
     ]
     chart: alt.VConcatChart = alt.vconcat(*panels).properties(title=alt.Title(title, subtitle=_LIMITS))
     return chart
+
+
+def _named(rows: Rows) -> list[dict[str, Any]]:
+    """With what a row is called in a legend: its hardware, its model too where there are several."""
+    several = len({row["model"] for row in rows}) > 1
+    return [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in rows]
 
 
 def _curve(values: Rows, field: str, low: str, high: str, unit: str) -> alt.LayerChart:

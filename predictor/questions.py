@@ -174,6 +174,11 @@ class PredictQuery(Query):
         description="A hardware name (cpu, openvino, ...), a device's name or id, or a spec.", examples=["cpu"]
     )
 
+    @property
+    def place(self) -> str:
+        """What the hardware is called, a device of one's own by its name."""
+        return self.hardware if isinstance(self.hardware, str) else self.hardware.name
+
 
 class BatchQuery(_Value):
     """Many cells at once."""

@@ -169,7 +169,7 @@ def _answer(
 
 def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: Sequence[Told]) -> PredictAnswer:
     answer = _answer(knowledge, prepared, found)
-    name = query.hardware if isinstance(query.hardware, str) else query.hardware.name
+    name = query.place
     if not answer.recommendations:
         why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
         raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {why}.")
@@ -198,7 +198,7 @@ def _unanswered(query: PredictQuery, ready: _Prepared | AccelError, error: Accel
         model = query.model if isinstance(query.model, str) else _kind_of(query.model)
     return Unanswered(
         model=model,
-        hardware=query.hardware if isinstance(query.hardware, str) else query.hardware.name,
+        hardware=query.place,
         batch_size=query.batch_size,
         problem=str(error),
     )

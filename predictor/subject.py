@@ -242,6 +242,12 @@ def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemC
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes)
 
 
+def known_config(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Mapping[str, Any]:
+    """What the warehouse says of a model's config, else the platform's own model of that name; empty where neither."""
+    described = (models.get(model_id) or {}).get("config")
+    return json.loads(described or "{}") or (spec.config if spec else {})
+
+
 def spec_of(model_id: str) -> ModelSpec | None:
     """The platform's own model of that id, None for one that only results name."""
     try:

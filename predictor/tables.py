@@ -56,7 +56,7 @@ def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[s
     """
     rows = []
     for query, answer in zip(asked, answered.answers, strict=True):
-        name = query.hardware if isinstance(query.hardware, str) else query.hardware.name
+        name = query.place
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size}
         if isinstance(answer, Unanswered):

@@ -131,7 +131,6 @@ def request_benchmark(
 
     Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
     """
-
     asked = config_of(config)
     names = _foreseen(asked)
     # Who measures may work in another folder, and knows neither this one's commit nor its clock.
