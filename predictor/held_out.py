@@ -82,9 +82,9 @@ def calibrations(found: dict[Lack, HeldOut]) -> dict[Lack, Calibration]:
     """The interval that each lack asks for, where enough groups were held out to tell."""
     made: dict[Lack, Calibration] = {}
     for lack, held in found.items():
-        how, name = (calibrate_worst, "device") if lack in _NEW_DEVICE else (calibrate, "family")
+        how, groups = _grouped(lack, held)
         try:
-            made[lack] = how(np.abs(held.errors), [getattr(case, name) for case in held.cases])
+            made[lack] = how(np.abs(held.errors), groups)
         except ValueError:
             continue
     return made
@@ -113,9 +113,15 @@ def coverage_of(
     return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
+def _grouped(lack: Lack, held: HeldOut) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
+    """How what a question lacks is calibrated, and the group of each case: what lacks it as a whole."""
+    if lack in _NEW_DEVICE:
+        return calibrate_worst, [case.device for case in held.cases]
+    return calibrate, [case.family for case in held.cases]
+
+
 def _metrics(lack: Lack, held: HeldOut) -> dict[str, Any]:
-    how, name = (calibrate_worst, "device") if lack in _NEW_DEVICE else (calibrate, "family")
-    groups = [getattr(case, name) for case in held.cases]
+    how, groups = _grouped(lack, held)
     error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
     return {
         "rows": len(held.cases),

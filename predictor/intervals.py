@@ -7,7 +7,9 @@ G / (G + 1) can be promised after seeing G groups; the level is lowered to that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +37,7 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL
 
     Raises ValueError with fewer than FEWEST_GROUPS groups: too few to promise anything.
     """
-    members = _members(groups)
+    members = Counter(groups)
     count = len(members)
     if count < FEWEST_GROUPS:
         raise ValueError(f"{count} groups are too few to calibrate: at least {FEWEST_GROUPS} are needed.")
@@ -54,23 +56,19 @@ def calibrate_worst(errors: Array, groups: Sequence[Hashable], *, level: float =
     The next of D + 1 devices has the largest with probability 1 / (D + 1), so level · D / (D + 1) is promised. Raises
     ValueError with fewer than FEWEST_DEVICES groups.
     """
-    members = _members(groups)
-    count = len(members)
+    count = len(set(groups))
     if count < FEWEST_DEVICES:
         raise ValueError(f"{count} devices are too few to calibrate: at least {FEWEST_DEVICES} are needed.")
-    names = np.array([str(group) for group in groups])
-    worst = max(quantile(errors[names == name], level) for name in np.unique(names))
+    worst = worst_quantile(errors, np.array([str(group) for group in groups]), level)
     return Calibration(half_width=worst, level=level * count / (count + 1), groups=count, rows=len(errors))
+
+
+def worst_quantile(errors: Array, groups: npt.NDArray[Any], level: float = LEVEL) -> float:
+    """The largest of the groups' own quantiles; of at least one error."""
+    return max(quantile(errors[groups == group], level) for group in np.unique(groups))
 
 
 def quantile(errors: Array, level: float = LEVEL) -> float:
     """The smallest error that `level` of n + 1 exchangeable ones stay within."""
     rank = min(int(np.ceil(level * (len(errors) + 1))), len(errors))
     return float(np.sort(errors)[rank - 1])
-
-
-def _members(groups: Sequence[Hashable]) -> dict[Hashable, int]:
-    members: dict[Hashable, int] = {}
-    for group in groups:
-        members[group] = members.get(group, 0) + 1
-    return members

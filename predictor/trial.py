@@ -19,7 +19,7 @@ from accel_platform.errors import InvalidInput
 from predictor.answers import Interval
 from predictor.baselines import BASELINES
 from predictor.cases import Case
-from predictor.intervals import quantile
+from predictor.intervals import quantile, worst_quantile
 from predictor.learner import FEW, Learner, log_latency
 from predictor.splits import SPLITS, Indices
 from predictor.train import fit
@@ -153,7 +153,7 @@ def _half_widths(
         if not others.any():
             continue
         if new_device:
-            widths[group == here] = max(quantile(errors[others & (group == g)]) for g in np.unique(group[others]))
+            widths[group == here] = worst_quantile(errors[others], group[others])
         else:
             widths[group == here] = quantile(errors[others])
     return widths
