@@ -114,7 +114,7 @@ def check_commit(reader: Reader, commit: Commit) -> tuple[Check | None, CommitCh
         )
     checked = check(reader, baseline.side, commit.side, again=commit.again)
     states = [decision.state for decision in checked.decisions]
-    found = [regression_of(d) for d in checked.decisions if d.state in ("regressed", "improved")]
+    found = [regression_of(d) for d in checked.decisions if d.moved]
     return checked, CommitChecked.model_validate(
         {
             "commit": commit.name,
@@ -132,7 +132,7 @@ def check_commit(reader: Reader, commit: Commit) -> tuple[Check | None, CommitCh
 def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> None:
     """Append what moved, then the outcome; the same check of the same runs is told once."""
     if checked is not None:
-        moved = (d for d in checked.decisions if d.state in ("regressed", "improved"))
+        moved = (d for d in checked.decisions if d.moved)
         record(log, map(regression_of, moved), source=source)
     sides = json.dumps([payload.commit, payload.baseline_runs, payload.candidate_runs])
     key = f"checked-{hashlib.sha256(sides.encode()).hexdigest()[:32]}"

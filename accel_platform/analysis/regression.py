@@ -72,9 +72,14 @@ class Decision:
     commits_after: tuple[str, ...] = ()
 
     @property
+    def moved(self) -> bool:
+        """Whether something surely moved."""
+        return self.state in ("regressed", "improved")
+
+    @property
     def alerts(self) -> bool:
         """Whether something moved, surely or not: what measuring again would settle."""
-        return self.state in ("regressed", "improved", "suspicious")
+        return self.moved or self.state == "suspicious"
 
 
 def decide(

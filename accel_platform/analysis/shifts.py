@@ -63,7 +63,7 @@ def accepted_shifts(reader: Reader) -> dict[MeasuredSeries, list[UUID]]:
 
 def regression_of(decision: Decision) -> RegressionFound:
     """The event of a decision that alerts for sure. Raises ValueError for another."""
-    if decision.state not in ("regressed", "improved") or decision.first_result is None:
+    if not decision.moved or decision.first_result is None:
         raise ValueError(f"A decision {decision.state!r} is no finding.")
     return RegressionFound(
         **decision.series.model_dump(),

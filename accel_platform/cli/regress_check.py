@@ -89,7 +89,7 @@ def _check(
     if record:
         from accel_platform.analysis.shifts import regression_of
 
-        found = [regression_of(d) for d in checked.decisions if d.state in ("regressed", "improved")]
+        found = [regression_of(d) for d in checked.decisions if d.moved]
         record_found(settings, found)
     return checked
 
@@ -172,7 +172,7 @@ def as_document(checked: Check) -> dict[str, Any]:
     cells = []
     for decision in checked.decisions:
         first = decision.first_result
-        alerts = decision.state in ("regressed", "improved") and first is not None
+        alerts = decision.moved and first is not None
         told = {name: value for name, value in vars(decision).items() if name != "series"}
         cells.append(
             {
