@@ -1,0 +1,74 @@
+"""Which results a question is about: one set of filters for commands, routes, pages and reports."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import NotFound
+
+Name = str | None
+_MOST_NAMES = 50
+
+
+class Selection(BaseModel):
+    """Filters that all have to hold; one that is not given leaves nothing out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    model: tuple[str, ...] = Field(
+        default=(), max_length=_MOST_NAMES, description="Models: keys, aliases, hub ids, or families."
+    )
+    hardware: tuple[str, ...] = Field(default=(), max_length=_MOST_NAMES, description="Hardware names, such as cuda.")
+    device: Name = Field(default=None, max_length=200, description="A device by id or name.")
+    mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
+    precision: Name = Field(default=None, max_length=200)
+    batch_size: int | None = Field(default=None, ge=1, le=2**31)
+    sequence_length: int | None = Field(default=None, ge=1, le=2**31)
+    provenance: Name = Field(
+        default=None, max_length=200, description="measured, emulated, imported, suspect or simulated."
+    )
+    status: Name = Field(default=None, max_length=200, description="ok, failed or timeout, say.")
+    since: date | datetime | None = Field(default=None, description="Results that occurred at or after this time.")
+    until: date | datetime | None = Field(default=None, description="Results that occurred before this time.")
+
+    def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
+        """A SQL condition over columns of `results` under this alias, and its named parameters."""
+        conditions: list[str] = ["true"]
+        values: dict[str, Any] = {}
+        if self.model:
+            conditions.append(f"({table}.model_id IN (SELECT unnest($models)) OR "
+                              f"{table}.model_family IN (SELECT unnest($models)))")  # fmt: skip
+            values["models"] = [recorded_id(name) for name in self.model]
+        if self.hardware:
+            conditions.append(f"{table}.hardware IN (SELECT unnest($hardware))")
+            values["hardware"] = list(self.hardware)
+        if self.device is not None:
+            conditions.append(f"$device IN ({table}.device_id, {table}.device_name)")
+            values["device"] = self.device
+        for name in ("mode", "precision", "batch_size", "sequence_length", "provenance", "status"):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(f"{table}.{name} = ${name}")
+                values[name] = value
+        for name, sign in (("since", ">="), ("until", "<")):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(f"{table}.occurred_at {sign} ${name}")
+                values[name] = _instant(value)
+        return " AND ".join(conditions), values
+
+
+def recorded_id(name: str) -> str:
+    """A key, alias or hub id as the id it is recorded under; a name that only results know stays as it is."""
+    from accel_platform.workloads.families import resolve_model
+
+    try:
+        return resolve_model(name).model_id
+    except NotFound:
+        return name
+
+
+def _instant(value: date | datetime) -> datetime:
+    """Midnight of a date, and times without a zone, are UTC."""
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
