@@ -11,6 +11,7 @@ import typer
 from accel_platform.cli import (
     ask,
     bench,
+    compare,
     db,
     detect,
     evaluate,
@@ -24,6 +25,7 @@ from accel_platform.cli import (
     run,
 )
 from accel_platform.cli.output import errors_for_people
+from accel_platform.cli.selecting import ManyValues
 
 app = typer.Typer(
     name="accel",
@@ -42,6 +44,7 @@ app.command("migrate")(migrate.migrate)
 app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
+app.command("compare", cls=ManyValues)(compare.compare)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.add_typer(predictors.app, name="predictor")
