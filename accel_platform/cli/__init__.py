@@ -23,6 +23,7 @@ from accel_platform.cli import (
     predictors,
     regress,
     run,
+    trend,
 )
 from accel_platform.cli.output import errors_for_people
 from accel_platform.cli.selecting import ManyValues
@@ -45,6 +46,7 @@ app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
 app.command("compare", cls=ManyValues)(compare.compare)
+app.command("trend", cls=ManyValues)(trend.trend)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.add_typer(predictors.app, name="predictor")
