@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 import pytest
+from commits_world import NEW, OLD, Ci
 
 from accel_platform.bench.underway import under_way
 from accel_platform.events import EventLog
@@ -27,7 +28,6 @@ from assets.local import dagster_home
 from assets.resources import Installation
 from assets.schedules import nightly_suite, nightly_training
 from assets.sensors import log_moved, new_commits
-from commits_world import NEW, OLD, Ci
 from webhook_receiver import Receiver
 
 TABLES = {"raw_events", "results", "compat_matrix"}

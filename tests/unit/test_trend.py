@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from commits_world import NEW, OLD, Ci
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -20,7 +21,6 @@ from accel_platform.reports.rendering.text import sparkline
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
-from commits_world import NEW, OLD, Ci
 from factories import event, result, verification
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
