@@ -30,7 +30,7 @@ MATRIX_RATES = {
     "CDNA 1.0": 1024, "CDNA 2.0": 1024, "CDNA 3.0": 2048, "CDNA 4.0": 4096, "RDNA 3.0": 512, "RDNA 4.0": 1024,
 }  # fmt: skip
 """FP16 operations of one compute unit per clock, dense, likewise."""
-ACCELERATED = ("NVIDIA A100", "NVIDIA A30", "NVIDIA Jetson AGX Orin")
+ACCELERATED = ("NVIDIA A100", "NVIDIA A800", "NVIDIA A30", "NVIDIA Jetson AGX Orin")
 """Ampere for data centres, with tensor cores twice as wide."""
 DIFFERS = {
     ("NVIDIA B300 SXM", "bandwidth_gb_s"): "one of two dies", ("NVIDIA B200 SXM", "bandwidth_gb_s"): "one of two dies",
@@ -43,6 +43,8 @@ DIFFERS = {
     ("NVIDIA K80", "peak_fp32_tflops"): "one of two GPUs", ("NVIDIA K80", "bandwidth_gb_s"): "one of two GPUs",
     ("NVIDIA K80", "memory_gib"): "one of two GPUs", ("NVIDIA K80", "cache_mib"): "one of two GPUs",
     ("NVIDIA A100 PCIe 80GB", "cache_mib"): "twice what the same die has in the A100 PCIe 40GB",
+    ("NVIDIA A800 80GB PCIe", "cache_mib"): "twice what the same die has in the A100 PCIe 40GB",
+    ("NVIDIA A800 80GB PCIe", "tdp_w"): "250 W, where the A100 PCIe 80GB that it is has 300",
     ("NVIDIA L40S", "cache_mib"): "half of what the same die has in the L40",
     ("Quadro RTX 8000", "tdp_w"): "without the rest of the board",
     ("Quadro RTX 6000", "tdp_w"): "without the rest of the board",
@@ -61,6 +63,11 @@ DIFFERS = {
        for name in ("Data Center GPU Flex 170", "Arc A770 16GB", "Arc A750")},
 }  # fmt: skip
 """Where the collection says another thing, and what; the figure of the vendor stays."""
+COLLECTED = {
+    "NVIDIA H200 SXM": "H200 SXM 141 GB", "NVIDIA H100 NVL": "H100 NVL 94 GB",
+    "NVIDIA P100 SXM2 16GB": "Tesla P100 SXM2", "NVIDIA A800 80GB PCIe": "A800 PCIe 80 GB",
+}  # fmt: skip
+"""What the collection calls a device where it is no name that a driver reports."""
 
 
 def _known(device: DeviceSpec) -> str:
@@ -247,7 +254,7 @@ def _row(device: DeviceSpec) -> dict[str, str]:
     """What the collection says of a device; skips where it is not at hand or has no such device."""
     if not SHEET.exists():
         pytest.skip(f"{SHEET} is not here")
-    for name in (device.name, *device.aliases):
+    for name in (COLLECTED.get(device.name, device.name), *device.aliases):
         if (row := _sheet().get(_key(name))) is not None:
             return row
     pytest.skip("the collection has no such device")
