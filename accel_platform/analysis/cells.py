@@ -17,22 +17,26 @@ EVIDENCE_KEPT = 20
 # differ between the results of a cell, and `fingerprints` says how many there were.
 _CELLS = """
 SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
-    any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.processes,
-    r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
+    any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
+    r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
     count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
     median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
     min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
-    max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
+    max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms, median(r.latency_std_ms) AS latency_std_ms,
     median(r.throughput_items_per_s) AS throughput_items_per_s,
+    min(r.throughput_items_per_s) AS throughput_low_items_per_s,
+    max(r.throughput_items_per_s) AS throughput_high_items_per_s,
     median(r.throughput_tokens_per_s) AS throughput_tokens_per_s,
-    max(r.memory_peak_mib) AS memory_peak_mib, max(r.memory_device_peak_mib) AS memory_device_peak_mib,
+    max(r.memory_peak_mib) AS memory_peak_mib, min(r.memory_peak_mib) AS memory_peak_low_mib,
+    max(r.memory_device_peak_mib) AS memory_device_peak_mib,
     median(r.energy_j_per_item) AS energy_j_per_item, median(r.load_ms) AS load_ms, median(r.first_ms) AS first_ms,
     max(r.occurred_at) AS newest_at, max(r.result_id, {kept}) AS evidence
 FROM judged_results AS r
 WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {condition}
 GROUP BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size, r.sequence_length,
-    r.processes, r.provenance, r.verified
-ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.provenance
+    r.image_size, r.processes, r.provenance, r.verified
+ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
+    r.provenance
 """
 
 
