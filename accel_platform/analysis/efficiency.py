@@ -15,14 +15,14 @@ def efficiencies(
 
     `items_per_j` is 1 over the energy counted per item (`how` is `counted`); else throughput over the thermal design
     power: the device draws no more for long, so it is at least that (`how` says so). `items_per_usd` is throughput over
-    the price of an hour, which `rent` names with its day. Limits are those of the throughput.
+    the price of an hour, which `rent` names with its day and `rent_source` with who asks it. Limits are those of the throughput.
     """
     rows = []
     for cell in cells:
         if not cell["throughput_items_per_s"]:
             continue
         spec = spec_of(cell)
-        row = {**cell, "spread": "spread unknown", "how": None, "rent": None}
+        row = {**cell, "spread": "spread unknown", "how": None, "rent": None, "rent_source": None}
         energy, rates = cell["energy_j_per_item"], _rates(cell)
         if rates["low"] is not None:
             row["spread"] = f"lowest to highest of {cell['results']} results"
@@ -35,7 +35,8 @@ def efficiencies(
         elif spec.tdp_w:
             row["how"] = f"at least, by TDP {spec.tdp_w:g} W"
         if spec.usd_per_hour:
-            row["rent"] = f"{spec.usd_per_hour:g} USD/h, {spec.usd_source}, {spec.usd_date}"
+            row["rent"] = f"{spec.usd_per_hour:g} USD/h on {spec.usd_date}"
+            row["rent_source"] = f"{row['rent']}, {spec.usd_source}"
         if row["items_per_j"] or row["items_per_usd"]:
             rows.append(row)
     return rows

@@ -118,6 +118,8 @@ class Rooflines:
         """What one item of the cell costs, or why nobody knows."""
         if cell["mode"] != "inference" or (cell["processes"] or 1) > 1:
             return "the roofline is of one forward pass in one process"
+        if cell["provenance"] == "emulated":
+            return "the time of an emulator says nothing of a device"
         if cell["image_size"] is not None and (stated := self._stated.get((cell["model_id"], cell["image_size"]))):
             return stated
         work = self._models.get(cell["model_id"])

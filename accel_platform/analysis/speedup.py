@@ -13,10 +13,10 @@ BASELINE = "cpu"
 
 
 def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row per cell of other hardware and processor it can be held against, with the cell's own fields.
+    """A row per cell of other hardware that a processor ran alike, with the cell's own fields.
 
-    Of several processors the cell's own device is the baseline where it is among them. `speedup` is the latency there
-    over the latency here; its limits are the extremes over the results of both sides, None where either has one.
+    The baseline is the cell's own device where it is a processor, else the fastest of the processors that ran it alike.
+    `speedup` is the latency there over the latency here; its limits are the extremes over the results of both sides, None where either has one.
     """
     baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for cell in cells:
@@ -28,7 +28,8 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         found = baselines.get(_key(cell), [])
         own = [b for b in found if b["device_id"] is not None and b["device_id"] == cell["device_id"]]
-        pairs += [_pair(cell, baseline) for baseline in own or found]
+        if found:
+            pairs.append(_pair(cell, min(own or found, key=lambda baseline: float(baseline["latency_ms"]))))
     return pairs
 
 

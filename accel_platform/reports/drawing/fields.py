@@ -27,6 +27,8 @@ from accel_platform.reports.drawing.parts import (
     rest,
     shape,
     shared,
+    short,
+    subtitle,
     tips,
     whole,
 )
@@ -34,7 +36,7 @@ from accel_platform.reports.drawing.theme import GREY
 
 _ROWS = 24
 _COLUMNS = 12
-_POINTS = 2000
+_POINTS = 1200
 """Marks of one chart: beyond that no eye tells them apart and no page stays light."""
 
 
@@ -70,11 +72,11 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
             share = fastest / cell["latency_ms"]
             marks.append(
                 marked(cell, figure, "ms per item", family=name, column=label(cell, apart), share=share,
-                       text=f"{each:.3g}", from_=cell["provenance"])
+                       text=short(each), from_=cell["provenance"])
             )  # fmt: skip
     base = alt.Chart(alt.InlineData(marks)).encode(
         x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=230),
-        y=alt.Y("family:N", title="family: model").axis(labelLimit=380),
+        y=alt.Y("family:N", title=None).axis(labelLimit=380),
     )
     scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")
     legend = alt.Legend(format=".0%", orient="right")
@@ -86,7 +88,7 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     text = base.mark_text(fontSize=11, dy=-4, aria=False).encode(text="text:N", color=ink)
     how = base.mark_text(fontSize=9, dy=9, aria=False).encode(text="from_:N", color=ink)
     chart = (tiles + text + how).properties(
-        width=alt.Step(76), height=alt.Step(36), title=heading("milliseconds per item")
+        width=alt.Step(76), height=alt.Step(36), title=heading("family: model, in milliseconds per item")
     )
     return whole(
         [chart],
@@ -115,6 +117,7 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     drawn = [row for place in chosen for row in place]
     apart = differing(drawn, (*PLACE, "precision")) or ["hardware"]
     names = sorted({label(row, apart) for row in drawn})
+    chosen.sort(key=len, reverse=True)  # the few lie above the many
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
     points, gaps = [], 0
     for row in thinned:
@@ -135,12 +138,12 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         layers.append(
             base.mark_line(strokeWidth=2, description="roof").encode(
                 x=x, y=y, color=tone, order="intensity:Q", detail="line:N",
-                strokeDash=alt.StrokeDash("roof:N", title="roof").scale(
+                strokeDash=alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
                     domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]),
             )
         )  # fmt: skip
     layers.append(
-        alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=55, opacity=0.85).encode(
+        alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85).encode(
             x=x, y=y, color=tone, shape=shape(drawn), **tips()
         )
     )  # fmt: skip
@@ -220,10 +223,10 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         rest(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
         *about,
     ]
-    subtitle = [line for line in said if line]
+    told = subtitle(said)
     return chart.properties(
-        title=alt.TitleParams("Predicted against measured", subtitle=subtitle),
-        description=" ".join(["Predicted against measured.", *subtitle]),
+        title=alt.TitleParams("Predicted against measured", subtitle=told),
+        description=" ".join(["Predicted against measured.", *told]),
     ).resolve_scale(color="shared", x="independent", y="independent")  # type: ignore[no-any-return]
 
 

@@ -4,6 +4,7 @@ here."""
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -20,8 +21,9 @@ LINES = len(PALETTE)
 """Colours there are: a chart has no more lines, and says how many it left out."""
 SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 """Only rows that agree in all of these may be held against each other as one figure."""
-PLACE = ("hardware", "device_name")
-_TITLE_CHARACTERS = 52
+PLACE = ("hardware", "device_name", "checked")
+"""Where a figure is of, and whether it is one of ours whose outputs nobody compared."""
+_TITLE_CHARACTERS, _NAME_CHARACTERS = 52, 40
 
 
 class NothingToDraw(NotFound):
@@ -156,7 +158,7 @@ def quantity(field: str, title: str, values: Iterable[float | None], axis: type[
     """An axis with its unit: from zero, or by powers where the values span more than a factor of 20."""
     known = [value for value in values if value is not None]
     low, high = min(known), max(known)
-    digits = ",~g" if high < 1e5 else "~s"
+    digits = ",~r" if high < 1e6 else "~s"
     if low > 0 and (high > 20 * low or not zero):
         scale = alt.Scale(type="log", domain=[low / 1.25, high * 1.25], nice=False)
         return axis(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format=digits, values=_powers(low, high)))
@@ -171,15 +173,8 @@ def _powers(low: float, high: float) -> list[float]:
 
 
 def heading(text: str) -> alt.TitleParams:
-    """The title of one panel; what is too long is cut, for its marks say it in full."""
-    lines, line = [], ""
-    for part in text.split(", "):
-        if line and len(line) + len(part) + 2 > _TITLE_CHARACTERS:
-            lines.append(line + ",")
-            line = part
-        else:
-            line = f"{line}, {part}" if line else part
-    return alt.TitleParams([*lines, line], fontSize=12, anchor="start", offset=6)
+    """The title of one panel."""
+    return alt.TitleParams(wrapped(text, _TITLE_CHARACTERS), fontSize=12, anchor="start", offset=6)
 
 
 def whole(
@@ -192,12 +187,16 @@ def whole(
     said: Sequence[str],
 ) -> alt.ConcatChart:
     """The panels under one title, and a subtitle that says what all share, what it rests on and what is not shown."""
-    lines = [common, basis(rows), *said]
-    told = [line[:1].upper() + line[1:] for text in lines if text for line in _lines(text)]
+    told = subtitle([f"Alike in all: {common}." if common else "", basis(rows), *said])
     chart: alt.ConcatChart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
         title=alt.TitleParams(title, subtitle=told), description=" ".join([title + ".", *told])
     )
     return chart.resolve_scale(color="shared", shape="shared")
+
+
+def subtitle(sentences: Sequence[str]) -> list[str]:
+    """The sentences in lines of a readable length."""
+    return [line for text in sentences if text for line in wrapped(text, 118)]
 
 
 def basis(rows: Rows) -> str:
@@ -234,12 +233,25 @@ def rules(base: alt.Chart, horizontal: bool, axis: Any, low: Any) -> alt.Chart:
     ).encode(**encoded)
 
 
-def _lines(text: str, width: int = 118) -> list[str]:
-    lines, line = [], ""
-    for part in text.split(" "):
-        if line and len(line) + len(part) + 1 > width:
-            lines.append(line)
-            line = part
-        else:
-            line = f"{line} {part}" if line else part
-    return [*lines, line]
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of so many characters, broken between words."""
+    return textwrap.wrap(text, width, break_long_words=False) or [""]
+
+
+def names_of(rows: Rows, fields: Sequence[str]) -> list[str]:
+    """What each row is called, in at most two lines; rows that the fields do not tell apart are numbered."""
+    names: list[str] = []
+    for row in rows:
+        lines = wrapped(label(row, fields), _NAME_CHARACTERS)
+        name = "\n".join(lines if len(lines) < 3 else [lines[0], f"{lines[1][: _NAME_CHARACTERS - 1]}…"])
+        number = 2
+        while name in names:
+            name = f"{name.removesuffix(f' ({number - 1})')} ({number})"
+            number += 1
+        names.append(name)
+    return names
+
+
+def short(value: float) -> str:
+    """Three digits and no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -20,6 +20,7 @@ from accel_platform.reports.drawing.parts import (
     key_of,
     label,
     marked,
+    names_of,
     quantity,
     require,
     rest,
@@ -34,6 +35,7 @@ from accel_platform.reports.drawing.theme import PALETTE
 
 _PANELS = 6
 _BARS = 14
+_NAMES_PX = 150
 _WITHIN = ("model_id", "mode", "batch_size", "sequence_length", "image_size", "processes")
 _WHERE = (*PLACE, "precision", "provenance")
 
@@ -84,11 +86,12 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
     parts, marks = [], []
     for panel in chosen:
         fields = (*differing(panel, (*PLACE, "provenance")), *differing(panel, ("baseline",)))
+        names = names_of(panel, fields or ("hardware",))
         rows = [
             marked(pair, {"value": pair["speedup"], "low": pair["speedup_low"], "high": pair["speedup_high"],
                           "spread": pair["spread"]}, f"times {pair['baseline']}",
-                   name=label(pair, fields or ("hardware",)))
-            for pair in panel
+                   name=name)
+            for pair, name in zip(panel, names, strict=True)
         ]  # fmt: skip
         marks += rows
         title = label(panel[0], ("model_id", *titled))
@@ -126,9 +129,9 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             fields = [*(differing(panel, _WHERE) or ["hardware"]), "how" if measure == "items_per_j" else "rent"]
             marks = [
                 marked(row, {"value": row[measure], "low": row[f"{measure}_low"], "high": row[f"{measure}_high"],
-                             "spread": row["spread"]}, f"{unit} ({row['how' if measure == 'items_per_j' else 'rent']})",
-                       name=label(row, fields))
-                for row in panel
+                             "spread": row["spread"]}, f"{unit} ({row['how' if measure == 'items_per_j' else 'rent_source']})",
+                       name=name)
+                for row, name in zip(panel, names_of(panel, fields), strict=True)
             ]  # fmt: skip
             drawn += [*panel]
             apart = [f for f in _WITHIN[1:] if f in differing([p[0] for p in chosen], _WITHIN)]
@@ -203,7 +206,10 @@ def _side_by_side(
     parts = []
     for name, panel in panels:
         fields = differing(panel, named) or [named[0]]
-        marks = [marked(cell, figure_of(cell, "latency"), axis[1], name=label(cell, fields)) for cell in panel]
+        marks = [
+            marked(cell, figure_of(cell, "latency"), axis[1], name=called)
+            for cell, called in zip(panel, names_of(panel, fields), strict=True)
+        ]
         parts.append(_bars(marks, name, axis[0], most=False, everything=drawn))
     common = shared(drawn, [*(field for field in _WHERE if field not in named or field != named[0]), *_WITHIN[1:]])
     return whole(parts, title, drawn, columns=2, common=common, said=[spreads(every), *said])
@@ -220,7 +226,9 @@ def _bars(
     limits = [row[name] for row in kept for name in ("low", "value", "high")] + ([reference] if reference else [])
     x = quantity("value", axis, limits, alt.X)
     base = alt.Chart(alt.InlineData(kept)).encode(
-        y=alt.Y("name:N", title=None, sort=names).axis(labelLimit=230, grid=True, ticks=False, domain=False)
+        y=alt.Y("name:N", title=None, sort=names).axis(
+            labelLimit=300, labelExpr="split(datum.label, '\\n')", minExtent=_NAMES_PX, grid=True, ticks=False, domain=False
+        )
     )
     points = base.mark_point(filled=True, size=90, opacity=1, color=PALETTE[0]).encode(
         x=x, shape=shape(everything), **tips()

@@ -120,10 +120,12 @@ def fit_to_draw(cells: Sequence[Row], selection: Selection) -> tuple[list[Row], 
     for cell in cells:
         reason = _unfit(cell, selection)
         if reason is None:
-            kept.append(cell)
+            unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
+            kept.append({**cell, "checked": "outputs not compared" if unchecked else None})
         else:
             left[reason] += cell["results"]
-    return kept, [f"Left out: {count:,} results {reason}." for reason, count in sorted(left.items())]
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(left.items()))
+    return kept, [f"Left out results: {told}."] if told else []
 
 
 def chart(

@@ -11,6 +11,7 @@ from accel_platform.reports.drawing.parts import (
     SHAPE,
     Rows,
     colour,
+    differing,
     grouped,
     heading,
     label,
@@ -18,6 +19,7 @@ from accel_platform.reports.drawing.parts import (
     require,
     rest,
     shape,
+    shared,
     tips,
     whole,
 )
@@ -35,9 +37,9 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     require(rows, "No series of our own measurements.")
     series = sorted(grouped(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
     chosen = series[:_PANELS]
+    titled = differing([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
     parts = []
     for points in chosen:
-        first = points[0]
         marks = [
             {
                 "order": row["order"],
@@ -72,7 +74,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 at.mark_rule(color=_SHIFTED, strokeWidth=2).encode(**tips()),
                 at.mark_text(align="left", dx=4, y=6, fontSize=10, color=_SHIFTED, aria=False).encode(text="text:N"),
             ]
-        title = label(first, ("model_id", "hardware", *SHAPE))
+        title = label(points[0], ("model_id", *titled))
         parts.append(alt.layer(*layers).properties(width=420, height=190, title=heading(title)))
     drawn = [row for points in chosen for row in points]
     return whole(
@@ -80,7 +82,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Trend",
         drawn,
         columns=2,
-        common=f"{len(_devices(drawn))} device{'s' if len(_devices(drawn)) != 1 else ''}: {', '.join(_devices(drawn))}",
+        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side.",
@@ -99,6 +101,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     chosen = cells[:_PANELS]
     parts = []
     names = ["steady", "noisy"]
+    titled = differing([members[0] for members in chosen], ("hardware", "device_name", *SHAPE))
     for members in chosen:
         ticks, boxes = [], []
         for number, row in enumerate(members[:_PROCESSES], 1):
@@ -125,7 +128,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             base.mark_point(filled=True, size=70, opacity=1).encode(
                 x=x, color=colour(names), shape=shape(members), **tips()),
         ]  # fmt: skip
-        title = label(members[0], ("model_id", "hardware", *SHAPE))
+        title = label(members[0], ("model_id", *titled))
         parts.append(alt.layer(*layers).properties(width=380, height=alt.Step(26), title=heading(title)))
     drawn = [row for members in chosen for row in members[:_PROCESSES]]
     return whole(
@@ -133,7 +136,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Noise: how samples scatter",
         drawn,
         columns=2,
-        common=f"{len(_devices(drawn))} device{'s' if len(_devices(drawn)) != 1 else ''}: {', '.join(_devices(drawn))}",
+        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
             "A line per process, the newest first: every sample as a tick (200 at most), the middle half as a bar, the"
             " median as a point.",
@@ -154,10 +157,3 @@ def _shifts(points: Rows) -> list[dict[str, Any]]:
         for row in points
         if row["shift_percent"] is not None
     ]
-
-
-def _devices(rows: Rows) -> list[str]:
-    found = sorted({str(row["device_name"] or row["device_id"]) for row in rows})
-    return found if len(found) <= 3 else [*found[:3], f"{len(found) - 3} more"]
-
-
