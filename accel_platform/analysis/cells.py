@@ -6,11 +6,13 @@ is decided elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accel_platform.analysis.selection import Selection
 from accel_platform.warehouse.query import Reader
 
+Row = Mapping[str, Any]
 EVIDENCE_KEPT = 20
 """Result ids kept per cell, newest first."""
 # A figure of a cell is the median over its results; low and high are the extremes over them. Runtime versions may
@@ -47,3 +49,26 @@ def read_cells(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
     """
     condition, values = selection.where()
     return reader.rows(_CELLS.format(kept=EVIDENCE_KEPT, condition=condition), values)
+
+
+_ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
+
+
+def comparable(cells: Sequence[Row]) -> list[list[Row]]:
+    """For each model the cells of one shape, that which most places ran (then the smallest); most places first.
+
+    Precisions and provenances stand side by side in it.
+    """
+    shapes: dict[tuple[Any, ...], list[Row]] = {}
+    for cell in cells:
+        shapes.setdefault((cell["model_id"], *(cell[name] for name in _ALIKE)), []).append(cell)
+    best: dict[str, list[Row]] = {}
+    for group in sorted(shapes.values(), key=_order):
+        best.setdefault(group[0]["model_id"], group)
+    return list(best.values())
+
+
+def _order(group: Sequence[Row]) -> tuple[Any, ...]:
+    places = len({(cell["hardware"], cell["choice"], cell["device_id"]) for cell in group})
+    first = group[0]
+    return -places, -len(group), first["batch_size"] or 0, first["sequence_length"] or 0, str(first["model_id"])

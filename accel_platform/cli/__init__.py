@@ -11,6 +11,7 @@ import typer
 from accel_platform.cli import (
     ask,
     bench,
+    chart,
     db,
     detect,
     evaluate,
@@ -21,9 +22,11 @@ from accel_platform.cli import (
     predictor,
     predictors,
     regress,
+    report,
     run,
 )
 from accel_platform.cli.output import errors_for_people
+from accel_platform.cli.selecting import ManyValues
 
 app = typer.Typer(
     name="accel",
@@ -42,6 +45,8 @@ app.command("migrate")(migrate.migrate)
 app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
+app.command("chart", cls=ManyValues)(chart.chart)
+app.command("report", cls=ManyValues)(report.report)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.add_typer(predictors.app, name="predictor")

@@ -36,7 +36,7 @@ from accel_platform.reports.drawing.theme import GREY
 
 _ROWS = 24
 _COLUMNS = 12
-_POINTS = 1200
+_POINTS = 800
 """Marks of one chart: beyond that no eye tells them apart and no page stays light."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
+from accel_platform.analysis.cells import comparable
 from accel_platform.reports.drawing.parts import (
     PLACE,
     SHAPE,
@@ -58,7 +59,7 @@ def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """Models of one family at one shape on one device. Raises NothingToDraw."""
     within = ("model_family", *_WHERE, *_WITHIN[1:])
     panels = grouped([c for c in cells if c["latency_ms"]], lambda cell: key_of(cell, within))
-    several = [panel for panel in panels.values() if len(panel) > 1]
+    several = [panel for name, panel in panels.items() if len(panel) > 1 and name[0] != "unknown"]
     require(several, "No two models of one family were run at the same shape on the same device.")
     best = grouped(sorted(several, key=lambda panel: -len(panel)), lambda panel: panel[0]["model_family"])  # type: ignore[arg-type, index, return-value]
     chosen: list[list[Row]] = [found[0] for found in best.values()][:_PANELS]  # type: ignore[misc]
@@ -79,9 +80,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """
     require(pairs, "No cell was run both on `cpu` and on other hardware, alike in shape, precision and provenance.")
     within = (*_WITHIN, "precision")
-    panels = grouped(pairs, lambda pair: key_of(pair, within))
-    best = grouped(sorted(panels.values(), key=_order), lambda panel: panel[0]["model_id"])
-    chosen: list[list[Row]] = [found[0] for found in best.values()][:_PANELS]
+    chosen, of = _one_shape_each(pairs)
     titled = differing([panel[0] for panel in chosen], within[1:])
     parts, marks = [], []
     for panel in chosen:
@@ -95,6 +94,8 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
         ]  # fmt: skip
         marks += rows
         title = label(panel[0], ("model_id", *titled))
+        if differing(pairs, ("baseline",)) and not differing(panel, ("baseline",)):
+            title = f"{title}, against {panel[0]['baseline']}"
         parts.append(_bars(rows, title, "speed-up against cpu (times)", most=True, reference=1.0, everything=marks))
     drawn = [pair for panel in chosen for pair in panel]
     return whole(
@@ -106,7 +107,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
                                        f"baseline {drawn[0]['baseline']}" if not differing(drawn, ("baseline",)) else ""])),
         said=[
             "Bars: slowest over fastest result of either side." if any(m["low"] for m in marks) else "",
-            rest(len(chosen), len(best), "models", "--model"),
+            rest(len(chosen), of, "models", "--model"),
             *about,
         ],
     )  # fmt: skip
@@ -243,20 +244,9 @@ def _bars(
 
 
 def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
-    """For each model the cells of the shape that most places have, in float32 or whatever they have; and how many
-    models there are."""
-    panels = grouped(cells, lambda cell: key_of(cell, _WITHIN))
-    best: dict[Hashable, list[Row]] = {}
-    for panel in sorted(panels.values(), key=_order):
-        best.setdefault(panel[0]["model_id"], panel)
-    return list(best.values())[:_PANELS], len(best)
-
-
-def _order(panel: Rows) -> tuple[Any, ...]:
-    """Most places first, then the smallest shape."""
-    places = len({key_of(cell, PLACE) for cell in panel})
-    first = panel[0]
-    return (-places, -len(panel), first["batch_size"] or 0, first["sequence_length"] or 0, str(first["model_id"]))
+    """The cells of one shape of each of a few models, and how many models there are."""
+    groups = comparable(cells)
+    return groups[:_PANELS], len(groups)
 
 
 def _categories(panel: Rows) -> tuple[Any, ...]:

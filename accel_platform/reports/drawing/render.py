@@ -18,6 +18,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Chart = alt.TopLevelMixin
 _MARK = re.compile(r'(<(?:path|line|text)\b[^>]* aria-label="([^"]*)"[^>]*?)(?:/>|>([^<]*)</(path|line|text)>)')
 
+_ID = re.compile(r'(\bid="|url\(#)([^")]+)')
+
 
 def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
     """The Vega-Lite specification with the settings of a theme. Altair holds it against the schema of Vega-Lite."""
@@ -40,11 +42,15 @@ def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
     return page(chart, theme).encode()
 
 
-def svg(chart: Chart, theme: Theme = "page") -> str:
-    """The chart as SVG whose marks say their figures when the pointer rests on them, without a script."""
+def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
+    """The chart as SVG whose marks say their figures when the pointer rests on them, without a script.
+
+    `name` keeps its ids apart from those of other charts on one page.
+    """
     import vl_convert
 
-    return _MARK.sub(_with_title, vl_convert.vegalite_to_svg(specification(chart, theme)))
+    drawn = _ID.sub(rf"\1{name}-\2", vl_convert.vegalite_to_svg(specification(chart, theme)))
+    return _MARK.sub(_with_title, drawn)
 
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "") -> str:
