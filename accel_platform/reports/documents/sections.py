@@ -66,14 +66,14 @@ def overview(source: Source) -> Section:
                 "cell, and of single results the standard deviation of their samples."
             ),
             table("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
-            *(Text(line) for line in source.left_out),
+            *(Text(line) for line in source.drawable[1]),
         ],
     )
 
 
 def fastest(source: Source) -> Section:
     """Where each model runs fastest, and how the places compare."""
-    known = [cell for cell in source.fit if cell["latency_ms"]]
+    known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
     groups = comparable(known)
     rows = []
     for group in groups:

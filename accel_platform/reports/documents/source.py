@@ -14,7 +14,7 @@ from accel_platform.analysis.roofline import Rooflines
 from accel_platform.analysis.selection import Selection
 from accel_platform.reports.documents.model import Picture
 from accel_platform.reports.drawing.parts import NothingToDraw, label
-from accel_platform.reports.drawing.registry import chart, fit_to_draw
+from accel_platform.reports.drawing.registry import Drawable, chart, fit_to_draw
 from accel_platform.warehouse.query import Reader
 
 Row = dict[str, Any]
@@ -32,17 +32,12 @@ class Source:
     def cells(self) -> list[Row]:
         """Every cell, also those that are doubted."""
         self.say("pooling results into cells")
-        return read_cells(self.reader, self.selection)
+        return read_cells(self.reader, self.selection, evidence=False)
 
     @cached_property
-    def fit(self) -> list[Row]:
-        """The cells whose figures may be told without a warning."""
-        return fit_to_draw(self.cells, self.selection)[0]
-
-    @cached_property
-    def left_out(self) -> list[str]:
-        """How many results `fit` lacks, and why."""
-        return fit_to_draw(self.cells, self.selection)[1]
+    def drawable(self) -> Drawable:
+        """The cells whose figures may be told without a warning, and in words how many results others have."""
+        return fit_to_draw(self.cells, self.selection)
 
     @cached_property
     def gaps(self) -> Gaps:
@@ -53,13 +48,13 @@ class Source:
     def rooflines(self) -> list[Row]:
         """The fit cells held against the roofline."""
         self.say("holding cells against the roofline")
-        return Rooflines(self.reader).rows(self.fit)
+        return Rooflines(self.reader).rows(self.drawable[0])
 
     def picture(self, name: str) -> Picture:
         """A chart of the registry, or why there is none."""
         self.say(f"drawing {name}")
         try:
-            return Picture(name, chart(name, self.reader, self.selection, cells=self.cells))
+            return Picture(name, chart(name, self.reader, self.selection, drawable=self.drawable))
         except NothingToDraw as error:
             return Picture(name, None, str(error))
 

@@ -36,6 +36,7 @@ from accel_platform.reports.drawing.theme import GREY
 
 _ROWS = 24
 _COLUMNS = 12
+_SCATTERED = 6
 _POINTS = 800
 """Marks of one chart: beyond that no eye tells them apart and no page stays light."""
 
@@ -184,12 +185,13 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     `lacking`, `model_id`, `hardware`, `device_name`, shape, `predicted_ms` and `measured_ms`. Raises NothingToDraw.
     """
     require(rows, "Nothing was held out of a predictor: `accel train` needs more measured cells.")
-    panels = grouped(rows, lambda row: row["lacking"])
+    every = grouped(rows, lambda row: (row["mode"], row["lacking"]))
+    panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTERED])
     devices = sorted(grouped(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]
     names = sorted(str(name) for name, _ in devices)
     kept = [row for row in rows if row["device_name"] in names]
     parts = []
-    for lacking, all_of in panels.items():
+    for (mode, lacking), all_of in panels.items():
         there = [row for row in all_of if row["device_name"] in names]
         if not there:
             continue
@@ -209,7 +211,7 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         y = quantity("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
         diagonal = alt.Chart(alt.InlineData([{"measured": e, "predicted": e} for e in (min(ends), max(ends))]))
         errors = sorted(abs(row["predicted_ms"] / row["measured_ms"] - 1) for row in all_of)
-        title = f"lacking {lacking}, {len(all_of):,} cells, median error {errors[len(errors) // 2]:.0%}"
+        title = f"{mode}, lacking {lacking}, {len(all_of):,} cells, median error {errors[len(errors) // 2]:.0%}"
         parts.append(
             (
                 diagonal.mark_line(strokeDash=[4, 4], color=GREY, aria=False).encode(x=x, y=y)
@@ -220,6 +222,8 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     chart: alt.ConcatChart = alt.concat(*parts, columns=2)
     said = [
         f"{len(kept):,} cells, each held out of learning together with what it is taken to lack; on the line the two agree.",
+        f"At most {_POINTS:,} evenly chosen cells are drawn." if len(kept) > _POINTS else "",
+        rest(len(panels), len(every), "panels", "--mode"),
         rest(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
         *about,
     ]

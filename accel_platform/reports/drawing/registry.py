@@ -24,6 +24,8 @@ from accel_platform.warehouse.query import Reader
 Row = dict[str, Any]
 Outside = Mapping[str, Callable[[], Sequence[Row]]]
 """Rows that this package cannot read, by the name of the chart made of them."""
+Drawable = tuple[list[Row], list[str]]
+"""Cells that may stand in a chart, and in words which others there are."""
 _MODALITIES = "SELECT model_id, modality FROM models WHERE modality IS NOT NULL"
 
 
@@ -109,7 +111,7 @@ def drawing(name: str) -> Drawing:
     return CHARTS[name]
 
 
-def fit_to_draw(cells: Sequence[Row], selection: Selection) -> tuple[list[Row], list[str]]:
+def fit_to_draw(cells: Sequence[Row], selection: Selection) -> Drawable:
     """The cells that may stand in a chart, and in words how many were left out and why.
 
     Suspect and simulated figures are drawn only where the selection asks for them; wrong outputs, and figures whose file
@@ -133,19 +135,18 @@ def chart(
     reader: Reader,
     selection: Selection,
     *,
-    cells: Sequence[Row] | None = None,
+    drawable: Drawable | None = None,
     outside: Outside | None = None,
 ) -> alt.ConcatChart:
     """A chart of what the selection leaves. Raises NothingToDraw with the reason, NotFound for the name.
 
-    `cells` are those of the selection where they were read already.
+    `drawable` is what `fit_to_draw` says of the selection's cells, where they were read already.
     """
     kind = drawing(name)
     if kind.read is None:
         rows = (outside or {})[name]()
         return kind.draw(rows, [])
-    found = read_cells(reader, selection) if cells is None else cells
-    fit, left = fit_to_draw(found, selection)
+    fit, left = drawable or fit_to_draw(read_cells(reader, selection, evidence=False), selection)
     about = [*left, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
     return kind.draw(kind.read(reader, selection, fit), about)
 

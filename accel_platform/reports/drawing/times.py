@@ -86,7 +86,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side.",
-            rest(len(chosen), len(series), "series", "--model, --hardware or --batch-size"),
+            rest(len(chosen), drawn[0]["series_there"], "series", "--model, --hardware or --batch-size"),
             *about,
         ],
     )
