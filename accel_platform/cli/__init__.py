@@ -12,6 +12,7 @@ from accel_platform.cli import (
     ask,
     bench,
     chart,
+    compare,
     db,
     detect,
     evaluate,
@@ -24,6 +25,7 @@ from accel_platform.cli import (
     regress,
     report,
     run,
+    trend,
 )
 from accel_platform.cli.output import errors_for_people
 from accel_platform.cli.selecting import ManyValues
@@ -47,6 +49,8 @@ app.add_typer(db.app, name="db")
 app.command("matrix")(matrix.matrix)
 app.command("chart", cls=ManyValues)(chart.chart)
 app.command("report", cls=ManyValues)(report.report)
+app.command("compare", cls=ManyValues)(compare.compare)
+app.command("trend", cls=ManyValues)(trend.trend)
 app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.add_typer(predictors.app, name="predictor")

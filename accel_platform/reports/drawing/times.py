@@ -34,7 +34,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """The median of each process of a series in order of time, the level between its shifts, and a rule with the commit
     where it shifted; rows are those of `analysis.over_time`. Raises NothingToDraw.
     """
-    require(rows, "No series of our own measurements.")
+    require(rows, "No cell has three dated results under one fingerprint.")
     series = sorted(grouped(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
     chosen = series[:_PANELS]
     titled = differing([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
@@ -86,7 +86,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side.",
-            rest(len(chosen), drawn[0]["series_there"], "series", "--model, --hardware or --batch-size"),
+            rest(len(chosen), len(series), "series of three results or more (the longest 40)", "--model, --hardware or --batch-size"),
             *about,
         ],
     )
@@ -152,7 +152,7 @@ def _shifts(points: Rows) -> list[dict[str, Any]]:
             "order": row["order"],
             "text": f"{row['shift_percent']:+.0f} % {(row['commit'] or '')[:8]}".strip(),
             "tip": f"shift by {row['shift_percent']:+.1f} % at commit {(row['commit'] or 'not stated')[:12]},"
-            f" p = {row['shift_p']:.1g}",
+            + (f" p = {row['shift_p']:.1g}" if row["shift_p"] is not None else " as recorded"),
         }
         for row in points
         if row["shift_percent"] is not None
