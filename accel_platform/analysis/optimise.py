@@ -18,14 +18,15 @@ _PLAIN = ("cpu", "cuda", "rocm", "mps")
 def optimisations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """A row per model and device: the plainest configuration measured, the best, and what each choice alone gained.
 
-    Cells are those of `Rooflines.rows`. The plainest is PyTorch's where it was measured, in float32 or else what there
+    Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, count for nothing. The plainest is PyTorch's where it was measured, in float32 or else what there
     is, at the smallest batch; the best has the highest throughput. `gain` is the best throughput over the plainest;
     `alone` holds, by choice, the cell that differs from the plainest in that alone and gains most. Rows are ordered by
     how far the best still is from its roofline, the farthest first and the unknown last.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
-        if cell["throughput_items_per_s"] and cell["batch_size"] and cell["verified"] is not False:
+        answers = cell["verified"] is not False and cell["provenance"] != "emulated"
+        if answers and cell["throughput_items_per_s"] and cell["batch_size"]:
             groups.setdefault(tuple(cell[name] for name in _ONE), []).append(cell)
     rows = [_row(group) for group in groups.values()]
     return sorted(rows, key=lambda row: (row["share"] is None, row["share"] or 0.0, -row["gain"], str(row["model_id"])))

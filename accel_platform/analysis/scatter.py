@@ -12,26 +12,29 @@ PROCESSES = 12
 SAMPLES = 200
 """Kept per process, evenly spaced in order of time."""
 
-# Ids of measurements begin with their time, so the greatest are the newest.
+_IDENTITY = (
+    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "image_size",
+    "processes", "provenance", "verified",
+)  # fmt: skip
+_COLUMNS = ", ".join(f"r.{name}" for name in _IDENTITY)
+_WHICH = """r.status = 'ok' AND r.latency_p50_ms IS NOT NULL AND r.provenance IN ('measured', 'emulated')
+    AND r.verified IS DISTINCT FROM false AND {condition}"""
+# A hash takes NULLs for equal, as a cell does. Ids of measurements begin with their time: the greatest are the newest.
 _ROWS = f"""
-WITH chosen AS (
-    SELECT r.model_id, r.hardware, r.choice, r.device_id, r.device_name, r.mode, r.precision, r.batch_size,
-        r.sequence_length, r.image_size, r.processes, r.provenance, r.verified, r.noisy, r.run_id, r.result_id,
-        r.occurred_at, r.samples, r.latency_p50_ms AS median_ms,
-        dense_rank() OVER (ORDER BY model_id, hardware, choice, device_id, mode, precision, batch_size, sequence_length,
-            image_size, processes, provenance, verified) AS cell
-    FROM judged_results AS r
-    WHERE r.status = 'ok' AND r.latency_p50_ms IS NOT NULL AND r.provenance IN ('measured', 'emulated')
-        AND r.verified IS DISTINCT FROM false AND {{condition}}
+WITH counted AS (
+    SELECT hash({_COLUMNS}) AS cell, count(*) AS members, sum(r.samples) AS total FROM judged_results AS r
+    WHERE {_WHICH} GROUP BY 1
 ),
-counted AS (SELECT cell, count(*) AS members, sum(samples) AS total FROM chosen GROUP BY cell),
 best AS (
     SELECT cell, (SELECT count(*) FROM counted) AS cells FROM counted
     ORDER BY least(members, {PROCESSES}) DESC, total DESC, cell LIMIT {CELLS}
 ),
 kept AS (
-    SELECT c.*, b.cells FROM chosen AS c JOIN best AS b USING (cell)
-    QUALIFY row_number() OVER (PARTITION BY c.cell ORDER BY c.result_id DESC) <= {PROCESSES}
+    SELECT {_COLUMNS}, r.device_name, r.noisy, r.run_id, r.result_id, r.occurred_at, r.samples,
+        r.latency_p50_ms AS median_ms, b.cell, b.cells
+    FROM judged_results AS r JOIN best AS b ON b.cell = hash({_COLUMNS})
+    WHERE {_WHICH}
+    QUALIFY row_number() OVER (PARTITION BY b.cell ORDER BY r.result_id DESC) <= {PROCESSES}
 )
 SELECT k.*, list_transform(e.samples_ns, lambda ns: ns / 1e6) AS samples_ms FROM kept AS k
 JOIN events AS e ON e.event_id = k.result_id

@@ -40,16 +40,19 @@ _SAID = {
 }
 
 
-def curves(cells: Rows, figure: str, about: Sequence[str]) -> alt.ConcatChart:
-    """`figure` is latency, throughput or memory. Raises NothingToDraw."""
+def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
+    """`figure` is latency, throughput or memory; `all_of_them` draws every panel and line, whose colours then repeat.
+
+    Raises NothingToDraw.
+    """
     title, axis, unit = _SAID[figure]
     known = [c for c in cells if c["batch_size"] and figure_of(c, figure)["value"]]
     require(known, f"No cell with a {figure} and a batch size.")
     places = grouped(known, lambda cell: key_of(cell, _LINE))
-    most = sorted(places.values(), key=lambda line: -_sizes(line))[:LINES]
+    most = sorted(places.values(), key=lambda line: -_sizes(line))[: None if all_of_them else LINES]
     lined = [cell for line in most for cell in line]
     panels = grouped(sorted(lined, key=lambda c: str(c["model_id"])), lambda cell: key_of(cell, _PANEL))
-    chosen = sorted(panels.values(), key=lambda panel: -_sizes(panel))[:_PANELS]
+    chosen = sorted(panels.values(), key=lambda panel: -_sizes(panel))[: None if all_of_them else _PANELS]
     drawn = [cell for panel in chosen for cell in panel]
     apart = differing(drawn, _LINE) or ["hardware"]
     names = sorted({label(cell, apart) for cell in drawn})

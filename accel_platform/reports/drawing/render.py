@@ -53,8 +53,8 @@ def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
     return _MARK.sub(_with_title, drawn)
 
 
-def page(chart: Chart, theme: Theme = "light", *, heading: str = "") -> str:
-    """One HTML page with everything in it, scripts too: its marks answer to the pointer."""
+def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
+    """One HTML page with everything in it, scripts too: its marks answer to the pointer. `below` is HTML already."""
     import vl_convert
 
     spec = specification(chart, theme)
@@ -69,7 +69,7 @@ def page(chart: Chart, theme: Theme = "light", *, heading: str = "") -> str:
         f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="{scheme}">'
         f"<style>body{{margin:1rem;background:{ground};font:14px system-ui,sans-serif}}</style>"
         f"<script>{vl_convert.javascript_bundle()}</script></head><body>{above}"
-        f'<div id="chart"></div><script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script>'
+        f'<div id="chart"></div>{below}<script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script>'
         "</body></html>\n"
     )
 
@@ -82,11 +82,12 @@ def kind_of(path: Path) -> Kind:
     raise InvalidInput(f"A chart is written as {', '.join(f'.{kind}' for kind in KINDS)}, not as {path.name!r}.")
 
 
-def write(chart: Chart, path: Path, theme: Theme = "light") -> None:
-    """Write the chart in the kind that the path's end names. Raises InvalidInput."""
+def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = "") -> None:
+    """Write the chart in the kind that the path's end names; `heading` is for a page. Raises InvalidInput."""
     kind = kind_of(path)
+    content = page(chart, theme, heading=heading).encode() if kind == "html" else render(chart, kind, theme)
     try:
-        path.write_bytes(render(chart, kind, theme))
+        path.write_bytes(content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
 

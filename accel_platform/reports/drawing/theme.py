@@ -7,7 +7,7 @@ from typing import Any, Literal
 Theme = Literal["light", "dark", "page"]
 """`page`: letters and rules take the colour of the text around an inline SVG, and the ground is that of the page."""
 
-PALETTE = ("#0077b2", "#e57300", "#42a663", "#bf7cb4", "#a64819", "#0055ff", "#117352", "#3d9999")
+PALETTE = ("#0077b2", "#e57300", "#42a663", "#cc66ff", "#a64819", "#0055ff", "#117352", "#3d9999")
 """Each has a contrast of 3 to white and to GROUND['dark'], and is told from the others without red or without green."""
 GREY = "#808080"
 SHAPES = {
