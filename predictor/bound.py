@@ -19,5 +19,5 @@ def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
     limits = limits_of(work, asked.precision, asked.batch_size, spec)
     if limits is None or limits.compute_ms is None or limits.memory_ms is None:
         return None
-    by = cast(Literal["compute", "memory"], limits.bound)
+    by = cast("Literal['compute', 'memory']", limits.bound)
     return Bound(by=by, compute_ms=limits.compute_ms, memory_ms=limits.memory_ms)

@@ -114,7 +114,9 @@ def _side_by_side(values: Rows, field: str, low: str, high: str, unit: str) -> a
     x = alt.X(f"{field}:Q", title=unit).scale(type="log")
     limits = base.mark_rule(strokeWidth=2, color="#888").encode(x=alt.X(f"{low}:Q", title=unit), x2=f"{high}:Q")
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=x, shape=_shape(), color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE), range=list(PALETTE))
+        x=x,
+        shape=_shape(),
+        color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE), range=list(PALETTE)),
     )
     figures = base.mark_text(dy=-11, fontSize=10).encode(x=x, text=alt.Text(f"{field}:Q", format=".3~r"))
     chart: alt.LayerChart = (limits + points + figures).properties(width=460, height=alt.Step(34))
@@ -122,4 +124,6 @@ def _side_by_side(values: Rows, field: str, low: str, high: str, unit: str) -> a
 
 
 def _shape() -> alt.Shape:
-    return alt.Shape("provenance:N", title=None).scale(domain=list(_PROVENANCE), range=[SHAPES[name] for name in _PROVENANCE])
+    return alt.Shape("provenance:N", title=None).scale(
+        domain=list(_PROVENANCE), range=[SHAPES[name] for name in _PROVENANCE]
+    )

@@ -15,7 +15,8 @@ def efficiencies(
 
     `items_per_j` is 1 over the energy counted per item (`how` is `counted`); else throughput over the thermal design
     power: the device draws no more for long, so it is at least that (`how` says so). `items_per_usd` is throughput over
-    the price of an hour, which `rent` names with its day and `rent_source` with who asks it. Limits are those of the throughput.
+    the price of an hour, which `rent` names with its day and `rent_source` with who asks it. Limits are those of the
+    throughput.
     """
     rows = []
     for cell in cells:

@@ -1,5 +1,4 @@
-"""What the best measured configuration of a model on a device does differently from the plainest one, and how far either
-is from the roofline."""
+"""What the best measured configuration of a model on a device does differently from the plainest one."""
 
 from __future__ import annotations
 
@@ -18,10 +17,11 @@ _PLAIN = ("cpu", "cuda", "rocm", "mps")
 def optimisations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """A row per model and device: the plainest configuration measured, the best, and what each choice alone gained.
 
-    Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, count for nothing. The plainest is PyTorch's where it was measured, in float32 or else what there
-    is, at the smallest batch; the best has the highest throughput. `gain` is the best throughput over the plainest;
-    `alone` holds, by choice, the cell that differs from the plainest in that alone and gains most. Rows are ordered by
-    how far the best still is from its roofline, the farthest first and the unknown last.
+    Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, do not count. The plainest is
+    PyTorch's where it was measured, in float32 or else what there is, at the smallest batch; the best has the highest
+    throughput. `gain` is the best throughput over the plainest; `alone` holds, by choice, the cell that differs from
+    the plainest in that alone and gains most. Rows are ordered by how far the best still is from its roofline, the
+    farthest first and the unknown last.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -43,7 +43,9 @@ def _row(group: Sequence[Cell]) -> dict[str, Any]:
         "best": best,
         "gain": _rate(best) / _rate(plain),
         "changes": [
-            f"{choice} {plain[field]} -> {best[field]}" for choice, field in CHOICES.items() if plain[field] != best[field]
+            f"{choice} {plain[field]} -> {best[field]}"
+            for choice, field in CHOICES.items()
+            if plain[field] != best[field]
         ],
         "alone": {choice: found for choice in CHOICES if (found := _alone(group, plain, choice)) is not None},
         "share": best["share"],

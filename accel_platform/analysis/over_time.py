@@ -19,9 +19,7 @@ LEAST = 3
 def over_time(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
     """A row per point: the level it belongs to, and where a shift begins with it `shift_percent` and `shift_p`."""
     found = trends(reader, selection, "latency_ms", longest=LONGEST)
-    return [
-        row for number, trend in enumerate(found) if len(trend.points) >= LEAST for row in _rows(number, trend)
-    ]  # fmt: skip
+    return [row for number, trend in enumerate(found) if len(trend.points) >= LEAST for row in _rows(number, trend)]
 
 
 def _rows(number: int, trend: Trend) -> list[dict[str, Any]]:

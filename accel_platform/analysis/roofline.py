@@ -79,7 +79,8 @@ WHERE parameters IS NOT NULL AND flops_per_item IS NOT NULL
 """
 # Some files say what a model costs at an image size, in millions and (for multiply-adds) thousands of millions.
 _STATED = """
-SELECT r.model_id, r.image_size, max(TRY_CAST(e.payload->>'$.original.parameters_millions' AS DOUBLE)) * 1e6 AS parameters,
+SELECT r.model_id, r.image_size,
+    max(TRY_CAST(e.payload->>'$.original.parameters_millions' AS DOUBLE)) * 1e6 AS parameters,
     max(TRY_CAST(e.payload->>'$.original.gmacs' AS DOUBLE)) * 2e9 AS flops,
     max(TRY_CAST(e.payload->>'$.original.macts' AS DOUBLE)) * 4e6 AS activation_bytes
 FROM results AS r JOIN events AS e ON e.event_id = r.event_id
@@ -141,9 +142,19 @@ class Rooflines:
 
     def _held_against(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = dict.fromkeys(
-            ("achieved_flops_per_s", "intensity_flops_per_byte", "peak_flops_per_s", "bandwidth_bytes_per_s",
-             "compute_ms", "memory_ms", "roofline_ms", "share", "bound", "unavailable")
-        )  # fmt: skip
+            (
+                "achieved_flops_per_s",
+                "intensity_flops_per_byte",
+                "peak_flops_per_s",
+                "bandwidth_bytes_per_s",
+                "compute_ms",
+                "memory_ms",
+                "roofline_ms",
+                "share",
+                "bound",
+                "unavailable",
+            )
+        )
         work = self.work_of(cell)
         if isinstance(work, str):
             return told | {"unavailable": work}
@@ -152,10 +163,15 @@ class Rooflines:
         spec = self.spec_of(cell)
         limits = limits_of(work, cell["precision"], cell["batch_size"], spec)
         if limits is None:
-            return told | {"unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"}
+            return told | {
+                "unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"
+            }
         least = limits.least_ms
-        lacking = [name for name, rate in (("peak rate", limits.peak_flops_per_s), ("bandwidth", limits.bandwidth_bytes_per_s))
-                   if rate is None]  # fmt: skip
+        lacking = [
+            name
+            for name, rate in (("peak rate", limits.peak_flops_per_s), ("bandwidth", limits.bandwidth_bytes_per_s))
+            if rate is None
+        ]
         device = cell["device_name"] or cell["device_id"] or cell["hardware"]
         return told | {
             "achieved_flops_per_s": 1e3 * work.flops * cell["batch_size"] / cell["latency_ms"],
@@ -167,5 +183,7 @@ class Rooflines:
             "roofline_ms": least,
             "share": None if least is None else least / cell["latency_ms"],
             "bound": limits.bound,
-            "unavailable": f"no {' and no '.join(lacking)} of {device} is published or was detected" if lacking else None,
+            "unavailable": f"no {' and no '.join(lacking)} of {device} is published or was detected"
+            if lacking
+            else None,
         }

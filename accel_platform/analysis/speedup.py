@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ALIKE = (
-    "model_id", "mode", "precision", "batch_size", "sequence_length", "image_size", "processes", "provenance",
+    "model_id",
+    "mode",
+    "precision",
+    "batch_size",
+    "sequence_length",
+    "image_size",
+    "processes",
+    "provenance",
     "verified",
-)  # fmt: skip
+)
 BASELINE = "cpu"
 
 
@@ -16,7 +23,8 @@ def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row per cell of other hardware that a processor ran alike, with the cell's own fields.
 
     The baseline is the cell's own device where it is a processor, else the fastest of the processors that ran it alike.
-    `speedup` is the latency there over the latency here; its limits are the extremes over the results of both sides, None where either has one.
+    `speedup` is the latency there over the latency here; its limits are the extremes over the results of both sides,
+    None where either has one.
     """
     baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for cell in cells:
@@ -44,9 +52,10 @@ def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any
         "speedup": baseline["latency_ms"] / cell["latency_ms"],
         "speedup_low": baseline["latency_low_ms"] / cell["latency_high_ms"] if several else None,
         "speedup_high": baseline["latency_high_ms"] / cell["latency_low_ms"] if several else None,
-        "spread": f"extremes over {cell['results']} and {baseline['results']} results" if several
+        "spread": f"extremes over {cell['results']} and {baseline['results']} results"
+        if several
         else "spread unknown: one result on a side",
-    }  # fmt: skip
+    }
 
 
 def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`accel report`: what was measured and imported, as a document. What stands in it is decided in `reports/documents`."""
+"""`accel report`: what was measured and imported, as a document. What stands in it is `reports/documents`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def report(
     kind: Annotated[
         Kind,
         typer.Argument(
-            help="performance: how fast, where, at which batch size, what changed. hardware: devices, what rests on them, "
-            "speed-up, efficiency. compatibility: what runs where, and why not. optimization: the gap to the roofline "
-            "and what the best configuration does differently. coverage: what is untested. comprehensive: all of these.",
+            help="performance: how fast, where, at which batch size, what changed. hardware: devices, what rests on "
+            "them, speed-up, efficiency. compatibility: what runs where, and why not. optimization: the gap to the "
+            "roofline and what the best configuration does differently. coverage: what is untested. comprehensive: all "
+            "of these.",
         ),
     ],
     *,
@@ -51,7 +52,9 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write it there: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table.",
+            "--output",
+            "-o",
+            help="Write it there: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table.",
             show_default=False,
         ),
     ] = None,
@@ -67,7 +70,7 @@ def report(
 
     An HTML report is one file with its charts, works offline and prints. Tables show 40 rows; the rest is counted, with
     the command that lists it.
-    """  # fmt: skip
+    """
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
     from accel_platform.reports.documents.render import render
@@ -99,5 +102,6 @@ def _by_ending(output: Path | None) -> ReportFormat:
         return ReportFormat(_ENDINGS.get(suffix, suffix.removeprefix(".")))
     except ValueError:
         raise InvalidInput(
-            f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .json, .xlsx or .zip, or add --format."
+            f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .json, .xlsx or .zip, or add "
+            "--format."
         ) from None

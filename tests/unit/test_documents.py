@@ -112,7 +112,9 @@ def test_the_formats_hold_the_same_tables(everything: Document) -> None:
 
 def test_hostile_names_are_text_in_every_format() -> None:
     rows = [{"model": HOSTILE, "reason": "=cmd()|x"}]
-    document = Document("R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, 1, HOSTILE)])])
+    document = Document(
+        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, 1, HOSTILE)])]
+    )
     page = render(document, "html").decode()
     seen = _Outside()
     seen.feed(page)

@@ -16,10 +16,11 @@ from accel_platform.reports.rendering.values import json_text, shown
 
 Kind = Literal["table", "markdown", "html", "json", "csv", "xlsx"]
 _STYLE = """
-nav ul { columns: 2; } .facts { margin: 1rem 0; } .facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
+nav ul { columns: 2; } .facts { margin: 1rem 0; }
+.facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
 .facts dd { margin-left: 11.5rem; } .rest, .none { font-size: .9em; } figure { margin: 1.5rem 0; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; color: inherit; } code { overflow-wrap: anywhere; }
-td { overflow-wrap: anywhere; min-width: 3rem; max-width: 34rem; } section { break-before: auto; }
+.table table { width: max-content; } td { max-width: 22rem; overflow-wrap: break-word; }
 :focus-visible { outline: 2px solid; outline-offset: 2px; }
 @media print { nav { display: none; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
   figure, tr { break-inside: avoid; } .table { overflow: visible; } }
@@ -92,7 +93,9 @@ def markdown(document: Document) -> Iterator[str]:
             if isinstance(part, Text):
                 yield text.in_markdown(part.words)
             elif isinstance(part, Picture):
-                said = f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
+                said = (
+                    f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
+                )
                 yield said if part.chart else text.in_markdown(said)
             else:
                 yield from (f"### {text.in_markdown(part.title)}", "")

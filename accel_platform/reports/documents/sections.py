@@ -123,7 +123,9 @@ def devices(source: Source) -> Section:
     return Section(
         "Hardware",
         [
-            table("Devices of the hosts on record", there, "accel detect", empty="No host is on record: `accel detect`."),
+            table(
+                "Devices of the hosts on record", there, "accel detect", empty="No host is on record: `accel detect`."
+            ),
             table("Not available on any host", source.gaps.absent, "accel detect"),
             table("Results by device", evidence, source.command("accel report hardware --format json")),
         ],
@@ -153,13 +155,17 @@ def compatibility(source: Source) -> Section:
                 "best device's speed at equal shapes, medium: at least 0.4, low: less; not rated where no other device "
                 "ran any shape of the model. What nobody tested is in no line here."
             ),
-            table("Cells by hardware, state and rating", by_state, source.command("accel matrix"),
-                  empty="No model counts as tested: only verified measurements and unsuspected imports do."),
+            table(
+                "Cells by hardware, state and rating",
+                by_state,
+                source.command("accel matrix"),
+                empty="No model counts as tested: only verified measurements and unsuspected imports do.",
+            ),
             table("Failed", failed, source.command("accel matrix")),
             table("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
             source.picture("heatmap"),
         ],
-    )  # fmt: skip
+    )
 
 
 def coverage(source: Source) -> Section:
@@ -179,12 +185,20 @@ def coverage(source: Source) -> Section:
         "Coverage",
         [
             table("Families", families, source.command("accel report coverage --format json"), empty="No results yet."),
-            table("Untested here: models of the catalogue on hardware that a host has", untested,
-                  source.command("accel matrix"), empty="Every known model ran on all hardware that a host has."),
-            table("Architectures of transformers that were checked", source.reader.rows(_ARCHITECTURES),
-                  "accel bench coverage --report", empty="None was checked: `accel bench coverage`."),
+            table(
+                "Untested here: models of the catalogue on hardware that a host has",
+                untested,
+                source.command("accel matrix"),
+                empty="Every known model ran on all hardware that a host has.",
+            ),
+            table(
+                "Architectures of transformers that were checked",
+                source.reader.rows(_ARCHITECTURES),
+                "accel bench coverage --report",
+                empty="None was checked: `accel bench coverage`.",
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
 def optimisation(source: Source) -> Section:
@@ -195,32 +209,38 @@ def optimisation(source: Source) -> Section:
         "Optimisation",
         [
             Text(
-                "The roofline is the least time that a batch can take: its FLOPs at the device's peak rate, or its weights "
-                "and activations at full bandwidth, by the spec sheet or what a host observed. Gain is the best measured "
-                "configuration's throughput over the plainest one's, on the same device and of the same provenance; `alone` "
-                "is what one choice gained while the others stayed as they were."
+                "The roofline is the least time that a batch can take: its FLOPs at the device's peak rate, or its "
+                "weights and activations at full bandwidth, by the spec sheet or what a host observed. Gain is the "
+                "best measured configuration's throughput over the plainest one's, on the same device and of the same "
+                "provenance; `alone` is what one choice gained while the others stayed as they were."
             ),
-            table("Models on devices, the farthest from the roofline first", [_optimised(row) for row in found],
-                  source.command("accel report optimization --format json"), empty="No cell has a throughput."),
-            table("Why a roofline is not known", [{"unavailable": reason, "models on devices": count}
-                                                   for reason, count in reasons.most_common()]),
+            table(
+                "Models on devices, the farthest from the roofline first",
+                [_optimised(row) for row in found],
+                source.command("accel report optimization --format json"),
+                empty="No cell has a throughput.",
+            ),
+            table(
+                "Why a roofline is not known",
+                [{"unavailable": reason, "models on devices": count} for reason, count in reasons.most_common()],
+            ),
             source.picture("roofline"),
         ],
-    )  # fmt: skip
+    )
 
 
 def missing(source: Source) -> Section:
     """What the figures of a report do not cover."""
-    gaps = source.gaps
+    gaps, unverified = source.gaps, source.gaps.unverified
+    doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
     return Section(
         "Missing, failed, quarantined and doubted",
         [
             Text(
                 f"{sum(row['results'] for row in gaps.failed):,} results failed, "
                 f"{sum(row['records'] for row in gaps.quarantined):,} records are in quarantine, "
-                f"{sum(r['results'] for r in gaps.by_provenance if r['provenance'] in ('suspect', 'simulated')):,} results "
-                f"are suspect or simulated, {gaps.unverified['results'] - gaps.unverified['wrong']:,} of ours were never "
-                f"compared with a reference and {gaps.unverified['wrong']:,} differed from it; "
+                f"{doubted:,} results are suspect or simulated, {unverified['results'] - unverified['wrong']:,} of "
+                f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
                 f"{len(gaps.absent)} hardware names answer on no host."
             ),
             table("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),

@@ -67,12 +67,14 @@ class Source:
         return {
             "Snapshot": self.reader.snapshot_id,
             "Written": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "Filters": "; ".join(f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in filters.items())
+            "Filters": "; ".join(
+                f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in filters.items()
+            )
             or "none",
             "Results": f"{counts['results']:,} ({by or 'none'}) of {counts['runs']:,} runs",
-            "Of": f"{counts['models']:,} models on {counts['devices']:,} devices under {counts['hardware']} hardware names",
+            "Of": f"{counts['models']:,} models on {counts['devices']:,} devices under {counts['hardware']} names",
             "Between": f"{oldest:%Y-%m-%d} and {newest:%Y-%m-%d}" if oldest and newest else "times not stated",
-        }  # fmt: skip
+        }
 
     def only(self) -> Selection:
         """The selection without what the compatibility matrix has no column for."""
@@ -81,8 +83,11 @@ class Source:
 
     def command(self, text: str) -> str:
         """A command with the filters that any command takes."""
-        given = [f"--{name} {' '.join(map(shlex.quote, values))}" for name, values in
-                 (("model", self.selection.model), ("hardware", self.selection.hardware)) if values]  # fmt: skip
+        given = [
+            f"--{name} {' '.join(map(shlex.quote, values))}"
+            for name, values in (("model", self.selection.model), ("hardware", self.selection.hardware))
+            if values
+        ]
         return " ".join([text, *given])
 
 
@@ -111,5 +116,3 @@ def told(cell: Row) -> str:
     unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
     more = [word for word, said in (("not verified", unchecked), ("noisy", cell["noisy"])) if said]
     return ", ".join([cell["provenance"], *more])
-
-

@@ -1,4 +1,4 @@
-"""Latency, throughput and memory against batch size: a panel per model and kind of work, a line per place that ran it."""
+"""Latency, throughput and memory against batch size: a panel per model and kind of work, a line per place."""
 
 from __future__ import annotations
 
@@ -57,8 +57,20 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
     apart = differing(drawn, _LINE) or ["hardware"]
     names = sorted({label(cell, apart) for cell in drawn})
     titled = differing(drawn, _PANEL[1:])
-    marks = [[marked(c, figure_of(c, figure), unit, batch_size=c["batch_size"], line=label(c, apart),
-                     group=str(key_of(c, (*_LINE, "verified")))) for c in panel] for panel in chosen]  # fmt: skip
+    marks = [
+        [
+            marked(
+                c,
+                figure_of(c, figure),
+                unit,
+                batch_size=c["batch_size"],
+                line=label(c, apart),
+                group=str(key_of(c, (*_LINE, "verified"))),
+            )
+            for c in panel
+        ]
+        for panel in chosen
+    ]
     parts = [
         _panel(rows, names, axis, [mark for each in marks for mark in each]).properties(
             title=heading(label(panel[0], ("model_id", *titled)))
@@ -90,17 +102,15 @@ def _panel(rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Ro
     domain = [sizes[0] / 1.2, sizes[-1] * 1.2]
     shown = sizes if len(sizes) <= 8 else [size for size in sizes if size & (size - 1) == 0][:10]
     base = alt.Chart(alt.InlineData(rows)).encode(
-        x=alt.X("batch_size:Q", title="batch size (items)").scale(type="log", base=2, domain=domain, nice=False).axis(
-            values=shown, format="d", grid=False
-        ),
+        x=alt.X("batch_size:Q", title="batch size (items)")
+        .scale(type="log", base=2, domain=domain, nice=False)
+        .axis(values=shown, format="d", grid=False),
         color=colour(names),
     )
     limits = [row[name] for row in rows for name in ("low", "value", "high")]
     y = quantity("value", axis, limits, alt.Y)
     line = base.mark_line(strokeWidth=2, aria=False).encode(y=y, detail="group:N")
     points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=shape(all_rows), **tips())
-    spread = rules(base, False, y, quantity("low", axis, limits, alt.Y))
+    spread = rules(base, horizontal=False, low=quantity("low", axis, limits, alt.Y))
     chart: alt.LayerChart = (line + spread + points).properties(width=250, height=190)
     return chart
-
-

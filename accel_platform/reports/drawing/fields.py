@@ -72,9 +72,17 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
             figure = {**figure_of(cell, "latency"), "value": each, "low": None, "high": None}
             share = fastest / cell["latency_ms"]
             marks.append(
-                marked(cell, figure, "ms per item", family=name, column=label(cell, apart), share=share,
-                       text=short(each), from_=cell["provenance"])
-            )  # fmt: skip
+                marked(
+                    cell,
+                    figure,
+                    "ms per item",
+                    family=name,
+                    column=label(cell, apart),
+                    share=share,
+                    text=short(each),
+                    from_=cell["provenance"],
+                )
+            )
     base = alt.Chart(alt.InlineData(marks)).encode(
         x=alt.X("column:N", title="hardware").axis(labelAngle=-35, orient="top", labelLimit=230),
         y=alt.Y("family:N", title=None).axis(labelLimit=380),
@@ -112,7 +120,10 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """
     known = [row for row in rows if row["achieved_flops_per_s"]]
     reasons = sorted({row["unavailable"] for row in rows if row["unavailable"]})
-    require(known, f"No cell can be placed under a roofline. {reasons[0][:1].upper() + reasons[0][1:] + '.' if reasons else ''}")
+    require(
+        known,
+        f"No cell can be placed under a roofline. {reasons[0][:1].upper() + reasons[0][1:] + '.' if reasons else ''}",
+    )
     places = grouped(known, lambda row: (*key_of(row, PLACE), row["precision"]))
     chosen = sorted(places.values(), key=lambda p: (p[0]["peak_flops_per_s"] is None, -len(p)))[:LINES]
     drawn = [row for place in chosen for row in place]
@@ -122,9 +133,13 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
     points, gaps = [], 0
     for row in thinned:
-        share = "" if row["share"] is None else f", {row['share']:.0%} of the roof, bound by {row['bound'] or 'unknown'}"
+        share = (
+            "" if row["share"] is None else f", {row['share']:.0%} of the roof, bound by {row['bound'] or 'unknown'}"
+        )
         figure = {"value": row["achieved_flops_per_s"] / 1e9, "low": None, "high": None, "spread": "from the median"}
-        points.append(marked(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=label(row, apart)))
+        points.append(
+            marked(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=label(row, apart))
+        )
         gaps += row["unavailable"] is not None
     least = min(point["intensity"] for point in points) / 2
     most = max(point["intensity"] for point in points) * 4
@@ -138,18 +153,23 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         base = alt.Chart(alt.InlineData(roofs))
         layers.append(
             base.mark_line(strokeWidth=2, description="roof").encode(
-                x=x, y=y, color=tone, order="intensity:Q", detail="line:N",
+                x=x,
+                y=y,
+                color=tone,
+                order="intensity:Q",
+                detail="line:N",
                 strokeDash=alt.StrokeDash("roof:N", title="roof", legend=alt.Legend(orient="bottom")).scale(
-                    domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]),
+                    domain=["peak and bandwidth", "peak alone"], range=[[1, 0], [5, 4]]
+                ),
             )
-        )  # fmt: skip
-    layers.append(
-        alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85).encode(
-            x=x, y=y, color=tone, shape=shape(drawn), **tips()
         )
-    )  # fmt: skip
+    layers.append(
+        alt.Chart(alt.InlineData(points))
+        .mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85)
+        .encode(x=x, y=y, color=tone, shape=shape(drawn), **tips())
+    )
     without = [row for row in thinned if row["peak_flops_per_s"] is None]
-    chart = alt.layer(*layers).properties(width=620, height=380)
+    chart = alt.LayerChart(layer=layers).properties(width=620, height=380)
     return whole(
         [chart],
         "Roofline",
@@ -174,8 +194,13 @@ def _roof(row: Row, name: str, least: float, most: float) -> list[dict[str, Any]
         ends = [(least, peak), (most, peak)]
     else:
         ridge = peak / bandwidth
-        ends = sorted({(least, min(peak, least * bandwidth)), (min(max(ridge, least), most), min(peak, most * bandwidth)),
-                       (most, min(peak, most * bandwidth))})  # fmt: skip
+        ends = sorted(
+            {
+                (least, min(peak, least * bandwidth)),
+                (min(max(ridge, least), most), min(peak, most * bandwidth)),
+                (most, min(peak, most * bandwidth)),
+            }
+        )
     kind = "peak alone" if bandwidth is None else "peak and bandwidth"
     return [{"intensity": at, "value": rate / 1e9, "line": name, "roof": kind} for at, rate in ends]
 
@@ -215,22 +240,22 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         parts.append(
             (
                 diagonal.mark_line(strokeDash=[4, 4], color=GREY, aria=False).encode(x=x, y=y)
-                + alt.Chart(alt.InlineData(points)).mark_point(filled=True, size=28, opacity=0.6).encode(
-                    x=x, y=y, color=colour(names), **tips())
+                + alt.Chart(alt.InlineData(points))
+                .mark_point(filled=True, size=28, opacity=0.6)
+                .encode(x=x, y=y, color=colour(names), **tips())
             ).properties(width=300, height=280, title=heading(title))
-        )  # fmt: skip
-    chart: alt.ConcatChart = alt.concat(*parts, columns=2)
+        )
     said = [
-        f"{len(kept):,} cells, each held out of learning together with what it is taken to lack; on the line the two agree.",
+        f"{len(kept):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
         f"At most {_POINTS:,} evenly chosen cells are drawn." if len(kept) > _POINTS else "",
         rest(len(panels), len(every), "panels", "--mode"),
         rest(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
         *about,
     ]
     told = subtitle(said)
-    return chart.properties(
+    chart: alt.ConcatChart = alt.concat(*parts, columns=2).properties(
         title=alt.TitleParams("Predicted against measured", subtitle=told),
         description=" ".join(["Predicted against measured.", *told]),
-    ).resolve_scale(color="shared", x="independent", y="independent")  # type: ignore[no-any-return]
-
-
+    )
+    apart: alt.ConcatChart = chart.resolve_scale(color="shared", x="independent", y="independent")
+    return apart

@@ -66,7 +66,9 @@ def label(row: Row, fields: Iterable[str]) -> str:
 
 def differing(rows: Rows, fields: Iterable[str]) -> list[str]:
     """The fields in which rows are not all alike."""
-    return [f for f in fields if len({(row.get(f), row.get("choice") if f == "hardware" else None) for row in rows}) > 1]
+    return [
+        f for f in fields if len({(row.get(f), row.get("choice") if f == "hardware" else None) for row in rows}) > 1
+    ]
 
 
 def shared(rows: Rows, fields: Sequence[str]) -> str:
@@ -108,9 +110,11 @@ def figure_of(row: Row, figure: str) -> dict[str, Any]:
         return {"value": value, "low": low, "high": high, "spread": f"{how} {results} results"}
     if figure == "memory" or value is None or not deviation or not latency or deviation >= latency:
         return {"value": value, "low": None, "high": None, "spread": "spread unknown"}
-    low, high = (value - deviation, value + deviation) if figure == "latency" else (
-        value * latency / (latency + deviation), value * latency / (latency - deviation)
-    )  # fmt: skip
+    low, high = (
+        (value - deviation, value + deviation)
+        if figure == "latency"
+        else (value * latency / (latency + deviation), value * latency / (latency - deviation))
+    )
     return {"value": value, "low": low, "high": high, "spread": "one standard deviation of the samples"}
 
 
@@ -162,7 +166,9 @@ def quantity(field: str, title: str, values: Iterable[float | None], axis: type[
     if low > 0 and (high > 20 * low or not zero):
         scale = alt.Scale(type="log", domain=[low / 1.25, high * 1.25], nice=False)
         return axis(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format=digits, values=_powers(low, high)))
-    return axis(f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(format=digits, tickCount=5))
+    return axis(
+        f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(format=digits, tickCount=5)
+    )
 
 
 def _powers(low: float, high: float) -> list[float]:
@@ -178,7 +184,7 @@ def heading(text: str) -> alt.TitleParams:
 
 
 def whole(
-    panels: Sequence[alt.Chart | alt.LayerChart],
+    panels: Sequence[alt.Chart | alt.LayerChart | alt.FacetChart],
     title: str,
     rows: Rows,
     *,
@@ -188,10 +194,11 @@ def whole(
 ) -> alt.ConcatChart:
     """The panels under one title, and a subtitle that says what all share, what it rests on and what is not shown."""
     told = subtitle([f"Alike in all: {common}." if common else "", basis(rows), *said])
-    chart: alt.ConcatChart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
+    chart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
         title=alt.TitleParams(title, subtitle=told), description=" ".join([title + ".", *told])
     )
-    return chart.resolve_scale(color="shared", shape="shared")
+    resolved: alt.ConcatChart = chart.resolve_scale(color="shared", shape="shared")
+    return resolved
 
 
 def subtitle(sentences: Sequence[str]) -> list[str]:
@@ -225,12 +232,12 @@ def rest(shown: int, of: int, what: str, how: str) -> str:
     return f"{shown} of {of:,} {what} shown; {how} shows others." if of > shown else ""
 
 
-def rules(base: alt.Chart, horizontal: bool, axis: Any, low: Any) -> alt.Chart:
+def rules(base: alt.Chart, *, horizontal: bool, low: Any) -> alt.Chart:
     """The spread of each mark."""
     encoded = {"x": low, "x2": alt.X2("high:Q")} if horizontal else {"y": low, "y2": alt.Y2("high:Q")}
-    return base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
-        strokeWidth=1.5, opacity=0.7, aria=False, color=GREY
-    ).encode(**encoded)
+    known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    chart: alt.Chart = known.mark_rule(strokeWidth=1.5, opacity=0.7, aria=False, color=GREY).encode(**encoded)
+    return chart
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -10,10 +10,8 @@ import altair as alt
 from accel_platform.analysis.cells import comparable
 from accel_platform.reports.drawing.parts import (
     PLACE,
-    SHAPE,
     Row,
     Rows,
-    colour,
     differing,
     figure_of,
     grouped,
@@ -61,8 +59,10 @@ def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     panels = grouped([c for c in cells if c["latency_ms"]], lambda cell: key_of(cell, within))
     several = [panel for name, panel in panels.items() if len(panel) > 1 and name[0] != "unknown"]
     require(several, "No two models of one family were run at the same shape on the same device.")
-    best = grouped(sorted(several, key=lambda panel: -len(panel)), lambda panel: panel[0]["model_family"])  # type: ignore[arg-type, index, return-value]
-    chosen: list[list[Row]] = [found[0] for found in best.values()][:_PANELS]  # type: ignore[misc]
+    best: dict[str, list[Row]] = {}
+    for panel in sorted(several, key=len, reverse=True):
+        best.setdefault(panel[0]["model_family"], panel)
+    chosen = list(best.values())[:_PANELS]
     titled = differing([panel[0] for panel in chosen], within[1:])
     return _side_by_side(
         [(label(panel[0], ("model_family", *titled)), panel) for panel in chosen],
@@ -87,11 +87,19 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
         fields = (*differing(panel, (*PLACE, "provenance")), *differing(panel, ("baseline",)))
         names = names_of(panel, fields or ("hardware",))
         rows = [
-            marked(pair, {"value": pair["speedup"], "low": pair["speedup_low"], "high": pair["speedup_high"],
-                          "spread": pair["spread"]}, f"times {pair['baseline']}",
-                   name=name)
+            marked(
+                pair,
+                {
+                    "value": pair["speedup"],
+                    "low": pair["speedup_low"],
+                    "high": pair["speedup_high"],
+                    "spread": pair["spread"],
+                },
+                f"times {pair['baseline']}",
+                name=name,
+            )
             for pair, name in zip(panel, names, strict=True)
-        ]  # fmt: skip
+        ]
         marks += rows
         title = label(panel[0], ("model_id", *titled))
         if differing(pairs, ("baseline",)) and not differing(panel, ("baseline",)):
@@ -103,14 +111,21 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
         "Speed-up against the processor",
         drawn,
         columns=2,
-        common=", ".join(filter(None, [shared(drawn, (*within[1:], "device_name", "provenance")),
-                                       f"baseline {drawn[0]['baseline']}" if not differing(drawn, ("baseline",)) else ""])),
+        common=", ".join(
+            filter(
+                None,
+                [
+                    shared(drawn, (*within[1:], "device_name", "provenance")),
+                    f"baseline {drawn[0]['baseline']}" if not differing(drawn, ("baseline",)) else "",
+                ],
+            )
+        ),
         said=[
             "Bars: slowest over fastest result of either side." if any(m["low"] for m in marks) else "",
             rest(len(chosen), of, "models", "--model"),
             *about,
         ],
-    )  # fmt: skip
+    )
 
 
 def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
@@ -129,11 +144,19 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         for panel in chosen[: _PANELS // 2]:
             fields = [*(differing(panel, _WHERE) or ["hardware"]), "how" if measure == "items_per_j" else "rent"]
             marks = [
-                marked(row, {"value": row[measure], "low": row[f"{measure}_low"], "high": row[f"{measure}_high"],
-                             "spread": row["spread"]}, f"{unit} ({row['how' if measure == 'items_per_j' else 'rent_source']})",
-                       name=name)
+                marked(
+                    row,
+                    {
+                        "value": row[measure],
+                        "low": row[f"{measure}_low"],
+                        "high": row[f"{measure}_high"],
+                        "spread": row["spread"],
+                    },
+                    f"{unit} ({row['how' if measure == 'items_per_j' else 'rent_source']})",
+                    name=name,
+                )
                 for row, name in zip(panel, names_of(panel, fields), strict=True)
-            ]  # fmt: skip
+            ]
             drawn += [*panel]
             apart = [f for f in _WITHIN[1:] if f in differing([p[0] for p in chosen], _WITHIN)]
             title = label(panel[0], ("model_id", *apart))
@@ -166,20 +189,19 @@ def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     names = sorted({cell["modality"] for cell in drawn})
     parts = []
     for panel in chosen:
-        rows = [
-            marked(c, figure_of(c, "throughput"), "items/s", name=c["modality"], line=c["modality"]) for c in panel
-        ]
+        rows = [marked(c, figure_of(c, "throughput"), "items/s", name=c["modality"], line=c["modality"]) for c in panel]
         x = quantity("value", "throughput (items/s)", [row["value"] for row in rows], alt.X, zero=False)
         base = alt.Chart(alt.InlineData(rows)).encode(y=alt.Y("name:N", title=None, sort=names).axis(labelLimit=200))
         points = base.mark_point(filled=True, size=60, opacity=0.7).encode(
-            x=x, shape=shape(drawn), color=alt.Color("line:N", legend=None).scale(domain=names, range=list(PALETTE)),
+            x=x,
+            shape=shape(drawn),
+            color=alt.Color("line:N", legend=None).scale(domain=names, range=list(PALETTE)),
             **tips(),
-        )  # fmt: skip
+        )
         title = heading(label(panel[0], titled or ("hardware",)))
-        parts.append(
-            (rules(base, True, x, quantity("low", "throughput (items/s)", [r["value"] for r in rows], alt.X, zero=False))
-             + points).properties(width=330, height=alt.Step(34), title=title)
-        )  # fmt: skip
+        values = [row["value"] for row in rows]
+        spread = rules(base, horizontal=True, low=quantity("low", "throughput (items/s)", values, alt.X, zero=False))
+        parts.append((spread + points).properties(width=330, height=alt.Step(34), title=title))
     return whole(
         parts,
         "Categories compared",
@@ -228,18 +250,25 @@ def _bars(
     x = quantity("value", axis, limits, alt.X)
     base = alt.Chart(alt.InlineData(kept)).encode(
         y=alt.Y("name:N", title=None, sort=names).axis(
-            labelLimit=300, labelExpr="split(datum.label, '\\n')", minExtent=_NAMES_PX, grid=True, ticks=False, domain=False
+            labelLimit=300,
+            labelExpr="split(datum.label, '\\n')",
+            minExtent=_NAMES_PX,
+            grid=True,
+            ticks=False,
+            domain=False,
         )
     )
     points = base.mark_point(filled=True, size=90, opacity=1, color=PALETTE[0]).encode(
         x=x, shape=shape(everything), **tips()
     )
     figures = base.mark_text(dy=-11, fontSize=10, aria=False).encode(x=x, text=alt.Text("value:Q", format=",.3~r"))
-    layers = [rules(base, True, x, quantity("low", axis, limits, alt.X)), points, figures]
+    layers = [rules(base, horizontal=True, low=quantity("low", axis, limits, alt.X)), points, figures]
     if reference is not None:
         at = alt.Chart(alt.InlineData([{"at": reference}])).mark_rule(strokeDash=[4, 4], color="#808080", aria=False)
         layers.insert(0, at.encode(x=quantity("at", axis, limits, alt.X)))
-    chart: alt.LayerChart = alt.layer(*layers).properties(width=330, height=alt.Step(32), title=heading(title))
+    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(
+        width=330, height=alt.Step(32), title=heading(title)
+    )
     return chart
 
 
@@ -251,5 +280,3 @@ def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
 
 def _categories(panel: Rows) -> tuple[Any, ...]:
     return (-len({cell["modality"] for cell in panel}), -len(panel), label(panel[0], _WHERE))
-
-

@@ -83,25 +83,36 @@ CHARTS: dict[str, Drawing] = {
     "hardware": Drawing("hardware compared, model by model", "cells with a latency", ranked.hardware, _cells),
     "family": Drawing("models of one family compared", "two models at one shape on one device", ranked.family, _cells),
     "speedup": Drawing(
-        "speed-up against the processor", "cells alike but for the hardware, one of them `cpu`", ranked.speedup, _speedups
+        "speed-up against the processor",
+        "cells alike but for the hardware, one of them `cpu`",
+        ranked.speedup,
+        _speedups,
     ),
     "heatmap": Drawing("architectures by hardware", "cells with a latency", fields.heat_map, _cells),
     "category": Drawing(
-        "text, vision, audio and multimodal models compared", "cells of models with a category", ranked.category, _categories
+        "text, vision, audio and multimodal models compared",
+        "cells of models with a category",
+        ranked.category,
+        _categories,
     ),
     "efficiency": Drawing(
-        "items per joule and per dollar", "counted energy, or a device whose TDP or rent is published",
-        ranked.efficiency, _efficiencies,
+        "items per joule and per dollar",
+        "counted energy, or a device whose TDP or rent is published",
+        ranked.efficiency,
+        _efficiencies,
     ),
     "roofline": Drawing(
-        "achieved rate under the roof of each device", "cells of models whose cost is known", fields.roofline, _rooflines
+        "achieved rate under the roof of each device",
+        "cells of models whose cost is known",
+        fields.roofline,
+        _rooflines,
     ),
     "trend": Drawing(
         "series over time, change points and commits", "series of three runs of ours", times.trend, _trend
     ),
     "noise": Drawing("how the samples of a cell scatter", "results with raw samples", times.noise, _noise),
     "predicted": Drawing("predicted against measured", "a predictor's held-out cells", fields.predicted, None),
-}  # fmt: skip
+}
 
 
 def drawing(name: str) -> Drawing:
@@ -114,8 +125,8 @@ def drawing(name: str) -> Drawing:
 def fit_to_draw(cells: Sequence[Row], selection: Selection) -> Drawable:
     """The cells that may stand in a chart, and in words how many were left out and why.
 
-    Suspect and simulated figures are drawn only where the selection asks for them; wrong outputs, and figures whose file
-    names no device, never.
+    Suspect and simulated figures are drawn only where the selection asks for them; wrong outputs, and figures whose
+    file names no device, never.
     """
     kept: list[Row] = []
     left: Counter[str] = Counter()
@@ -163,5 +174,7 @@ def _unfit(cell: Row, selection: Selection) -> str | None:
 
 def _filters(selection: Selection) -> str:
     given = selection.model_dump(exclude_defaults=True, mode="json")
-    told = (f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in given.items())
+    told = (
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in given.items()
+    )
     return f"; only {'; '.join(told)}" if given else ""

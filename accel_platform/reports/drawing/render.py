@@ -68,9 +68,9 @@ def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str 
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="{scheme}">'
         f"<style>body{{margin:1rem;background:{ground};font:14px system-ui,sans-serif}}</style>"
-        f"<script>{vl_convert.javascript_bundle()}</script></head><body>{above}"
-        f'<div id="chart"></div>{below}<script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script>'
-        "</body></html>\n"
+        f"<script>{vl_convert.javascript_bundle(snippet=None)}</script></head><body>{above}"
+        f'<div id="chart"></div>{below}'
+        f'<script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script></body></html>\n'
     )
 
 

@@ -45,8 +45,15 @@ def config_of(theme: Theme) -> dict[str, Any]:
             "gridOpacity": 0.25,
             "titlePadding": 8,
         },
-        "legend": {**text, "labelFontSize": 11, "titleFontSize": 11, "labelLimit": 460, "symbolOpacity": 1,
-                   "symbolBaseFillColor": GREY, "symbolBaseStrokeColor": GREY},  # fmt: skip
+        "legend": {
+            **text,
+            "labelFontSize": 11,
+            "titleFontSize": 11,
+            "labelLimit": 460,
+            "symbolOpacity": 1,
+            "symbolBaseFillColor": GREY,
+            "symbolBaseStrokeColor": GREY,
+        },
         "header": {**text, "labelFontSize": 12, "labelFontWeight": "bold", "labelLimit": 420, "labelPadding": 6},
         "title": {
             "color": ink,

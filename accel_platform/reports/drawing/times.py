@@ -57,16 +57,20 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         ]
         limits = [mark[name] for mark in marks for name in ("low", "value", "high")]
         base = alt.Chart(alt.InlineData(marks)).encode(
-            x=alt.X("order:Q", title="run (in order of time)").axis(tickMinStep=1, format="d", grid=False).scale(nice=False)
+            x=alt.X("order:Q", title="run (in order of time)")
+            .axis(tickMinStep=1, format="d", grid=False)
+            .scale(nice=False)
         )
         y = quantity("value", "median latency of a batch (ms)", limits, alt.Y)
         layers: list[Any] = [
-            base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(color=GREY, opacity=0.7, aria=False)
+            base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+            .mark_rule(color=GREY, opacity=0.7, aria=False)
             .encode(y=quantity("low", "median latency of a batch (ms)", limits, alt.Y), y2=alt.Y2("high:Q")),
             base.mark_line(interpolate="step-after", color=GREY, strokeDash=[3, 3], aria=False).encode(
-                y=quantity("level", "median latency of a batch (ms)", limits, alt.Y)),
+                y=quantity("level", "median latency of a batch (ms)", limits, alt.Y)
+            ),
             base.mark_point(filled=True, size=45, opacity=1, color=_STEADY).encode(y=y, shape=shape(points), **tips()),
-        ]  # fmt: skip
+        ]
         shifts = _shifts(points)
         if shifts:
             at = alt.Chart(alt.InlineData(shifts)).encode(x=alt.X("order:Q"))
@@ -75,7 +79,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                 at.mark_text(align="left", dx=4, y=6, fontSize=10, color=_SHIFTED, aria=False).encode(text="text:N"),
             ]
         title = label(points[0], ("model_id", *titled))
-        parts.append(alt.layer(*layers).properties(width=420, height=190, title=heading(title)))
+        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=190, title=heading(title)))
     drawn = [row for points in chosen for row in points]
     return whole(
         parts,
@@ -86,7 +90,12 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side.",
-            rest(len(chosen), len(series), "series of three results or more (the longest 40)", "--model, --hardware or --batch-size"),
+            rest(
+                len(chosen),
+                len(series),
+                "series of three results or more (the longest 40)",
+                "--model, --hardware or --batch-size",
+            ),
             *about,
         ],
     )
@@ -109,27 +118,39 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             state = "noisy" if row["noisy"] else "steady"
             ticks += [{"name": name, "value": value, "line": state} for value in row["samples_ms"]]
             tip = (
-                f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}: median {row['median_ms']:.4g} ms, middle"
-                f" half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']}, {row['samples']} samples,"
+                f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}: median {row['median_ms']:.4g} ms,"
+                f" middle half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']}, {row['samples']} samples,"
                 f" {row['provenance']}, {state}"
             )
-            boxes.append({"name": name, "value": row["median_ms"], "low": row["q25_ms"], "high": row["q75_ms"], "tip": tip,
-                          "line": state, "provenance": row["provenance"]})  # fmt: skip
+            boxes.append(
+                {
+                    "name": name,
+                    "value": row["median_ms"],
+                    "low": row["q25_ms"],
+                    "high": row["q75_ms"],
+                    "tip": tip,
+                    "line": state,
+                    "provenance": row["provenance"],
+                }
+            )
         limits = [tick["value"] for tick in ticks]
         x = quantity("value", "latency of a batch (ms)", limits, alt.X)
         x.scale = alt.Scale(zero=False, nice=True)
         y = alt.Y("name:N", title="process", sort=[box["name"] for box in boxes]).axis(grid=False, ticks=False)
         base = alt.Chart(alt.InlineData(boxes)).encode(y=y)
         layers = [
-            alt.Chart(alt.InlineData(ticks)).mark_tick(thickness=1, opacity=0.45, aria=False).encode(
-                x=x, y=y, color=colour(names)),
+            alt.Chart(alt.InlineData(ticks))
+            .mark_tick(thickness=1, opacity=0.45, aria=False)
+            .encode(x=x, y=y, color=colour(names)),
             base.mark_rule(strokeWidth=5, opacity=0.55, aria=False).encode(
-                x=alt.X("low:Q", title="latency of a batch (ms)"), x2=alt.X2("high:Q"), color=colour(names)),
+                x=alt.X("low:Q", title="latency of a batch (ms)"), x2=alt.X2("high:Q"), color=colour(names)
+            ),
             base.mark_point(filled=True, size=70, opacity=1).encode(
-                x=x, color=colour(names), shape=shape(members), **tips()),
-        ]  # fmt: skip
+                x=x, color=colour(names), shape=shape(members), **tips()
+            ),
+        ]
         title = label(members[0], ("model_id", *titled))
-        parts.append(alt.layer(*layers).properties(width=380, height=alt.Step(26), title=heading(title)))
+        parts.append(alt.LayerChart(layer=layers).properties(width=380, height=alt.Step(26), title=heading(title)))
     drawn = [row for members in chosen for row in members[:_PROCESSES]]
     return whole(
         parts,
@@ -138,8 +159,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         columns=2,
         common=shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
-            "A line per process, the newest first: every sample as a tick (200 at most), the middle half as a bar, the"
-            " median as a point.",
+            "A line per process, newest first: samples as ticks (200 at most), middle half as bar, median as point.",
             rest(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
             *about,
         ],

@@ -20,7 +20,7 @@ from accel_platform.reports.rendering.values import guarded
 ROWS_MOST = 1_048_575
 """Rows below the header, by Excel's specification, as the next two."""
 COLUMNS_MOST = 16_384
-_SHEET_NAME_MOST = 31
+_SHEET_NAME, _SHEET_NAME_MOST = re.compile(r"[\[\]:*?/\\']"), 31
 TEXT_MOST = 32_767
 """Characters (UTF-16 units) of one cell."""
 _EXACT = 2**53
@@ -28,9 +28,6 @@ _EXACT = 2**53
 _FIRST = datetime(1900, 3, 1)  # noqa: DTZ001 - Excel knows no zones
 """Before it Excel counts a day that never was; earlier times stand as text."""
 _INSTEAD = "write CSV or Parquet instead, or filter"
-
-
-_SHEET_NAME = re.compile(r"[\[\]:*?/\\']")
 
 
 def write(batches: pa.RecordBatchReader, stream: BinaryIO, *, title: str | None = None) -> int:
@@ -65,8 +62,8 @@ def _fill(book: xlsxwriter.Workbook, batches: pa.RecordBatchReader, name: str | 
     sheet = book.add_worksheet(name)
     put = _writer(book, sheet)
     head = book.add_format({"bold": True})
-    for column, name in enumerate(names):
-        sheet.write_string(0, column, _checked(guarded(name), name), head)
+    for column, head_name in enumerate(names):
+        sheet.write_string(0, column, _checked(guarded(head_name), head_name), head)
     sheet.freeze_panes(1, 0)
     count = 0
     for batch in batches:
