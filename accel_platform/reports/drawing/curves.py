@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from accel_platform.reports.drawing.parts import (
+    FIGURES,
     LINES,
     PLACE,
     Rows,
@@ -46,7 +47,8 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
     Raises NothingToDraw.
     """
     title, axis, unit = _SAID[figure]
-    known = [c for c in cells if c["batch_size"] and figure_of(c, figure)["value"]]
+    field = FIGURES[figure][0]
+    known = [c for c in cells if c["batch_size"] and c[field]]
     require(known, f"No cell with a {figure} and a batch size.")
     places = grouped(known, lambda cell: key_of(cell, _LINE))
     most = sorted(places.values(), key=lambda line: -_sizes(line))[: None if all_of_them else LINES]

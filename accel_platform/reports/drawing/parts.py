@@ -23,6 +23,12 @@ SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "pr
 """Only rows that agree in all of these may be held against each other as one figure."""
 PLACE = ("hardware", "device_name", "checked")
 """Where a figure is of, and whether it is one of ours whose outputs nobody compared."""
+FIGURES = {
+    "latency": ("latency_ms", "latency_low_ms", "latency_high_ms"),
+    "throughput": ("throughput_items_per_s", "throughput_low_items_per_s", "throughput_high_items_per_s"),
+    "memory": ("memory_peak_mib", "memory_peak_low_mib", "memory_peak_mib"),
+}
+"""By figure the fields of its value, and of the least and the greatest of a cell's results."""
 _TITLE_CHARACTERS, _NAME_CHARACTERS = 52, 40
 
 
@@ -85,11 +91,9 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, li
     return found
 
 
-def key_of(row: Row, fields: Iterable[str]) -> tuple[Any, ...]:
+def key_of(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
     """Equal for rows that agree in these fields, and in the device behind a hardware name."""
-    return tuple(row.get(field) for field in fields) + (
-        (row.get("choice"), row.get("device_id")) if "hardware" in fields else ()
-    )
+    return tuple(map(row.get, (*fields, "choice", "device_id") if "hardware" in fields else fields))
 
 
 def figure_of(row: Row, figure: str) -> dict[str, Any]:
@@ -99,12 +103,7 @@ def figure_of(row: Row, figure: str) -> dict[str, Any]:
     either side, which is all that is known; else None.
     """
     results, deviation, latency = row["results"], row.get("latency_std_ms"), row["latency_ms"]
-    named = {
-        "latency": ("latency_ms", "latency_low_ms", "latency_high_ms"),
-        "throughput": ("throughput_items_per_s", "throughput_low_items_per_s", "throughput_high_items_per_s"),
-        "memory": ("memory_peak_mib", "memory_peak_low_mib", "memory_peak_mib"),
-    }[figure]
-    value, low, high = (row.get(name) for name in named)
+    value, low, high = (row.get(name) for name in FIGURES[figure])
     if results > 1 and low is not None and high is not None:
         how = "highest of" if figure == "memory" else "lowest to highest of"
         return {"value": value, "low": low, "high": high, "spread": f"{how} {results} results"}

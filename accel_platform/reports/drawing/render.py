@@ -55,8 +55,6 @@ def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
     """One HTML page with everything in it, scripts too: its marks answer to the pointer. `below` is HTML already."""
-    import vl_convert
-
     spec = specification(chart, theme)
     name = html.escape(heading or _heading(spec))
     ground = GROUND[theme] or GROUND["light"]
@@ -68,7 +66,7 @@ def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str 
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="{scheme}">'
         f"<style>body{{margin:1rem;background:{ground};font:14px system-ui,sans-serif}}</style>"
-        f"<script>{vl_convert.javascript_bundle(snippet=None)}</script></head><body>{above}"
+        f"<script>{_bundle()}</script></head><body>{above}"
         f'<div id="chart"></div>{below}'
         f'<script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script></body></html>\n'
     )
@@ -90,6 +88,14 @@ def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = ""
         path.write_bytes(content)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _bundle() -> str:
+    import vl_convert
+
+    # Its default snippet is what a page needs; the type hints do not know that there is one.
+    text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return text
 
 
 def _heading(spec: dict[str, Any]) -> str:

@@ -22,7 +22,8 @@ SHAPES = {
 """Where a figure comes from is told by its shape, never by colour."""
 GROUND = {"light": "#ffffff", "dark": "#14181d", "page": None}
 _INK = {"light": "#1b2026", "dark": "#e6e9ee", "page": "currentColor"}
-FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+"""What charts are laid out with: letters of another width would not fit the place made for them."""
 
 
 def config_of(theme: Theme) -> dict[str, Any]:

@@ -119,8 +119,8 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             ticks += [{"name": name, "value": value, "line": state} for value in row["samples_ms"]]
             tip = (
                 f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}: median {row['median_ms']:.4g} ms,"
-                f" middle half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']}, {row['samples']} samples,"
-                f" {row['provenance']}, {state}"
+                f" middle half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']},"
+                f" {row['samples']} samples, {row['provenance']}, {state}"
             )
             boxes.append(
                 {
