@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from accel_platform.analysis.cells import comparable
+from accel_platform.analysis.matrix import RULE
 from accel_platform.analysis.optimise import optimisations
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.model import Section, Text, table
@@ -141,22 +142,21 @@ def compatibility(source: Source) -> Section:
     """What runs where, by the rule of the matrix."""
     condition, values = source.only().where("m")
     rows = source.reader.rows(_MATRIX.format(condition=condition), values)
-    counts = Counter((row["hardware"], row["state"], row["rating"] or "not rated") for row in rows)
+    counts = Counter(
+        (row["hardware"], row["state"], row["rating"] or ("n/a" if row["state"] == "compatible" else "failed"))
+        for row in rows
+    )
     by_state = [
-        {"hardware": hardware, "state": state, "rating": rating, "cells": count}
-        for (hardware, state, rating), count in sorted(counts.items())
+        {"hardware": hardware, "state": state, "verdict": verdict, "models on devices": count}
+        for (hardware, state, verdict), count in sorted(counts.items())
     ]
     failed = [row for row in rows if row["state"] == "failed"]
     return Section(
         "Compatibility",
         [
-            Text(
-                "Measured results with verified outputs and unsuspected imports alone count. high: at least 0.8 of the "
-                "best device's speed at equal shapes, medium: at least 0.4, low: less; not rated where no other device "
-                "ran any shape of the model. What nobody tested is in no line here."
-            ),
+            Text(f"Rated by {RULE}. What nobody tested is in no line here: `accel matrix` has it."),
             table(
-                "Cells by hardware, state and rating",
+                "Models on devices by hardware and verdict",
                 by_state,
                 source.command("accel matrix"),
                 empty="No model counts as tested: only verified measurements and unsuspected imports do.",
