@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,21 +19,23 @@ from synthetic import write_log
 
 
 def comprehensive(home: Path, events: int, rounds: int) -> dict[str, object]:
-    """Wall seconds of the command, the best of a few, its peak memory and the size of what it writes."""
+    """Wall and processor seconds of the command, its peak memory and the size of what it writes."""
     output = home / "report.html"
     command = [sys.executable, "-c", "from accel_platform.cli import main; main()", "report", "comprehensive"]
-    seconds = []
+    wall, processor = [], []
     for _ in range(rounds):
-        started = time.perf_counter()
+        started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([*command, "--home", str(home), "--output", str(output)], check=True, stderr=subprocess.DEVNULL)
-        seconds.append(time.perf_counter() - started)
-    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    times = ", ".join(f"{second:.1f}" for second in seconds)
+        wall.append(time.perf_counter() - started)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    times, used = (", ".join(f"{second:.1f}" for second in seconds) for seconds in (wall, processor))
     return {
         "what": f"`accel report comprehensive --format html` over {events:,} results",
         "reach": "<= 15 s",
-        "got": f"{sorted(seconds)[len(seconds) // 2]:.1f} s",
-        "detail": f"{times} s; {output.stat().st_size / 2**20:.1f} MiB written, {peak_mib:,.0f} MiB at most",
+        "got": f"{statistics.median(wall):.1f} s",
+        "detail": f"{times} s; of processor {used} s; {output.stat().st_size / 2**20:.1f} MiB written, "
+        f"{after.ru_maxrss / 1024:,.0f} MiB of memory",
     }
 
 

@@ -13,7 +13,7 @@ from accel_platform.analysis.gaps import Gaps
 from accel_platform.analysis.roofline import Rooflines
 from accel_platform.analysis.selection import Selection
 from accel_platform.reports.documents.model import Picture
-from accel_platform.reports.drawing.parts import NothingToDraw, label
+from accel_platform.reports.drawing.parts import NothingToDraw, figure_of, label
 from accel_platform.reports.drawing.registry import Drawable, chart, fit_to_draw
 from accel_platform.warehouse.query import Reader
 
@@ -92,22 +92,23 @@ class Source:
 
 
 def figures(cell: Row) -> Row:
-    """A cell as a row of a table: where, at what shape, its figures and spread, and what they rest on."""
+    """A cell as a row of a table: where, at what shape, what it rests on, its figures, the limits of its latency."""
+    latency = figure_of(cell, "latency")
     return {
         "model": cell["model_id"],
         "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
         "device": cell["device_name"] or cell["device_id"],
         "shape": label(cell, SHAPE),
         "precision": cell["precision"],
-        "latency_ms": cell["latency_ms"],
-        "lowest": cell["latency_low_ms"] if cell["results"] > 1 else None,
-        "highest": cell["latency_high_ms"] if cell["results"] > 1 else None,
-        "std of samples": cell["latency_std_ms"],
-        "items_per_s": cell["throughput_items_per_s"],
-        "memory_mib": cell["memory_peak_mib"],
+        "provenance": told(cell),
         "results": cell["results"],
         "runs": cell["runs"],
-        "provenance": told(cell),
+        "latency_ms": cell["latency_ms"],
+        "low": latency["low"],
+        "high": latency["high"],
+        "limits are": latency["spread"],
+        "items_per_s": cell["throughput_items_per_s"],
+        "memory_mib": cell["memory_peak_mib"],
     }
 
 
