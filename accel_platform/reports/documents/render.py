@@ -18,10 +18,12 @@ Kind = Literal["table", "markdown", "html", "json", "csv", "xlsx"]
 _STYLE = """
 nav ul { columns: 2; } .facts { margin: 1rem 0; }
 .facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
-.facts dd { margin-left: 11.5rem; } .rest, .none { font-size: .9em; } figure { margin: 1.5rem 0; overflow-x: auto; }
+.facts dd { margin-left: 11.5rem; overflow-wrap: anywhere; } .rest, .none { font-size: .9em; }
+figure { margin: 1.5rem 0; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; color: inherit; } code { overflow-wrap: anywhere; }
 .table table { width: max-content; } td { max-width: 22rem; overflow-wrap: break-word; }
 :focus-visible { outline: 2px solid; outline-offset: 2px; }
+@media (max-width: 50rem) { nav ul { columns: 1; } figure svg { max-width: none; } }
 @media print { nav { display: none; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
   figure, tr { break-inside: avoid; } .table { overflow: visible; } }
 """
@@ -130,7 +132,9 @@ def _html(part: Part) -> Iterable[str]:
     if isinstance(part, Picture):
         if part.chart is None:
             return [f'<p class="none">No chart of {html.escape(part.name)}: {_coded(part.reason or "")}</p>']
-        return [f"<figure>{svg(part.chart, name=part.name)}</figure>"]
+        drawn = svg(part.chart, name=part.name)
+        # Who has no pointer scrolls a wide picture by its keys.
+        return [f'<figure tabindex="0" aria-label="chart: {html.escape(part.name)}">{drawn}</figure>']
     if not part.rows:
         return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
     rest = [f'<p class="rest">{_coded(part.rest)}</p>'] if part.rest else []
