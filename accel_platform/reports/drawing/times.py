@@ -15,7 +15,6 @@ from accel_platform.reports.drawing.parts import (
     grouped,
     heading,
     label,
-    quantity,
     require,
     rest,
     shape,
@@ -27,6 +26,7 @@ from accel_platform.reports.drawing.theme import GREY, PALETTE
 
 _PANELS = 6
 _PROCESSES = 12
+_HEIGHT = 190
 _STEADY, _SHIFTED = PALETTE[0], PALETTE[1]
 
 
@@ -55,19 +55,18 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             }
             for row in points
         ]
-        limits = [mark[name] for mark in marks for name in ("low", "value", "high")]
         base = alt.Chart(alt.InlineData(marks)).encode(
             x=alt.X("order:Q", title="run (in order of time)")
             .axis(tickMinStep=1, format="d", grid=False)
             .scale(nice=False)
         )
-        y = quantity("value", "median latency of a batch (ms)", limits, alt.Y)
+        y = _axis("value", "median latency of a batch (ms)", alt.Y)
         layers: list[Any] = [
             base.transform_filter("isValid(datum.low) && isValid(datum.high)")
             .mark_rule(color=GREY, opacity=0.7, aria=False)
-            .encode(y=quantity("low", "median latency of a batch (ms)", limits, alt.Y), y2=alt.Y2("high:Q")),
+            .encode(y=_axis("low", "median latency of a batch (ms)", alt.Y), y2=alt.Y2("high:Q")),
             base.mark_line(interpolate="step-after", color=GREY, strokeDash=[3, 3], aria=False).encode(
-                y=quantity("level", "median latency of a batch (ms)", limits, alt.Y)
+                y=_axis("level", "median latency of a batch (ms)", alt.Y)
             ),
             base.mark_point(filled=True, size=45, opacity=1, color=_STEADY).encode(y=y, shape=shape(points), **tips()),
         ]
@@ -76,10 +75,12 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             at = alt.Chart(alt.InlineData(shifts)).encode(x=alt.X("order:Q"))
             layers += [
                 at.mark_rule(color=_SHIFTED, strokeWidth=2).encode(**tips()),
-                at.mark_text(align="left", dx=4, y=6, fontSize=10, color=_SHIFTED, aria=False).encode(text="text:N"),
+                at.mark_text(align="left", dx=4, fontSize=10, color=_SHIFTED, aria=False).encode(
+                    text="text:N", y=alt.value(_HEIGHT - 8)
+                ),
             ]
         title = label(points[0], ("model_id", *titled))
-        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=190, title=heading(title)))
+        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=_HEIGHT, title=heading(title)))
     drawn = [row for points in chosen for row in points]
     return whole(
         parts,
@@ -89,7 +90,7 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         common=shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
-            "Bars: one standard deviation of a run's samples to either side.",
+            "Bars: one standard deviation of a run's samples to either side. No axis begins at 0.",
             rest(
                 len(chosen),
                 len(series),
@@ -133,9 +134,7 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                     "provenance": row["provenance"],
                 }
             )
-        limits = [tick["value"] for tick in ticks]
-        x = quantity("value", "latency of a batch (ms)", limits, alt.X)
-        x.scale = alt.Scale(zero=False, nice=True)
+        x = _axis("value", "latency of a batch (ms)", alt.X)
         y = alt.Y("name:N", title="process", sort=[box["name"] for box in boxes]).axis(grid=False, ticks=False)
         base = alt.Chart(alt.InlineData(boxes)).encode(y=y)
         layers = [
@@ -164,6 +163,11 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             *about,
         ],
     )
+
+
+def _axis(field: str, title: str, axis: type[Any]) -> Any:
+    """One that does not begin at 0: what is to be seen are small differences."""
+    return axis(f"{field}:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5))
 
 
 def _shifts(points: Rows) -> list[dict[str, Any]]:
