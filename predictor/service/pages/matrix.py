@@ -71,10 +71,9 @@ def _heat(site: Site, query: MatrixQuery) -> dict[str, Any]:
     families = site.once("families", lambda: _families(site))
     wanted = (query.q or "").casefold()
     names = [
-        name
-        for name in matrix["models"]
-        if wanted in name.casefold() and query.family in (None, families.get(name))
+        name for name in matrix["models"] if wanted in name.casefold() and query.family in (None, families.get(name))
     ]
+    names.sort(key=lambda name: sum(cell["state"] == "untested" for cell in matrix["models"][name].values()))
     first = (query.page - 1) * _SHOWN
     shown = names[first : first + _SHOWN]
     return {

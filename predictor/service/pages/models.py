@@ -12,6 +12,7 @@ from accel_platform.analysis.cells import read_cells
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.selection import Selection, recorded_id
 from accel_platform.errors import NotFound
+from accel_platform.events.types import Provenance
 from accel_platform.reports.regressions import cell
 from predictor.service.pages.links import asked, order
 from predictor.service.pages.results import RECENT
@@ -22,6 +23,8 @@ _MOST_CELLS = 250
 _MOST_SERIES = 24
 _SORTS = ("model_id", "family", "parameters", "flops_per_item", "results", "newest_at")
 _CELL_SORTS = ("hardware", "batch_size", "latency_ms", "throughput_items_per_s", "memory_peak_mib", "results", "precision")
+_BELIEVED: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
+"""What answers for something comes first."""
 
 _MODELS = """
 WITH newest AS (SELECT model_id, max(occurred_at) AS newest_at FROM results GROUP BY model_id),
@@ -113,7 +116,8 @@ def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
     [model] = described
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
-    cells = order(read_cells(reader, selection), query.sort, _CELL_SORTS)
+    cells = sorted(read_cells(reader, selection), key=lambda row: _BELIEVED.index(row["provenance"]))
+    cells = order(cells, query.sort, _CELL_SORTS)
     about = {"model": model_id}
     return {
         "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},

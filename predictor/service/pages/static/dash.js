@@ -14,6 +14,8 @@ for (const button of document.querySelectorAll("button.theme")) {
   });
 }
 
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 const units = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const words = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 for (const time of document.querySelectorAll("time[datetime]")) {
