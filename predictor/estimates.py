@@ -78,7 +78,9 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
     """That it cannot be measured there in this precision says more than that it was not."""
     if candidate.target.hardware not in RUNTIMES:
         # Others' files may tell of hardware that nothing here runs on.
-        return Abstention("no_runtime", f"not measured, and no runtime of this platform drives {candidate.target.hardware}")
+        return Abstention(
+            "no_runtime", f"not measured, and no runtime of this platform drives {candidate.target.hardware}"
+        )
     runtime = runtime_for(candidate.target.hardware)
     refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)

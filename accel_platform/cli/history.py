@@ -25,6 +25,7 @@ from accel_platform.cli.output import (
 
 app = typer.Typer(help="Judge imported results, and clear away the files they came from.", no_args_is_help=True)
 
+
 @app.callback()
 def history() -> None:
     """Judge imported results, and clear away the files they came from."""

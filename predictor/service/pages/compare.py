@@ -77,6 +77,8 @@ def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[
         row["columns"].setdefault(column, []).append(cell)
     shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))
     for row in shared:
-        figures = [cell[query.metric] for found in row["columns"].values() for cell in found if cell["verified"] is not False]
+        figures = [
+            cell[query.metric] for found in row["columns"].values() for cell in found if cell["verified"] is not False
+        ]
         row["best"] = (min if lower else max)(figures) if len(row["columns"]) > 1 and figures else None
     return [{"key": key, "cell": cell} for key, cell in columns.items()], shared

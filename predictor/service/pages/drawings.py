@@ -1,4 +1,4 @@
-"""Where things lie in the small pictures that templates draw: lines of a few points, and intervals on a shared scale."""
+"""Where things lie in the small pictures that templates draw: lines of points, and intervals on a shared scale."""
 
 from __future__ import annotations
 

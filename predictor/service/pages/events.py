@@ -62,7 +62,9 @@ def _list(site: Site, query: EventsQuery) -> dict[str, Any]:
 
 
 def _one(site: Site, event_id: UUID) -> dict[str, Any]:
-    found = site.reader.rows("SELECT * EXCLUDE (samples_ns), len(samples_ns) AS samples FROM events WHERE event_id = ?", (event_id,))
+    found = site.reader.rows(
+        "SELECT * EXCLUDE (samples_ns), len(samples_ns) AS samples FROM events WHERE event_id = ?", (event_id,)
+    )
     if not found:
         raise NotFound(f"No event has the id {event_id}: the list of events shows all there are")
     return {"event": found[0], "caused": site.reader.rows(_CAUSED, (event_id,))}

@@ -57,7 +57,9 @@ def _content(site: Site, query: HistoryQuery) -> dict[str, Any]:
             "provenance": read_provenance(reader),
             "verdicts": read_verdicts(reader, reasons=_REASONS),
             "ledger": reader.rows(_LEDGER),
-            "rules": reader.rows("SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule"),
+            "rules": reader.rows(
+                "SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule"
+            ),
         },
     )
     doubted = reader.rows(_DOUBTED, {"rule": query.rule, "limit": _SHOWN}) if query.rule else []

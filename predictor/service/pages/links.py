@@ -1,4 +1,4 @@
-"""Addresses of pages, with their filters, and filters read back from an address. What filters mean is not known here."""
+"""Addresses of pages with their filters, and filters read back from an address. What they mean is not known here."""
 
 from __future__ import annotations
 

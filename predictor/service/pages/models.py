@@ -22,7 +22,15 @@ _SHOWN = 100
 _MOST_CELLS = 250
 _MOST_SERIES = 24
 _SORTS = ("model_id", "family", "parameters", "flops_per_item", "results", "newest_at")
-_CELL_SORTS = ("hardware", "batch_size", "latency_ms", "throughput_items_per_s", "memory_peak_mib", "results", "precision")
+_CELL_SORTS = (
+    "hardware",
+    "batch_size",
+    "latency_ms",
+    "throughput_items_per_s",
+    "memory_peak_mib",
+    "results",
+    "precision",
+)
 _BELIEVED: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 """What answers for something comes first."""
 
@@ -143,7 +151,7 @@ def _choices(site: Site, model_id: str) -> dict[str, list[Any]]:
 def _series(site: Site, model_id: str, query: CellsQuery) -> list[dict[str, Any]]:
     """Medians of our own processes in order of time, the longest series first."""
     hardware = query.hardware[0] if len(query.hardware) == 1 else None
-    found = []
+    found: list[tuple[int, dict[str, Any]]] = []
     for series, processes in read_measured(site.reader, model=model_id, hardware=hardware).items():
         medians = [process.median_ms for process in processes if process.median_ms is not None]
         fits = all(
@@ -151,6 +159,8 @@ def _series(site: Site, model_id: str, query: CellsQuery) -> list[dict[str, Any]
             for field in ("mode", "precision", "batch_size", "sequence_length")
         )
         if len(medians) > 1 and fits:
-            found.append({"cell": cell(series), "series": series, "medians": medians, "newest": processes[-1].result_id})
-    found.sort(key=lambda one: (-len(one["medians"]), one["cell"]))
-    return found[:_MOST_SERIES]
+            newest = processes[-1].result_id
+            shown = {"cell": cell(series), "series": series, "medians": medians, "newest": newest}
+            found.append((len(medians), shown))
+    found.sort(key=lambda one: (-one[0], one[1]["cell"]))
+    return [shown for _, shown in found[:_MOST_SERIES]]

@@ -1,4 +1,4 @@
-"""The first page: what is new, what regressed, what is covered, and what to distrust. All of it is kept per snapshot."""
+"""The first page: what is new, what regressed, what is covered, and what to distrust, kept per snapshot."""
 
 from __future__ import annotations
 

@@ -82,7 +82,12 @@ def router(site: Site, settings: Settings) -> APIRouter:
 def _list(site: Site, query: RegressionsQuery) -> dict[str, Any]:
     rows = site.reader.rows(_LIST, query.model_dump())
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
-    return {"query": query, "regressions": [{**row, "cell": _cell(row)} for row in rows], "counts": counts, "shown": _SHOWN}
+    return {
+        "query": query,
+        "regressions": [{**row, "cell": _cell(row)} for row in rows],
+        "counts": counts,
+        "shown": _SHOWN,
+    }
 
 
 def _one(site: Site, regression_id: str) -> dict[str, Any]:

@@ -25,7 +25,9 @@ SELECT r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mode, r.p
     r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at
 FROM results AS r WHERE {condition} ORDER BY r.result_id DESC LIMIT {limit}
 """
-_FACTS = "SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?"
+_FACTS = """
+SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
+"""
 _SAMPLES = "SELECT samples_ns FROM events WHERE event_id = ?"
 _DOUBTS = """
 SELECT s.rule, s.verdict, s.evidence, s.confidence, o.overruled_by, o.reason AS overruled_reason
