@@ -19,8 +19,8 @@ from predictor.service.pages.results import RECENT
 from predictor.service.pages.site import Site
 
 _SHOWN = 100
-_MOST_CELLS = 250
-_MOST_SERIES = 24
+_MOST_CELLS = 100
+_MOST_SERIES = 12
 _SORTS = ("model_id", "family", "parameters", "flops_per_item", "results", "newest_at")
 _CELL_SORTS = (
     "hardware",
