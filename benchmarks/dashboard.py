@@ -73,7 +73,9 @@ def pages(settings: Settings) -> dict[str, Callable[[], str]]:
         "runs": lambda: f"/runs?page={_DRAWN.randint(1, 20)}",
         "one run": lambda: f"/runs/run-{_DRAWN.randrange(1000)}",
         "events": lambda: f"/events?before={next(results)}",
-        "events, filtered": lambda: f"/events?type=ResultRecorded&host=host-{_DRAWN.randrange(7)}&before={next(results)}",
+        "events, filtered": lambda: (
+            f"/events?type=ResultRecorded&host=host-{_DRAWN.randrange(7)}&before={next(results)}"
+        ),
         "one event": lambda: f"/events/{next(results)}",
     }
 
@@ -82,7 +84,10 @@ def measure(settings: Settings, rounds: int) -> Iterator[Figure]:
     kinds = pages(settings)
     times: dict[str, list[float]] = {name: [] for name in kinds}
     sizes: dict[str, int] = {}
-    with serving(accel(settings)) as served, httpx.Client(base_url=f"http://127.0.0.1:{served.port}/dashboard") as client:
+    with (
+        serving(accel(settings)) as served,
+        httpx.Client(base_url=f"http://127.0.0.1:{served.port}/dashboard") as client,
+    ):
         first = _ask(client, "")[0]
         for _ in range(rounds):
             for name, address in kinds.items():

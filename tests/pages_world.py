@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commits_world import NEW, OLD, Ci
+
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.shifts import accepted_shifts, histories, record
 from accel_platform.events import EventLog
@@ -11,8 +13,6 @@ from accel_platform.events.types import RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
-from commits_world import NEW, OLD, Ci
-from predictor.train import train
 from predictor_world import MODELS, append, result, world
 
 HOSTILE = "<script>alert('x')</script>\"/onerror=1"
@@ -54,6 +54,5 @@ def pages_world(home: Path) -> Settings:
     reader = Reader(settings)
     found = histories(read_measured(reader), accepted_shifts(reader), min_change_percent=3.0)
     assert record(log, [shift for one in found for shift in one.shifts], source="test") == 1
-    train(settings, log)
     refresh(settings)
     return settings

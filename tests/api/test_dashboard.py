@@ -10,18 +10,21 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
+from pages_world import HOSTILE, PATHS, pages_world
 
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
-from pages_world import HOSTILE, PATHS, pages_world
 from predictor.service.app import create_app
+from predictor.train import train
 from predictor_world import world
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return pages_world(tmp_path_factory.mktemp("pages"))
+    settings = pages_world(tmp_path_factory.mktemp("pages"))
+    train(settings, EventLog.open(settings))
+    return settings
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +130,9 @@ def test_results_and_events_are_paged_to_their_end(client: TestClient, settings:
 
 
 def test_one_result_down_to_its_samples(client: TestClient, settings: Settings) -> None:
-    [row] = Reader(settings).rows("SELECT result_id FROM results WHERE model_id = 'vit-base' AND hardware = 'cpu' LIMIT 1")
+    [row] = Reader(settings).rows(
+        "SELECT result_id FROM results WHERE model_id = 'vit-base' AND hardware = 'cpu' LIMIT 1"
+    )
     text = page(client, f"/results/{row['result_id']}")
     assert "30 samples in order" in text
     assert text.count('<td class="num">') >= 60

@@ -9,7 +9,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-UNKNOWN = Markup('<span class="unknown"><span aria-hidden="true">&ndash;</span><span class="hidden">unknown</span></span>')
+UNKNOWN = Markup(
+    '<span class="unknown"><span aria-hidden="true">&ndash;</span><span class="hidden">unknown</span></span>'
+)
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
