@@ -38,7 +38,7 @@ def scaled(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """Of something already in per cent, with its sign."""
-    return UNKNOWN if value is None else f"{value:+.1f} %"
+    return UNKNOWN if value is None else f"{value:+.1f}\u00a0%"
 
 
 def share(value: float | None) -> str:
