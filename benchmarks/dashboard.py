@@ -109,7 +109,7 @@ def _ask(client: httpx.Client, address: str) -> tuple[float, int]:
 
 
 def _figure(what: str, reach: str, times: list[float]) -> Figure:
-    p95 = statistics.quantiles(times, n=20)[-1] if len(times) > 1 else times[0]
+    p95 = statistics.quantiles(times, n=20, method="inclusive")[-1] if len(times) > 1 else times[0]
     detail = f"p50 {1e3 * statistics.median(times):.0f} ms, slowest {1e3 * max(times):.0f} ms, {len(times)} pages"
     return {"what": what, "reach": reach, "got": f"{1e3 * p95:.0f} ms", "detail": detail}
 
