@@ -262,3 +262,18 @@ def test_a_shift_is_accepted_with_a_name_and_a_reason(client: TestClient, settin
     assert isinstance(stored, Event)
     assert stored.payload.model_dump()["by"] == "Ada"
     assert "No shift matches" in page(client, "/regressions?state=open")
+
+
+def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:
+    text = page(client, "/models/bert-base?hardware=cpu&hardware=openvino")
+    sources = [source.replace("&amp;", "&") for source in re.findall(r'src="([^"]*/charts/[^"]*)"', text)]
+    assert len(sources) == 4
+    light, dark = (client.get(source) for source in sources[:2])
+    assert light.headers["content-type"] == "image/svg+xml"
+    assert light.text.startswith("<svg")
+    assert light.text != dark.text
+    assert client.get(sources[0].replace(".svg", ".png")).content.startswith(b"\x89PNG")
+    nothing = client.get("/dashboard/charts/latency.svg?model=bert-base&batch_size=77")
+    assert nothing.status_code == 200
+    assert "<text" in nothing.text
+    assert page(client, "/charts/beauty.svg", 404)

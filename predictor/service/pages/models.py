@@ -130,6 +130,7 @@ def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
     return {
         "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},
         "query": query,
+        "filters": selection.model_dump(exclude_defaults=True, mode="json"),
         "cells": cells[:_MOST_CELLS],
         "cells_found": len(cells),
         "series": _series(site, model_id, query),

@@ -8,6 +8,7 @@ from fastapi.staticfiles import StaticFiles
 from accel_platform.settings import Settings
 from predictor.advisor import Advisor
 from predictor.service.pages import (
+    charts,
     compare,
     events,
     hardware,
@@ -27,6 +28,6 @@ def install(app: FastAPI, advisor: Advisor, settings: Settings) -> None:
     """Answer under /dashboard."""
     site = Site(advisor)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
-    for noun in (overview, models, hardware, matrix, compare, recommend, history, events, runs, results):
+    for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
         app.include_router(noun.router(site), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)
