@@ -126,7 +126,7 @@ def serving(command: list[str]) -> Iterator[Served]:
             process.terminate()
 
 
-def _accel(settings: Settings) -> list[str]:
+def accel(settings: Settings) -> list[str]:
     code = "from accel_platform.cli import main; main()"
     return [sys.executable, "-c", code, "serve", "--port", "0", "--home", str(settings.home)]
 
@@ -158,7 +158,7 @@ def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list
     size = len(Advisor(settings).answer(PROBE))
     bodies = {"repeated": repeated(), "distinct": distinct()}
     spells: dict[tuple[str, str], list[Load]] = {}
-    with serving(_accel(settings)) as ours, serving(_constant(size)) as constant:
+    with serving(accel(settings)) as ours, serving(_constant(size)) as constant:
         services = {"ours": ours, "constant": constant}
         for service in services.values():
             _spell(service, iter(first_time(range(100, 101))), 60.0)  # what a model costs is found out once
@@ -217,7 +217,7 @@ def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
 
     spells = []
     with (
-        serving(_accel(settings)) as service,
+        serving(accel(settings)) as service,
         subprocess.Popen(
             [sys.executable, __file__, "--publish", str(swaps), "--home", str(settings.home)],
             stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accel_platform.backends.registry import runtime_for
+from accel_platform.backends.registry import RUNTIMES, runtime_for
 from predictor.answers import Cause, Compatibility
 from predictor.asked import Asked
 from predictor.evidence import Evidence, Target
@@ -76,6 +76,11 @@ def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Absten
 
 def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
     """That it cannot be measured there in this precision says more than that it was not."""
+    if candidate.target.hardware not in RUNTIMES:
+        # Others' files may tell of hardware that nothing here runs on.
+        return Abstention(
+            "no_runtime", f"not measured, and no runtime of this platform drives {candidate.target.hardware}"
+        )
     runtime = runtime_for(candidate.target.hardware)
     refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)

@@ -24,6 +24,8 @@ def _command(asked: Asked, hardware: str) -> str:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
     if asked.sizes != Sizes():
         return "ask without image_size and audio_seconds: only a model's own sizes are measured"
+    if hardware.partition(":")[0] not in RUNTIMES:
+        return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
     runtime = runtime_for(hardware)
     if runtime.refusal(asked.precision) is not None:
         able = [name for name, other in RUNTIMES.items() if asked.precision in other.precisions]

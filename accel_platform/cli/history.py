@@ -6,7 +6,7 @@ Imports are `accel migrate`; rules and proofs are in `migrations`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,31 +25,6 @@ from accel_platform.cli.output import (
 
 app = typer.Typer(help="Judge imported results, and clear away the files they came from.", no_args_is_help=True)
 
-_PROVENANCE = """
-SELECT provenance, count(*) AS results FROM results WHERE source = 'migrate' GROUP BY provenance ORDER BY provenance
-"""
-_VERDICTS = """
-WITH judged AS (
-    SELECT s.rule, s.verdict, s.result_id, s.evidence, s.confidence, r.source_path, o.rule IS NOT NULL AS overruled
-    FROM suspicions AS s
-    JOIN results AS r USING (result_id)
-    LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
-)
-SELECT rule, verdict, count(DISTINCT result_id) AS results, count(DISTINCT source_path) AS documents,
-    count(DISTINCT result_id) FILTER (WHERE overruled) AS overruled, round(avg(confidence), 2) AS confidence
-FROM judged
-GROUP BY rule, verdict
-ORDER BY results DESC, rule, verdict
-"""
-_REASONS = """
-SELECT evidence AS reason, count(DISTINCT result_id) AS results, min(result_id::VARCHAR) AS example
-FROM suspicions JOIN results USING (result_id)
-WHERE rule = ? AND verdict = ?
-GROUP BY evidence
-ORDER BY results DESC, evidence
-LIMIT ?
-"""
-
 
 @app.callback()
 def history() -> None:
@@ -65,14 +40,11 @@ def audit(
     format_: OutputFormat = Format.table,
 ) -> None:
     """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
+    from accel_platform.analysis.verdicts import read_provenance, read_verdicts
     from accel_platform.warehouse.query import Reader
 
     reader = Reader(settings_for(home, as_of))
-    provenance = {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
-    verdicts: list[dict[str, Any]] = [
-        {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}
-        for row in reader.rows(_VERDICTS)
-    ]
+    provenance, verdicts = read_provenance(reader), read_verdicts(reader, reasons=reasons)
     if wants_json(json_, format_):
         print_json({"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id})
         return

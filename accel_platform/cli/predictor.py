@@ -51,6 +51,6 @@ def serve(
 
 def announce(url: str) -> None:
     """Say where the service answers, and give a question that can be pasted."""
-    note(f"Serving on {url} (Ctrl-C stops it). Open {url}/docs, or ask:")
+    note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
     body = '{"model": "bert-base-uncased", "batch_size": 1}'
     note(f"  curl -s {url}/recommend -H 'content-type: application/json' -d '{body}'")

@@ -136,7 +136,7 @@ def ui(
                 if for_machines:
                     print_json({"dagster": pages_url, "service": service_url})
                 else:
-                    note(f"Open {pages_url} for the asset graph, {service_url}/docs for the service.")
+                    note(f"Open {pages_url} for the asset graph, {service_url}/dashboard for the results.")
             time.sleep(0.5)
 
 

@@ -10,13 +10,15 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.service import problems
+from predictor.service.pages import routes as pages
 from predictor.service.routes import advice, results, state
 from predictor.subject import item_cost
 
@@ -40,12 +42,15 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     for router in (advice.router(advisor), state.router(advisor, _VERSION), results.router(advisor)):
         app.include_router(router)
+    pages.install(app, advisor, settings)
 
-    @app.get("/", include_in_schema=False)
-    def index(request: Request) -> dict[str, Any]:
+    @app.get("/", include_in_schema=False, response_model=None)
+    def index(request: Request) -> dict[str, Any] | Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/dashboard")
         base = str(request.base_url)
         routes = {
-            "GET": ["docs", "openapi.json", "health", "results", "matrix"],
+            "GET": ["dashboard", "docs", "openapi.json", "health", "results", "matrix"],
             "POST": ["recommend", "predict", "predict/batch"],
         }
         return {

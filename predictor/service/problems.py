@@ -8,11 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from predictor.service.pages.errors import page_of, wants_page
 from predictor.service.schemas import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -42,19 +43,21 @@ def install(app: FastAPI) -> None:
     app.add_middleware(_BodyLimit)
 
 
-def _answer(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> JSONResponse:
+def _answer(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> Response:
     problem = Problem(
         type=f"urn:accel:problem:{kind}", title=title, status=status, detail=detail, instance=request.url.path, **more
     )
+    if wants_page(request):
+        return page_of(request, problem)
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
 
 
-async def _accel_error(request: Request, error: Exception) -> JSONResponse:
+async def _accel_error(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
     return _answer(request, status, kind, title, str(error))
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = [{"field": _field(e), "message": e["msg"]} for e in error.errors()]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
@@ -74,7 +77,7 @@ def _field(error: dict[str, Any]) -> str:
     return ".".join(part for part in path if not part.startswith("<")) or "body"
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path}. GET / lists what there is."
@@ -83,7 +86,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     return response
 
 
-async def _bug(request: Request, error: Exception) -> JSONResponse:
+async def _bug(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = f"A bug ({type(error).__name__}); the service's log has the details."
     return _answer(request, 500, "internal-error", "Internal error", detail)

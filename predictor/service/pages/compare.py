@@ -1,0 +1,84 @@
+"""The page that holds models or hardware side by side, shape by shape. What a cell is, is `analysis/cells.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
+
+from accel_platform.analysis.cells import read_cells
+from accel_platform.analysis.selection import Selection
+from predictor.service.pages.links import asked
+from predictor.service.pages.models import known_models
+from predictor.service.pages.results import choices
+from predictor.service.pages.site import Site
+
+Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
+METRICS: dict[Metric, tuple[str, bool]] = {
+    "latency_ms": ("latency, ms", True),
+    "throughput_items_per_s": ("throughput, items/s", False),
+    "memory_peak_mib": ("peak memory, MiB", True),
+    "energy_j_per_item": ("energy, J per item", True),
+}
+"""What each is called, and whether less of it is better."""
+_MOST_ROWS = 200
+_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "processes")
+
+
+class CompareQuery(Selection):
+    """What to hold side by side, and by which figure."""
+
+    metric: Metric = "latency_ms"
+    by: Literal["hardware", "model"] = Field(default="hardware", description="What the columns are.")
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/compare")
+
+    @routes.get("")
+    def compare(request: Request, query: Annotated[CompareQuery, Depends(asked(CompareQuery))]) -> Response:
+        return site.page(request, "compare.html", lambda: _content(site, query))
+
+    return routes
+
+
+def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
+    models = [row["model_id"] for row in known_models(site)]
+    selection = Selection(**query.model_dump(exclude={"metric", "by"}))
+    complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
+    cells = [cell for cell in read_cells(site.reader, selection) if cell[query.metric] is not None] if complete else []
+    columns, rows = _table(cells, query)
+    return {
+        "query": query,
+        "complete": complete,
+        "columns": columns,
+        "rows": rows[:_MOST_ROWS],
+        "found": len(rows),
+        "metrics": METRICS,
+        "less_is_better": METRICS[query.metric][1],
+        "choices": {**choices(site), "model": models},
+    }
+
+
+def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Columns are hardware on one device, or models; a row is all else that must be alike. Within a row and a column
+    provenances stay apart: each has a line of its own."""
+    lower = METRICS[query.metric][1]
+    columns: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for cell in cells:
+        place = (cell["hardware"], cell["choice"], cell["device_id"])
+        column = place if query.by == "hardware" else (cell["model_id"],)
+        about = (cell["model_id"],) if query.by == "hardware" else place
+        columns.setdefault(column, cell)
+        key = (*about, *(cell[name] for name in _SHAPE))
+        row = rows.setdefault(key, {"cell": cell, "columns": {}, "best": None})
+        row["columns"].setdefault(column, []).append(cell)
+    shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))
+    for row in shared:
+        figures = [
+            cell[query.metric] for found in row["columns"].values() for cell in found if cell["verified"] is not False
+        ]
+        row["best"] = (min if lower else max)(figures) if len(row["columns"]) > 1 and figures else None
+    return [{"key": key, "cell": cell} for key, cell in columns.items()], shared

@@ -1,0 +1,33 @@
+"""All pages put together under one address, with the files that they load."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from accel_platform.settings import Settings
+from predictor.advisor import Advisor
+from predictor.service.pages import (
+    charts,
+    compare,
+    events,
+    hardware,
+    history,
+    matrix,
+    models,
+    overview,
+    recommend,
+    regressions,
+    results,
+    runs,
+)
+from predictor.service.pages.site import HERE, ROOT, Site
+
+
+def install(app: FastAPI, advisor: Advisor, settings: Settings) -> None:
+    """Answer under /dashboard."""
+    site = Site(advisor)
+    app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
+    for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
+        app.include_router(noun.router(site), prefix=ROOT)
+    app.include_router(regressions.router(site, settings), prefix=ROOT)

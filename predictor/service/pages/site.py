@@ -1,0 +1,105 @@
+"""What every page has in common: its template, its snapshot, its ETag, and what is counted once per snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from accel_platform.warehouse.query import Reader
+from predictor.advisor import Advisor
+from predictor.service.pages import drawings, figures, links
+
+HERE = Path(__file__).parent
+ROOT = links.ROOT
+_SNAPSHOTS_KEPT = 2
+_NEWEST = "SELECT max(recorded_at) AS newest_at FROM events"
+T = TypeVar("T")
+Content = dict[str, Any]
+
+
+class Site:
+    """The tables that pages are made of, and what is kept of them while one snapshot is in service."""
+
+    def __init__(self, advisor: Advisor) -> None:
+        self.advisor = advisor
+        self.reader: Reader = advisor.reader
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, dict[Hashable, Any]] = OrderedDict()
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the snapshot alone, made when it is first asked for; threads may both make it.
+
+        Keys must be few: what a question brings along is none.
+        """
+        snapshot_id = self.reader.snapshot_id
+        with self._lock:
+            kept = self._kept.setdefault(snapshot_id, {})
+            while len(self._kept) > _SNAPSHOTS_KEPT:
+                self._kept.popitem(last=False)
+        if key not in kept:
+            kept[key] = make()
+        found: T = kept[key]
+        return found
+
+    def page(self, request: Request, template: str, make: Callable[[], Content], *, also: str = "") -> Response:
+        """A page of the snapshot in service, or 304 where the browser has it. `also` is what else it depends on.
+
+        Content that came together while another snapshot was published is made again.
+        """
+        while True:
+            snapshot_id = self.reader.snapshot_id
+            etag = f'W/"{release()}-{snapshot_id}-{also}"'
+            headers = {"etag": etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+            if etag in request.headers.get("if-none-match", ""):
+                return Response(status_code=304, headers=headers)
+            content = make()
+            newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
+            if self.reader.snapshot_id == snapshot_id:
+                break
+        text = render(template, request, snapshot_id=snapshot_id, newest_at=newest, **content)
+        return HTMLResponse(text, headers=headers, status_code=content.get("status_code", 200))
+
+
+def render(template: str, request: Request, **content: Any) -> str:
+    """The page as text; everything that is not markup of ours is escaped."""
+    here = request.url.path
+    about = {"here": here, "asked": request.query_params.multi_items(), "snapshot_id": None, "newest_at": None}
+    return _environment().get_template(template).render(**{**about, **content})
+
+
+@cache
+def release() -> str:
+    """Hash of templates, styles and scripts: pages of another release are other pages."""
+    files = sorted(path for folder in ("templates", "static") for path in (HERE / folder).iterdir())
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(figures.FILTERS)
+    environment.globals.update(
+        link=links.link,
+        sorted_by=links.sorted_by,
+        shape=figures.shape,
+        spark=drawings.spark,
+        log_scale=drawings.log_scale,
+        release=release(),
+        ROOT=ROOT,
+    )
+    return environment

@@ -1,0 +1,50 @@
+// What pages are more comfortable with: the theme's button, ages beside times, short addresses, copying. None needs it.
+const root = document.documentElement;
+const dark = () => getComputedStyle(root).colorScheme === "dark" ||
+  (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+
+for (const button of document.querySelectorAll("button.theme")) {
+  const tell = () => { button.textContent = dark() ? "Light colours" : "Dark colours"; };
+  tell();
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    localStorage.setItem("accel-theme", root.dataset.theme);
+    tell();
+  });
+}
+
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+const units = [["year", 31557600], ["month", 2629800], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const words = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+for (const time of document.querySelectorAll("time[datetime]")) {
+  const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
+  const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? ["second", 1];
+  const age = words.format(Math.round(seconds / size), unit);
+  if (time.parentElement.matches("footer *")) time.append(` UTC, ${age}`);
+  else time.title = `UTC, ${age}`;
+}
+
+// A field left empty asks nothing and need not stand in the address.
+for (const form of document.querySelectorAll("form[method=get]")) {
+  form.addEventListener("submit", () => {
+    for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
+  });
+}
+addEventListener("pageshow", () => {
+  for (const field of document.querySelectorAll("form[method=get] :disabled")) field.disabled = false;
+});
+
+for (const block of document.querySelectorAll(".command")) {
+  if (!navigator.clipboard) break;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(block.querySelector("code").textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  block.append(button);
+}

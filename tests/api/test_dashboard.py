@@ -1,0 +1,279 @@
+"""The dashboard's pages, in process: what they show, filters, forms, errors. A browser looks at them in `tests/e2e`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+from pages_world import HOSTILE, PATHS, pages_world
+
+from accel_platform.events import Event, EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from predictor.service.app import create_app
+from predictor.train import train
+from predictor_world import world
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    settings = pages_world(tmp_path_factory.mktemp("pages"))
+    train(settings, EventLog.open(settings))
+    return settings
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[TestClient]:
+    headers = {"accept": "text/html", "origin": "http://testserver"}
+    with TestClient(create_app(settings), raise_server_exceptions=False, headers=headers) as client:
+        yield client
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Settings(home=tmp_path)), raise_server_exceptions=False) as client:
+        yield client
+
+
+def page(client: TestClient, path: str, status: int = 200, **more: Any) -> str:
+    response = client.get(f"/dashboard{path}", **more)
+    assert response.status_code == status, response.text[:2000]
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    text: str = response.text
+    assert text.count("<h1>") == 1
+    # Nothing that a content security policy of `'self'` would stop, and nothing from elsewhere.
+    assert not re.search(r"<script(?! src=\"/dashboard/)|<style| style=| on\w+=\"|(?:src|href)=\"(?!/|#)", text)
+    return text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_page_answers_and_names_its_snapshot(client: TestClient, settings: Settings, path: str) -> None:
+    text = page(client, path)
+    assert Reader(settings).snapshot_id in text
+    assert 'aria-current="page"' in text
+    assert HOSTILE not in text
+    assert "<script>alert" not in text
+
+
+def test_every_link_of_every_page_leads_somewhere(client: TestClient) -> None:
+    found: set[str] = set()
+    for path in PATHS:
+        hrefs = re.findall(r'href="(/dashboard[^"#]*)', page(client, path))
+        # A few of each kind of page.
+        kinds: dict[tuple[Any, ...], list[str]] = {}
+        for href in (href.replace("&amp;", "&") for href in hrefs):
+            bare, _, query = href.partition("?")
+            kinds.setdefault((*bare.split("/")[:3], bare.count("/"), *re.findall(r"(\w+)=", query)), []).append(href)
+        found |= {href for some in kinds.values() for href in some[:2]}
+    assert len(found) > 40
+    for href in sorted(found):
+        assert client.get(href).status_code == 200, href
+
+
+def test_the_overview_counts_what_there_is(client: TestClient, settings: Settings) -> None:
+    text = page(client, "")
+    [row] = Reader(settings).rows("SELECT count(*) AS results FROM results")
+    assert f"<b>{row['results']}</b><span>results</span>" in text
+    assert re.search(r"is-alert.*<b>1</b><span>open regressions", text)
+    assert "unreadable" in text
+    assert "+40" in text
+
+
+def test_hostile_names_are_text_everywhere(client: TestClient, settings: Settings) -> None:
+    [row] = Reader(settings).rows("SELECT result_id, model_id FROM results WHERE hardware = 'cuda'")
+    assert row["model_id"] == HOSTILE
+    for path in (
+        f"/models/{quote(HOSTILE, safe='')}", f"/results/{row['result_id']}", f"/events/{row['result_id']}", "/results",
+        f"/matrix/cell?model={quote(HOSTILE)}&hardware=cuda", f"/compare?model={quote(HOSTILE)}", "/history",
+        "/history?rule=round_time", f"/models?q={quote(HOSTILE)}", f"/recommend?model={quote(HOSTILE)}&batch_size=2",
+    ):  # fmt: skip
+        response = client.get(f"/dashboard{path}")
+        assert response.status_code in (200, 404, 422), path
+        assert "&lt;" in response.text
+        assert "<script>" not in response.text
+        assert '"/onerror' not in response.text
+
+
+def test_filters_stand_in_the_address_and_hold(client: TestClient) -> None:
+    only = page(client, "/models?q=BERT&family=bert&sort=-results")
+    assert only.count('<th scope="row"') == 2
+    assert 'value="BERT"' in only
+    assert 'aria-sort="descending"' in only
+    cells = page(client, "/models/bert-base?hardware=openvino&batch_size=4&mode=&precision=")
+    table = cells[cells.index("On all hardware") : cells.index(">History<")]
+    assert table.count('<th scope="row"') == 1
+    assert "latency_ms" in table
+    results = page(client, "/results?hardware=cpu&model=bert&status=ok&since=2020-01-01&until=2100-01-01")
+    assert results.count('<th scope="row"') == 15
+    assert "No result matches" in page(client, "/results?provenance=simulated")
+    events = page(client, "/events?type=RegressionFound")
+    assert events.count('<th scope="row"') == 1
+
+
+def test_results_and_events_are_paged_to_their_end(client: TestClient, settings: Settings) -> None:
+    for noun, table in (("results", "results"), ("events", "events")):
+        path, seen = f"/{noun}", 0
+        for _ in range(20):
+            text = page(client, path)
+            seen += text.count('<th scope="row"')
+            following = re.search(r'href="/dashboard([^"]*)" rel="next"', text)
+            if following is None:
+                break
+            path = following[1].replace("&amp;", "&")
+        [row] = Reader(settings).rows(f"SELECT count(*) AS n FROM {table}")
+        assert seen == row["n"]
+
+
+def test_one_result_down_to_its_samples(client: TestClient, settings: Settings) -> None:
+    [row] = Reader(settings).rows(
+        "SELECT result_id FROM results WHERE model_id = 'vit-base' AND hardware = 'cpu' LIMIT 1"
+    )
+    text = page(client, f"/results/{row['result_id']}")
+    assert "30 samples in order" in text
+    assert text.count('<td class="num">') >= 60
+    csv = client.get(f"/dashboard/results/{row['result_id']}/samples.csv")
+    lines = csv.text.splitlines()
+    assert lines[0] == "sample,latency_ns"
+    assert len(lines) == 31
+    assert csv.headers["content-disposition"].startswith("attachment")
+
+
+def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
+    heat = page(client, "/matrix?q=bert")
+    [href] = re.findall(r'href="/dashboard(/matrix/cell\?model=bert-base&amp;hardware=openvino[^"]*)"', heat)
+    evidence = page(client, href.replace("&amp;", "&"))
+    assert len(re.findall(r'href="/dashboard/results/[0-9a-f-]{36}"', evidence)) == 2
+    assert "accel bench run --models gpt2 --hardware qnn" in page(client, "/matrix/cell?model=gpt2&hardware=qnn")
+
+
+def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
+    text = page(client, "/compare?model=bert-base&batch_size=4")
+    assert text.count("is-best") == 1
+    several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
+    assert "peak memory" in several
+    assert "vit-base" in several
+
+
+def test_a_recommendation_is_explained(client: TestClient) -> None:
+    text = page(client, "/recommend?model=bert-base&batch_size=4&objective=throughput&max_latency_ms=100000")
+    assert text.count('class="interval"') >= 3
+    assert "measured" in text
+    assert re.search(r"Evidence: <a href=\"/dashboard/results/", text)
+    assert "no NVIDIA driver" in text
+    none = page(client, "/recommend?model=bert-base&hardware=cpu&max_latency_ms=0.001")
+    assert "Nothing supports a recommendation" in none
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("model=bert-bse", 404, "Did you mean"),
+        ("model=bert-base&batch_size=0", 422, "batch_size"),
+        ("model=bert-base&hardware=cudaa", 422, "cudaa"),
+        ("model=bert-base&precision=a%20b", 422, "precision"),
+        ("model=bert-base&max_watts=-1", 422, "max_watts"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why_in_the_form(
+    client: TestClient, query: str, status: int, says: str
+) -> None:
+    text = page(client, f"/recommend?{query}", status)
+    assert says in text
+    assert 'role="alert"' in text
+    assert '<form method="get"' in text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nope", 404),
+        ("/models/no-such-model", 404),
+        ("/runs/none", 404),
+        ("/results/00000000-0000-0000-0000-000000000000", 404),
+        ("/events/00000000-0000-0000-0000-000000000000", 404),
+        ("/regressions/none", 404),
+        ("/hardware/abacus", 404),
+        ("/matrix/cell?model=none&hardware=cpu", 404),
+        ("/results/rubbish", 422),
+        ("/results?hardwear=cpu", 422),
+        ("/results?since=yesterday", 422),
+        ("/results?before=x", 422),
+        ("/models?page=0", 422),
+        ("/compare?metric=beauty", 422),
+        ("/recommend?batch_size=many", 422),
+        ("/matrix/cell", 422),
+    ],
+)
+def test_errors_are_pages_that_lead_on(client: TestClient, path: str, status: int) -> None:
+    text = page(client, path, status)
+    assert 'role="alert"' in text
+    assert 'href="/dashboard"' in text
+
+
+def test_an_empty_home_says_how_to_begin(empty: TestClient) -> None:
+    for path in ("", "/models", "/matrix", "/events", "/recommend"):
+        text = page(empty, path, 503)
+        assert "accel bench run" in text
+        assert "accel migrate PATH" in text
+
+
+def test_tables_without_results_say_what_to_do(tmp_path: Path) -> None:
+    with TestClient(create_app(world(tmp_path, [])), raise_server_exceptions=False) as client:
+        for path in ("", "/models", "/matrix", "/history", "/results", "/regressions"):
+            assert "accel " in page(client, path)
+        assert "Test CPU" in page(client, "/hardware")
+
+
+def test_pages_are_kept_by_the_browser_while_the_snapshot_is_in_service(client: TestClient) -> None:
+    first = client.get("/dashboard/models")
+    again = client.get("/dashboard/models", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert again.content == b""
+    assert client.get("/dashboard", headers={"if-none-match": 'W/"other"'}).status_code == 200
+
+
+def test_browsers_are_led_to_the_dashboard_and_programs_are_not(client: TestClient) -> None:
+    answer = client.get("/", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, "/dashboard")
+    assert "dashboard" in client.get("/", headers={"accept": "*/*"}).json()["open"]["GET"][0]
+    assert client.get("/nope").headers["content-type"] == "application/problem+json"
+
+
+def test_a_shift_is_accepted_with_a_name_and_a_reason(client: TestClient, settings: Settings) -> None:
+    [row] = Reader(settings).rows("SELECT * FROM regressions")
+    path = f"/regressions/{row['regression_id']}"
+    assert "Accept the new level" in page(client, path)
+    assert row["regression_id"] in page(client, "/regressions?state=open&direction=regressed&model=bert-base")
+    missing = client.post(f"/dashboard{path}/accept", data={"by": "Ada <b>", "reason": " "})
+    assert missing.status_code == 422
+    assert 'value="Ada &lt;b&gt;"' in missing.text
+    assert 'role="alert"' in missing.text
+    assert client.post("/dashboard/regressions/none/accept", data={"by": "Ada", "reason": "x"}).status_code == 404
+    given = {"by": "Ada", "reason": "five layers & <more>"}
+    done = client.post(f"/dashboard{path}/accept", data=given, follow_redirects=False)
+    assert (done.status_code, done.headers["location"]) == (303, f"/dashboard{path}")
+    assert "five layers &amp; &lt;more&gt;" in page(client, path)
+    [stored] = [event for event in EventLog.open(settings).read() if event.type == "ShiftAccepted"]
+    assert isinstance(stored, Event)
+    assert stored.payload.model_dump()["by"] == "Ada"
+    assert "No shift matches" in page(client, "/regressions?state=open")
+
+
+def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:
+    text = page(client, "/models/bert-base?hardware=cpu&hardware=openvino")
+    sources = [source.replace("&amp;", "&") for source in re.findall(r'src="([^"]*/charts/[^"]*)"', text)]
+    assert len(sources) == 4
+    light, dark = (client.get(source) for source in sources[:2])
+    assert light.headers["content-type"] == "image/svg+xml"
+    assert light.text.startswith("<svg")
+    assert light.text != dark.text
+    assert client.get(sources[0].replace(".svg", ".png")).content.startswith(b"\x89PNG")
+    nothing = client.get("/dashboard/charts/latency.svg?model=bert-base&batch_size=77")
+    assert nothing.status_code == 200
+    assert "<text" in nothing.text
+    assert page(client, "/charts/beauty.svg", 404)

@@ -1,0 +1,209 @@
+"""The dashboard in headless Chromium: one browser and one server for all tests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from pages_world import PATHS, pages_world
+
+from accel_platform.backends.browser.tab import find_browser
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from predictor.service.app import create_app
+from predictor.service.serve import listen
+
+playwright = pytest.importorskip("playwright.sync_api")
+AXE = "axe-core-4.10.3.tgz"
+AXE_SHA512 = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
+FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+NARROW = {"width": 375, "height": 700}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return pages_world(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="module")
+def url(settings: Settings) -> Iterator[str]:
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(create_app(settings), log_level="warning"))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        serving.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        serving.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = find_browser()
+    if found is None:
+        pytest.skip("no browser of the Chromium family is installed")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=found.path, args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+class Visitor:
+    """A page that remembers what went wrong on it, and which hosts it asked."""
+
+    def __init__(self, browser: Any, url: str, **context: Any) -> None:
+        self.url, self.wrong, self.hosts = url, [], set()
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+
+    def visit(self, path: str) -> Any:
+        answer = self.page.goto(f"{self.url}/dashboard{path}", wait_until="load")
+        assert answer is not None
+        return answer
+
+    def overflow(self) -> int:
+        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+
+@pytest.fixture
+def visitor(browser: Any, url: str) -> Iterator[Visitor]:
+    visitor = Visitor(browser, url)
+    yield visitor
+    visitor.context.close()
+    assert visitor.hosts == {url.removeprefix("http://")}
+
+
+def test_each_page_loads_without_a_word_on_the_console(visitor: Visitor) -> None:
+    for path in PATHS:
+        assert visitor.visit(path).status == 200, path
+        assert visitor.page.locator("h1").count() == 1
+    assert visitor.wrong == []
+
+
+def test_no_page_is_wider_than_a_telephone(browser: Any, url: str) -> None:
+    narrow = Visitor(browser, url, viewport=NARROW)
+    assert {path: narrow.overflow() for path in PATHS if narrow.visit(path) and narrow.overflow() > 0} == {}
+    narrow.context.close()
+
+
+def test_a_filter_a_sort_and_a_deep_link(visitor: Visitor) -> None:
+    visitor.visit("/models")
+    visitor.page.get_by_label("Name or family").fill("bert")
+    visitor.page.get_by_role("button", name="Filter").click()
+    visitor.page.wait_for_url("**/dashboard/models?q=bert")
+    assert visitor.page.locator("tbody tr").count() == 2
+    visitor.page.get_by_role("link", name="Results", exact=True).last.click()
+    visitor.page.wait_for_url("**q=bert&sort=-results")
+    visitor.page.get_by_role("link", name="bert-base", exact=True).click()
+    assert visitor.page.locator("h1").inner_text() == "bert-base"
+    assert visitor.wrong == []
+
+
+def test_a_question_is_asked_and_answered(visitor: Visitor) -> None:
+    visitor.visit("/recommend")
+    visitor.page.get_by_label("Model").fill("bert-base")
+    visitor.page.get_by_label("Batch size").fill("4")
+    visitor.page.get_by_label("openvino").check()
+    visitor.page.get_by_role("button", name="Recommend").click()
+    visitor.page.wait_for_url("**/recommend?model=bert-base&batch_size=4&**hardware=openvino**")
+    assert visitor.page.locator("svg.interval").count() == 1
+    visitor.page.get_by_text("measured", exact=True).first.wait_for()
+    assert visitor.wrong == []
+
+
+def test_an_error_is_a_page(visitor: Visitor) -> None:
+    assert visitor.visit("/models/nobody").status == 404
+    assert "nobody" in visitor.page.get_by_role("alert").inner_text()
+    visitor.page.locator("main").get_by_role("link", name="Overview").click()
+    assert visitor.page.url.endswith("/dashboard")
+
+
+def test_dark_and_light_follow_the_system_until_someone_chooses(browser: Any, url: str) -> None:
+    dark = Visitor(browser, url, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark.visit("")
+    assert dark.page.evaluate(ground) == "rgb(13, 18, 25)"
+    dark.page.get_by_role("button", name="Light colours").click()
+    assert dark.page.evaluate(ground) == "rgb(246, 247, 249)"
+    dark.visit("/models")
+    assert dark.page.evaluate(ground) == "rgb(246, 247, 249)"
+    assert dark.wrong == []
+    dark.context.close()
+
+
+def test_the_keyboard_reaches_the_content_first(visitor: Visitor) -> None:
+    visitor.visit("/models")
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.className") == "skip"
+    visitor.page.keyboard.press("Enter")
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.closest('main') !== null")
+    assert visitor.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, as its registry published it."""
+    npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
+    if npm is None:
+        pytest.skip("npm, which fetches axe-core, is not installed")
+    name = AXE.removesuffix(".tgz").replace("core-", "core@")
+    fetched = subprocess.run([npm, "pack", "--silent", name], cwd=folder, capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        pytest.skip(f"npm could not fetch axe-core: {fetched.stderr.strip()[-200:]}")
+    tarball = Path(folder) / AXE
+    assert base64.b64encode(hashlib.sha512(tarball.read_bytes()).digest()).decode() == AXE_SHA512
+    with tarfile.open(tarball) as archive:
+        member = archive.extractfile("package/axe.min.js")
+        assert member is not None
+        return member.read().decode()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Any, url: str, axe: str, settings: Settings, scheme: str) -> None:
+    visitor = Visitor(browser, url, color_scheme=scheme)
+    reader = Reader(settings)
+    [shift] = reader.rows("SELECT regression_id FROM regressions")
+    [result] = reader.rows("SELECT result_id, run_id FROM results WHERE provenance = 'measured' LIMIT 1")
+    more = [f"/regressions/{shift['regression_id']}", f"/results/{result['result_id']}", f"/runs/{result['run_id']}",
+            f"/events/{result['result_id']}", "/history?rule=round_time", "/nope"]  # fmt: skip
+    # Of the colours alone the scheme decides: a page of each kind of part tells.
+    chosen, only = (*PATHS, *more), ""
+    if scheme == "dark":
+        chosen = (
+            "",
+            "/models",
+            "/models/bert-base",
+            "/matrix",
+            PATHS[8],
+            PATHS[11],
+            *more[:2],
+            "/history?rule=round_time",
+        )
+        only = ", runOnly: ['color-contrast']"
+    found = []
+    for path in chosen:
+        visitor.visit(path)
+        visitor.page.evaluate(axe)
+        report = visitor.page.evaluate(f"axe.run(document, {{resultTypes: ['violations']{only}}})")
+        assert report["passes"], path
+        found += [
+            (path, violation["id"], violation["nodes"][0]["html"][:200], violation["nodes"][0]["failureSummary"][:300])
+            for violation in report["violations"]
+            if violation["impact"] in ("serious", "critical")
+        ]
+    visitor.context.close()
+    assert found == []

@@ -1,0 +1,58 @@
+"""An installation that every page of the dashboard has something to show of. The figures are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commits_world import NEW, OLD, Ci
+
+from accel_platform.analysis.measured import read_measured
+from accel_platform.analysis.shifts import accepted_shifts, histories, record
+from accel_platform.events import EventLog
+from accel_platform.events.types import RecordQuarantined, Suspicion
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from predictor_world import MODELS, append, result, world
+
+HOSTILE = "<script>alert('x')</script>\"/onerror=1"
+PATHS = (
+    "",
+    "/models",
+    "/models/bert-base",
+    "/hardware",
+    "/hardware/cpu?device=cpu-test-8-core",
+    "/matrix",
+    "/matrix/cell?model=bert-base&hardware=cpu",
+    "/compare",
+    "/compare?model=bert-base",
+    "/regressions",
+    "/recommend",
+    "/recommend?model=bert-base&batch_size=2",
+    "/history",
+    "/results",
+    "/runs",
+    "/events",
+)
+
+
+def pages_world(home: Path) -> Settings:
+    """The measured grid, a hostile import, something in quarantine, and a series that got slower."""
+    settings = world(home)
+    doubt = Suspicion(rule="round_time", verdict="suspect", evidence=f"exactly 1 s {HOSTILE}", confidence=0.7)
+    hostile = result(
+        MODELS[0], "cuda", 2, provenance="suspect", model_id=HOSTILE, device=HOSTILE, source_path=f"{HOSTILE}.json",
+        suspicions=(doubt,), environment={"note": HOSTILE},
+    )  # fmt: skip
+    aside = RecordQuarantined(source_path="old.json", rule="unreadable", reason=HOSTILE, content=HOSTILE)
+    append(settings, [hostile, aside], publish=False)
+    log = EventLog.open(settings)
+    ci = Ci(log)
+    ci.runs(8, OLD)
+    ci.runs(5, NEW, 1.4)
+    refresh(settings)
+    reader = Reader(settings)
+    found = histories(read_measured(reader), accepted_shifts(reader), min_change_percent=3.0)
+    assert record(log, [shift for one in found for shift in one.shifts], source="test") == 1
+    refresh(settings)
+    return settings
