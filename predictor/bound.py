@@ -19,10 +19,10 @@ def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
         return None
     half = width.weight_bytes == 2 and spec.peak_fp16_tensor_tflops is not None
     peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops
-    if peak is None or spec.bandwidth_gb_s is None or cost.activation_bytes is None:
+    if peak is None or spec.bandwidth_gb_s is None or cost.written_bytes is None:
         return None
     moved = cost.parameters * width.weight_bytes
-    moved += cost.activation_bytes / 4 * width.activation_bytes * asked.batch_size
+    moved += cost.written_bytes / 4 * width.activation_bytes * asked.batch_size
     compute_ms = 1e3 * cost.flops * asked.batch_size / (peak * 1e12)
     memory_ms = 1e3 * moved / (spec.bandwidth_gb_s * 1e9)
     return Bound(by="compute" if compute_ms >= memory_ms else "memory", compute_ms=compute_ms, memory_ms=memory_ms)

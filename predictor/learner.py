@@ -83,6 +83,7 @@ class Learner:
         self._ways = {(case.kind, case.backend, case.compiler) for case in cases}
         self._widths = {(case.kind, weight_bytes(case.precision, case.mode)) for case in cases}
         self._counted = {(case.kind, case.counted) for case in cases}
+        self._read = {(case.kind, case.reads) for case in cases}
         self.corrections: dict[str, Correction] = {}
         self.correct([case for case in cases if case.device not in self.known])
 
@@ -103,7 +104,9 @@ class Learner:
         if (case.kind, weight_bytes(case.precision, case.mode)) not in self._widths:
             return f"nothing as wide as precision {case.precision} was learned from on any {case.kind}"
         if (case.kind, case.counted) not in self._counted:
-            return f"no model whose activations are {case.counted} was learned from on any {case.kind}"
+            return f"no model whose activations are counted by {case.counted} was learned from on any {case.kind}"
+        if (case.kind, case.reads) not in self._read:
+            return f"no model that reads {case.reads} was learned from on any {case.kind}"
         if not rates_known(case) and case.device not in self.known | self.corrections.keys():
             return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
         return None

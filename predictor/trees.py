@@ -16,7 +16,7 @@ from predictor.cases import Case
 from predictor.law import Law, parts_ms
 
 Array = npt.NDArray[np.float64]
-SCHEMA = 3
+SCHEMA = 4
 """Raise it when the meaning of a number changes: artefacts of another schema are refused."""
 ROUNDS = 600
 _RIDGE = 10.0

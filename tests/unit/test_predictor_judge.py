@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from law_world import GPUS, case, world
 
-from predictor.cases import Case
+from predictor.cases import BY_OPERATORS, TOKENS, Case
 from predictor.held_out import hold_out
 from predictor.judge import Judgement, Predictor
 from predictor.memory import MemoryModel
@@ -76,7 +76,8 @@ def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predicto
         ({"compiler": "dynamo"}, "compiled by dynamo"),
         ({"backend": "tensorrt"}, "nothing was learned from tensorrt"),
         ({"precision": "int8"}, "as wide as precision int8"),
-        ({"counted": "stated"}, "activations are stated"),
+        ({"counted": BY_OPERATORS}, "counted by operators"),
+        ({"reads": TOKENS}, "reads tokens"),
         ({"mode": "training"}, "mode training"),
         ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
     ],
