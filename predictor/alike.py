@@ -1,7 +1,7 @@
 """What models like it leave over of the law where they were run in the same way: for a model that was measured nowhere.
 
-A Gaussian process per way of running, over what a model costs and what its name says it is built of. Trees cut the space
-of models into boxes; this bends through it: each errs elsewhere, so their mean errs less than either.
+A Gaussian process per way of running, over what a model costs and what its name says it is built of. Trees cut the
+space of models into boxes; this bends through it: each errs elsewhere, so their mean errs less than either.
 """
 
 from __future__ import annotations
