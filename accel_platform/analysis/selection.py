@@ -1,0 +1,137 @@
+"""Which results a question is about: one set of filters for commands, routes, pages and reports."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import NotFound
+from accel_platform.warehouse.query import Reader
+
+Name = str | None
+_MOST_NAMES = 50
+
+
+class Selection(BaseModel):
+    """Filters that all have to hold; one that is not given leaves nothing out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    model: tuple[str, ...] = Field(
+        default=(), max_length=_MOST_NAMES, description="Models: keys, aliases, hub ids, or families."
+    )
+    hardware: tuple[str, ...] = Field(default=(), max_length=_MOST_NAMES, description="Hardware names, such as cuda.")
+    device: Name = Field(default=None, max_length=200, description="A device by id or name.")
+    mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
+    precision: Name = Field(default=None, max_length=200)
+    batch_size: int | None = Field(default=None, ge=1, le=2**31)
+    sequence_length: int | None = Field(default=None, ge=1, le=2**31)
+    provenance: Name = Field(
+        default=None, max_length=200, description="measured, emulated, imported, suspect or simulated."
+    )
+    status: Name = Field(default=None, max_length=200, description="ok, failed or timeout, say.")
+    since: date | datetime | None = Field(default=None, description="Results that occurred at or after this time.")
+    until: date | datetime | None = Field(default=None, description="Results that occurred before this time.")
+
+    def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
+        """A SQL condition over columns of `results` under this alias, and its named parameters."""
+        conditions: list[str] = ["true"]
+        values: dict[str, Any] = {}
+        if self.model:
+            conditions.append(f"({table}.model_id IN (SELECT unnest($models)) OR "
+                              f"{table}.model_family IN (SELECT unnest($models)))")  # fmt: skip
+            values["models"] = self.recorded_models()
+        if self.hardware:
+            conditions.append(f"{table}.hardware IN (SELECT unnest($hardware))")
+            values["hardware"] = list(self.hardware)
+        if self.device is not None:
+            conditions.append(f"$device IN ({table}.device_id, {table}.device_name)")
+            values["device"] = self.device
+        for name in ("mode", "precision", "batch_size", "sequence_length", "provenance", "status"):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(f"{table}.{name} = ${name}")
+                values[name] = value
+        for name, sign in (("since", ">="), ("until", "<")):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(f"{table}.occurred_at {sign} ${name}")
+                values[name] = _instant(value)
+        return " AND ".join(conditions), values
+
+    def recorded_models(self) -> list[str]:
+        """The models as they are recorded. A name that is an alias and a family's, such as bert, is both."""
+        return list(dict.fromkeys([*self.model, *map(recorded_id, self.model)]))
+
+
+def require_known(reader: Reader, selection: Selection) -> None:
+    """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike.
+
+    One that is known and was not measured is no error: there is nothing to answer with then, and `how_to_measure`.
+    """
+    models = reader.rows("SELECT model_id, family FROM models")
+    names = {name for row in models for name in row.values() if name}
+    for model in selection.model:
+        if recorded_id(model) == model and model not in names and not _in_catalogue(model):
+            raise NotFound(_unknown("model or family", model, names, "SELECT model_id, family FROM models"))
+    if selection.hardware or selection.device:
+        places = reader.rows("SELECT DISTINCT hardware, device_id, device_name FROM results")
+        from accel_platform.backends.registry import RUNTIMES
+
+        known = {row["hardware"] for row in places} | set(RUNTIMES)
+        for hardware in selection.hardware:
+            if hardware not in known:
+                raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
+        devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
+        if selection.device is not None and selection.device not in devices:
+            sql = "SELECT DISTINCT device_id, device_name FROM results"
+            raise NotFound(_unknown("device", selection.device, devices, sql))
+
+
+def how_to_measure(selection: Selection) -> str:
+    """The command that measures what the selection speaks of."""
+    options = {
+        "models": ",".join(selection.model),
+        "hardware": ",".join(selection.hardware),
+        "mode": selection.mode,
+        "precision": selection.precision,
+        "batch-sizes": selection.batch_size,
+        "sequence-length": selection.sequence_length,
+    }
+    told = (f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    return f"accel bench run{''.join(told)}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
+    by_case = {one.casefold(): one for one in sorted(known)}
+    close = [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3)]
+    hint = f" Did you mean {', '.join(close)}?" if close else ""
+    return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
+
+
+def _in_catalogue(name: str) -> bool:
+    from accel_platform.workloads.families import resolve_model
+
+    try:
+        resolve_model(name)
+    except NotFound:
+        return False
+    return True
+
+
+def recorded_id(name: str) -> str:
+    """A key, alias or hub id as the id it is recorded under; a name that only results know stays as it is."""
+    from accel_platform.workloads.families import resolve_model
+
+    try:
+        return resolve_model(name).model_id
+    except NotFound:
+        return name
+
+
+def _instant(value: date | datetime) -> datetime:
+    """Midnight of a date, and times without a zone, are UTC."""
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
