@@ -31,7 +31,7 @@ from predictor.memory import MemoryModel
 from predictor.risks import Risks
 from predictor.trees import SCHEMA, Encoder, Trees
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
 _CURRENT = "CURRENT"
 _PREFIX = "lgbm-"

@@ -30,7 +30,7 @@ class Asked:
     """The name that the predictor may have learned it by."""
     family: str
     size: float | None
-    """Pixels along an edge or tokens in; None where inputs have one size that nobody states."""
+    """Tokens in; None where inputs have one size, of images told by `cost`."""
 
     @property
     def precision(self) -> str:
@@ -79,6 +79,6 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         cost=cost if learned is None else learned.cost,
         model=learned.name if learned else subject.model_id,
         family=learned.family if learned else subject.family or subject.model_id,
-        size=sizes.image_size or length or (None if learned is None else learned.size),
+        size=length or (None if learned is None else learned.size),
     )
     return asked, [] if warning is None else [warning]

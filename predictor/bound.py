@@ -15,7 +15,7 @@ def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
     cost = asked.cost
     if asked.mode != "inference" or cost is None:
         return None
-    work = ItemWork(cost.parameters, cost.flops, cost.activation_bytes)
+    work = ItemWork(cost.parameters, cost.flops, cost.written_bytes)
     limits = limits_of(work, asked.precision, asked.batch_size, spec)
     if limits is None or limits.compute_ms is None or limits.memory_ms is None:
         return None

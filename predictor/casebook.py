@@ -19,8 +19,6 @@ from accel_platform.errors import InvalidInput
 from accel_platform.warehouse.query import Reader
 from predictor.blocks import family_of
 from predictor.cases import (
-    STATED,
-    TRACED,
     Case,
     Decoder,
     case_of,
@@ -129,7 +127,7 @@ def _case(
         decoder=decoder,
         mode=row["mode"],
         batch_size=row["batch_size"],
-        size=pixels or number(row["sequence_length"]),
+        size=number(row["sequence_length"]),
         output_tokens=row["output_tokens"],
         precision=row["precision"],
         device=spec if count > 1 and spec is not None else silicon_of(target, devices),
@@ -139,7 +137,6 @@ def _case(
         layout=str(settings.get("layout") or ""),
         compiler=str(settings.get("compiler") or ""),
         version=_version(environment.get("pytorch")),
-        counted=STATED if (name, pixels) in stated else TRACED,
         latency_ms=row["latency_ms"],
         memory_peak_mib=row["memory_peak_mib"],
     )
@@ -163,7 +160,7 @@ def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemC
         parameters, gmacs, macts = (number(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
         if parameters and gmacs and macts:
             key = (str(said.get("model")), number(said.get("image_size")))
-            costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, 4e6 * macts)
+            costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, key[1])
     return costs
 
 

@@ -22,9 +22,11 @@ from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
 
 UNSTATED = "unstated"
-TRACED, STATED = "traced", "stated"
-"""How a model's activations are counted: what all operators write, as this platform traces it, or what layers put out,
-as timm and fvcore count, which is two to three times less: figures of the one say little of the other."""
+BY_LAYERS, BY_OPERATORS = "layers", "operators"
+"""How a model's activations are counted: what its layers put out, as timm and fvcore count and this platform does, or,
+where only that is known, what all operators write, which is two to three times more: the one says little of the other.
+"""
+IMAGES, TOKENS, OTHERWISE = "images of a stated size", "tokens", "inputs of one unstated size"
 _HALF = 2
 """Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
 
@@ -36,7 +38,7 @@ class Work:
     parameters: float
     flops: float
     activation_bytes: float
-    """Activations written (one pass), or keys and values read (generation)."""
+    """Activations written (one pass), as `Case.counted` says, or keys and values read (generation)."""
     weight_bytes: float
     """Weights read: once, or once per generated token."""
     steps: float
@@ -82,7 +84,8 @@ class Case:
     layout: str = ""
     compiler: str = ""
     version: float = math.nan
-    counted: str = TRACED
+    counted: str = BY_LAYERS
+    reads: str = OTHERWISE
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -116,13 +119,12 @@ def case_of(
     layout: str = "",
     compiler: str = "",
     version: float = math.nan,
-    counted: str = TRACED,
     latency_ms: float | None = None,
     memory_peak_mib: float | None = None,
 ) -> Case | str:
     """The case, or the reason why it cannot be made.
 
-    `cost` is of one item at this size; `size` is pixels along an edge or tokens in; generation needs `output_tokens`
+    `cost` is of one item at this size; `size` is tokens in, where there are any; generation needs `output_tokens`
     and the shape of the decoder, which is known of those in `decoders.csv` and otherwise given. `device` is what is
     published of it (`find_spec`), what its host observed (`silicon_of`), or what a user writes of hardware of their
     own; its figures may be None.
@@ -136,12 +138,14 @@ def case_of(
         return work
     half = weight_bytes(precision, mode) <= 2 and device.peak_fp16_tensor_tflops is not None
     peak = device.peak_fp16_tensor_tflops if half else device.peak_fp32_tflops
+    pixels = cost.image_size if cost is not None and mode != "generation" else None
+    edge = size or pixels
     return Case(
         model=model,
         family=family,
         mode=mode,
         batch_size=batch_size,
-        size=math.nan if size is None else float(size),
+        size=math.nan if edge is None else float(edge),
         work=work,
         hardware=hardware,
         kind=device.kind,
@@ -155,7 +159,8 @@ def case_of(
         layout=layout,
         compiler=compiler,
         version=version,
-        counted=counted if mode != "generation" else STATED,
+        counted=BY_LAYERS if mode == "generation" or (cost and cost.layer_output_bytes) else BY_OPERATORS,
+        reads=OTHERWISE if edge is None else TOKENS if pixels is None else IMAGES,
         latency_ms=_times(latency_ms),
         memory_peak_mib=_times(memory_peak_mib),
     )
@@ -234,14 +239,15 @@ def number(value: Any) -> float | None:
 def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
     if cost is None or cost.flops <= 0 or cost.parameters <= 0:
         return "cost of the model, or the length it was asked for at, unknown"
-    if not cost.activation_bytes:
+    written = cost.layer_output_bytes or cost.activation_bytes
+    if not written:
         return "the activations of the model are unknown"
     known = PRECISIONS.get(precision)
     width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
     return Work(
         parameters=cost.parameters,
         flops=cost.flops * batch,
-        activation_bytes=cost.activation_bytes * batch * width / 4,
+        activation_bytes=written * batch * width / 4,
         weight_bytes=cost.parameters * weight_bytes(precision, "inference"),
         steps=1.0,
     )

@@ -45,7 +45,7 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
 
 def _appraisal(job: Message) -> Message:
     from accel_platform.workloads.cost import cost_of, parameters_of
-    from accel_platform.workloads.inputs import with_image_size
+    from accel_platform.workloads.inputs import usual_image_size, with_image_size
 
     spec = spec_of(job["config"])
     if job["image_size"] is not None:
@@ -64,6 +64,8 @@ def _appraisal(job: Message) -> Message:
         "layers": found.layers,
         "flops": found.flops,
         "activation_bytes": found.activation_bytes,
+        "layer_output_bytes": found.layer_output_bytes,
+        "image_size": usual_image_size(spec),
     }
 
 

@@ -49,6 +49,9 @@ class Appraisal:
     layers: float | None
     flops: float
     activation_bytes: float
+    layer_output_bytes: float
+    image_size: float | None
+    """Pixels along an edge; None where it reads no image, or none that is square."""
 
 
 def appraise(

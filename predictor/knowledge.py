@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from accel_platform.precisions import PRECISIONS
-from predictor.cases import Case, weight_bytes
+from predictor.cases import BY_LAYERS, IMAGES, Case, weight_bytes
 from predictor.evidence import Evidence
 from predictor.judge import Predictor
 from predictor.said import Said
@@ -57,7 +57,16 @@ def _of(cases: list[Case]) -> Learned:
     known = PRECISIONS.get(case.precision)
     width = known.activation_bytes if known else weight_bytes(case.precision, case.mode)
     work, batch = case.work, case.batch_size
-    cost = ItemCost(work.parameters, None, work.flops / batch, work.activation_bytes * 4 / width / batch)
+    written = work.activation_bytes * 4 / width / batch
+    by_layers = case.counted == BY_LAYERS
+    cost = ItemCost(
+        work.parameters,
+        None,
+        work.flops / batch,
+        activation_bytes=None if by_layers else written,
+        layer_output_bytes=written if by_layers else None,
+        image_size=case.size if case.reads == IMAGES else None,
+    )
     return Learned(case.model, case.family, cost, size)
 
 

@@ -1,10 +1,10 @@
 """The physical law behind a latency: computing, moving activations, reading weights and launching, one after another.
 
-t = a · FLOPs / peak + b · activation bytes / bandwidth + c · weight bytes / bandwidth + d · steps
+t = a · FLOPs / peak + b · f · activation bytes / bandwidth + c · weight bytes / bandwidth + d · steps
 
-Four factors that are fitted once for all devices: how far real kernels stay from the peaks. Devices differ in peak and
-bandwidth alone, which is what lets the law speak of a device that nobody measured. It is a roofline whose parts add
-up instead of hiding behind each other.
+Five factors that are fitted once for all devices: how far real kernels stay from the peaks, and how much less a
+compiler lets them move (f, of compiled code; else 1). Devices differ in peak and bandwidth alone, which is what lets
+the law speak of a device that nobody measured. It is a roofline whose parts add up instead of hiding behind each other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from accel_platform.hardware.catalog import catalog
 from predictor.cases import Case, weight_bytes
 
 Array = npt.NDArray[np.float64]
-_START = (0.9, 1.2, 0.5, -3.0)
-"""Natural logs of the factors (the last in ms): where the fit begins and, without evidence, stays."""
+_START = (0.9, 1.2, 0.5, -3.0, math.log(3 / 5))
+"""Natural logs of a, b, c, d (in ms) and f: where the fit begins and, without evidence, stays. What a layer writes, the
+norm and the activation after it each read and write again; a compiler makes one of these two: 3 moves out of 5."""
 _PULL = 0.03
 _ENOUGH = 4_000
 
 
 @dataclass(frozen=True)
 class Law:
-    """Natural logs of the four factors."""
+    """Natural logs of the five factors."""
 
     factors: tuple[float, ...]
 
@@ -45,17 +46,17 @@ class Law:
         if 0 < len(known) < len(cases):
             cases, logs = [cases[i] for i in known], logs[known]
         step = max(1, len(cases) // _ENOUGH)
-        parts, truth = parts_ms(cases[::step]), logs[::step]
+        parts, compiled, truth = parts_ms(cases[::step]), _compiled(cases[::step]), logs[::step]
         pull = _PULL * np.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
-            return np.concatenate([_log(parts, factors) - truth, pull * (factors - _START)])
+            return np.concatenate([_log(parts, compiled, factors) - truth, pull * (factors - _START)])
 
         return cls(tuple(least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x.tolist()))
 
     def logs(self, cases: Sequence[Case]) -> Array:
         """Natural logs of the latencies, in ms, of whole batches."""
-        return _log(parts_ms(cases), np.array(self.factors))
+        return _log(parts_ms(cases), _compiled(cases), np.array(self.factors))
 
 
 def rates_known(case: Case) -> bool:
@@ -95,5 +96,11 @@ def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
     return median(peaks) * 1e12, median(moves) * 1e9
 
 
-def _log(parts: Array, factors: Array) -> Array:
-    return np.asarray(np.log(parts @ np.exp(factors)))
+def _compiled(cases: Sequence[Case]) -> Array:
+    """1 of compiled code, else 0."""
+    return np.array([float(bool(case.compiler)) for case in cases])
+
+
+def _log(parts: Array, compiled: Array, factors: Array) -> Array:
+    moved = parts[:, 1] * np.exp(factors[1] + compiled * factors[4])
+    return np.asarray(np.log(parts[:, [0, 2, 3]] @ np.exp(factors[[0, 2, 3]]) + moved))

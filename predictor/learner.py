@@ -1,10 +1,11 @@
 """What is predicted for a case, from cases: the law, trees on what the law leaves over, and the same work elsewhere.
 
-Three kinds of knowledge, each for what it can bear:
+Four kinds of knowledge, each for what it can bear:
 
 * the *specialist*, trees that know devices by name, speaks for a device with many figures;
 * the *generalist*, trees of one kind of silicon that see no device, speaks for a device of that kind nobody measured;
-* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference.
+* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference;
+* of one measured nowhere, models like it on a known device have a say of their own (`alike`).
 
 A few figures of a new device correct it as a whole (`Correction`). How sure any of this is, is not here.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from predictor.alike import Alike
 from predictor.cases import Case, weight_bytes
 from predictor.law import Law, parts_ms, rates_known
 from predictor.trees import ROUNDS, Trees
@@ -72,6 +74,7 @@ class Learner:
         self.cases = learned
         self._logs, self._rounds = logs, rounds
         self._law = Law.fit(learned, logs)
+        self._alike = Alike(learned, logs, self._law)
         self._named: Trees | None = None
         self._generalists: dict[str, Trees | None] = {}
         self._grown = grown
@@ -83,6 +86,7 @@ class Learner:
         self._ways = {(case.kind, case.backend, case.compiler) for case in cases}
         self._widths = {(case.kind, weight_bytes(case.precision, case.mode)) for case in cases}
         self._counted = {(case.kind, case.counted) for case in cases}
+        self._read = {(case.kind, case.reads) for case in cases}
         self.corrections: dict[str, Correction] = {}
         self.correct([case for case in cases if case.device not in self.known])
 
@@ -103,7 +107,9 @@ class Learner:
         if (case.kind, weight_bytes(case.precision, case.mode)) not in self._widths:
             return f"nothing as wide as precision {case.precision} was learned from on any {case.kind}"
         if (case.kind, case.counted) not in self._counted:
-            return f"no model whose activations are {case.counted} was learned from on any {case.kind}"
+            return f"no model whose activations are counted by {case.counted} was learned from on any {case.kind}"
+        if (case.kind, case.reads) not in self._read:
+            return f"no model that reads {case.reads} was learned from on any {case.kind}"
         if not rates_known(case) and case.device not in self.known | self.corrections.keys():
             return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
         return None
@@ -147,7 +153,8 @@ class Learner:
             few = 0.0
             if case.device in self.corrections:
                 few = added["few figures of this device"] = float(self.corrections[case.device].of([case])[0])
-            added["measured elsewhere"] = log - alone - few
+            name = "measured elsewhere" if self.elsewhere(case) else "models like it"
+            added[name] = log - alone - few
         return found
 
     def elsewhere(self, case: Case) -> int:
@@ -163,7 +170,8 @@ class Learner:
         return logs
 
     def _of(self, cases: Sequence[Case], *, known: bool) -> Array:
-        """As the trees say, and where the same work was measured elsewhere as much off as they are there."""
+        """As the trees say, and where the same work was measured elsewhere as much off as they are there; of other work
+        on a known device, the mean of them and of what models like it say."""
         logs = self._trees(cases, known=known)
         sources = [self._measured.get(case.shape, []) for case in cases]
         there = sorted({j for found in sources for j in found})
@@ -174,6 +182,11 @@ class Learner:
                 if rows:
                     at = np.array(rows)
                     logs[i] += _weighted_median(left[at], np.exp(-self._places.apart(cases[i], at)))
+        # Of decoders their cost says it all: nothing in their names tells what they are built of.
+        new = [i for i, rows in enumerate(sources) if known and not rows and cases[i].mode != "generation"]
+        if new:
+            like = self._alike.logs([cases[i] for i in new])
+            logs[new] = np.where(np.isnan(like), logs[new], (logs[new] + like) / 2)
         return logs
 
     def _left_over(self, rows: list[int], *, known: bool) -> Array:

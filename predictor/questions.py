@@ -60,6 +60,11 @@ class ModelFigures(_Value):
     activation_bytes_per_item: Figure | None = Field(
         default=None, description="Written by all operators for one item, in float32."
     )
+    layer_output_bytes_per_item: Figure | None = Field(
+        default=None,
+        description="Put out by its linear layers and convolutions, in float32: four times the activations that timm "
+        "and fvcore count.",
+    )
     family: Name | None = Field(default=None, description="What it is a kind of: bert, resnet, ...")
     modality: Modality | None = None
 
@@ -97,7 +102,7 @@ AskedModel = Annotated[
     | Annotated[ModelFigures, Tag("<figures>")],
     Discriminator(_model_kind, custom_error_type="model", custom_error_message=(
         "a name, a transformers config (an object with model_type or architectures) or cost figures (an object with "
-        "parameters, flops_per_item and activation_bytes_per_item) was expected"
+        "parameters, flops_per_item and activation_bytes_per_item or layer_output_bytes_per_item) was expected"
     )),
 ]  # fmt: skip
 AskedHardware = Annotated[

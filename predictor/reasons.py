@@ -32,6 +32,7 @@ _OF = {
     "precision": "precision",
     "mode": "mode",
     "measured elsewhere": "same work measured elsewhere",
+    "models like it": "models like it",
     "few figures of this device": "few figures of this device",
 }
 _ROOFLINE = ("computing", "activations moved", "weights read", "launches", "roofline", "intensity")
@@ -86,6 +87,7 @@ def _values(learner: Learner, case: Case, typical: float) -> dict[str, str]:
         "runtime": runtime,
         "precision": case.precision,
         "mode": case.mode,
+        "models like it": "what they leave over on this device",
         "same work measured elsewhere": f"{learner.elsewhere(case)} figures",
         "few figures of this device": case.device,
     }

@@ -9,7 +9,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +32,16 @@ class ItemCost:
     layers: float | None
     flops: float
     activation_bytes: float | None
+    """Written by all operators."""
+    layer_output_bytes: float | None = None
+    """Of these, what linear layers and convolutions put out, as timm and fvcore count."""
+    image_size: float | None = None
+    """Pixels along an edge; None where it reads no image, or nobody says how large."""
+
+    @property
+    def written_bytes(self) -> float | None:
+        """By all operators, or at least by those that are known."""
+        return self.activation_bytes or self.layer_output_bytes
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,8 @@ def resolve_subject(asked: str | ModelConfig | ModelFigures, evidence: Evidence)
     if isinstance(asked, ModelConfig):
         return _of_config(asked.root, evidence)
     if isinstance(asked, ModelFigures):
-        cost = ItemCost(asked.parameters, None, asked.flops_per_item, asked.activation_bytes_per_item)
+        written = asked.activation_bytes_per_item, asked.layer_output_bytes_per_item
+        cost = ItemCost(asked.parameters, None, asked.flops_per_item, *written)
         name = f"{asked.family or 'figures'}-{_digest(asked.model_dump_json())}"
         return Subject(name, asked.family, asked.modality, None, figures=cost)
     return _of_name(asked, evidence)
@@ -186,7 +197,7 @@ def cost_asked(
 ) -> ItemCost | None:
     """What one item costs at these sizes; None where nothing tells. Raises InvalidInput for what it cannot take."""
     if subject.figures is not None:
-        return subject.figures
+        return replace(subject.figures, image_size=sizes.image_size)
     if subject.config is not None:
         found = appraise(
             json.loads(subject.config),
@@ -195,7 +206,8 @@ def cost_asked(
             image_size=sizes.image_size,
             audio_seconds=sizes.audio_seconds,
         )
-        return ItemCost(found.parameters, found.layers, found.flops, found.activation_bytes)
+        written = found.activation_bytes, found.layer_output_bytes
+        return ItemCost(found.parameters, found.layers, found.flops, *written, found.image_size)
     if sizes == Sizes():
         return item_cost(subject.model_id, subject.spec, sequence_length, models)
     assert subject.spec is not None, "other models have no sizes"
@@ -215,10 +227,18 @@ def item_cost(
     default = None if spec is None else sequence_length_for(spec, None)
     if default is not None and sequence_length is None:
         return None
-    known = row is not None and row["flops_per_item"] is not None and row["parameters"] is not None
-    if known and (spec is None or sequence_length == default):
-        assert row is not None
-        return ItemCost(row["parameters"], row["layers"], row["flops_per_item"], row["activation_bytes_per_item"])
+    if row is not None and row["flops_per_item"] is not None and row["parameters"] is not None:
+        described = ItemCost(
+            row["parameters"],
+            row["layers"],
+            row["flops_per_item"],
+            row["activation_bytes_per_item"],
+            row["layer_output_bytes_per_item"],
+            row["image_size"],
+        )
+        # A description of before layers were told apart is good enough only where nothing can be traced.
+        if spec is None or (sequence_length == default and described.layer_output_bytes is not None):
+            return described
     if spec is None:
         return None
     return _traced(spec, sequence_length, Sizes())
@@ -229,7 +249,7 @@ def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemC
     takes_long()
     with _TRACING:
         from accel_platform.workloads.cost import cost_of
-        from accel_platform.workloads.inputs import with_image_size
+        from accel_platform.workloads.inputs import usual_image_size, with_image_size
 
         sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
         try:
@@ -239,7 +259,8 @@ def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemC
                 raise
             reason = " ".join(str(error).split())
             raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
-    return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes)
+        pixels = usual_image_size(sized)
+    return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
 
 
 def known_config(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from predictor.blocks import family_of
 from predictor.cases import Case, Work
 from predictor.law import Law
 
-FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1))
+FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1), math.log(0.5))
 FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "densenet", "efficientnet", "xcit")
 GPUS = ("RTX 3090", "RTX 4090")
 

@@ -120,6 +120,8 @@ def described(model: Model) -> ModelDescribed:
         layers=12,
         flops_per_item=int(model.gflops * 1e9),
         activation_bytes_per_item=int(model.gflops * 1e7),
+        layer_output_bytes_per_item=int(model.gflops * 4e6),
+        image_size=224 if model.modality == "vision" else None,
     )
 
 

@@ -15,6 +15,7 @@ from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRe
 from accel_platform.hardware.detect import fingerprint_of
 from accel_platform.workloads.cost import cost_of
 from accel_platform.workloads.families import ModelSpec
+from accel_platform.workloads.inputs import usual_image_size
 
 
 def described(spec: ModelSpec) -> ModelDescribed:
@@ -26,6 +27,8 @@ def described(spec: ModelSpec) -> ModelDescribed:
             "layers": cost.layers,
             "flops_per_item": cost.flops,
             "activation_bytes_per_item": cost.activation_bytes,
+            "layer_output_bytes_per_item": cost.layer_output_bytes,
+            "image_size": usual_image_size(spec),
         }
     )
 

@@ -38,6 +38,10 @@ Flops = Annotated[float | None, typer.Option("--flops", help="Of one item's forw
 Activations = Annotated[
     float | None, typer.Option("--activation-bytes", help="That all operators write for one item, in float32.")
 ]
+LayerOutputs = Annotated[
+    float | None,
+    typer.Option("--layer-output-bytes", help="Of these, of linear layers and convolutions: 4 x timm's activations."),
+]
 Family = Annotated[str | None, typer.Option("--family", help="With --parameters: what it is a kind of.")]
 Modality = Annotated[str | None, typer.Option("--modality", help="Likewise: text, vision, audio or multimodal.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Items per batch.")]
@@ -65,6 +69,7 @@ def recommend(
     parameters: Parameters = None,
     flops: Flops = None,
     activation_bytes: Activations = None,
+    layer_output_bytes: LayerOutputs = None,
     family: Family = None,
     modality: Modality = None,
     batch_size: BatchSize = 1,
@@ -97,7 +102,9 @@ def recommend(
     }
     query = _question(
         RecommendQuery,
-        model=_model(model, config, _figures(parameters, flops, activation_bytes, family, modality)),
+        model=_model(
+            model, config, _figures(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
+        ),
         batch_size=batch_size,
         sequence_length=sequence_length,
         image_size=image_size,
@@ -122,6 +129,7 @@ def predict(
     parameters: Parameters = None,
     flops: Flops = None,
     activation_bytes: Activations = None,
+    layer_output_bytes: LayerOutputs = None,
     family: Family = None,
     modality: Modality = None,
     hardware: HardwareNames = None,
@@ -155,7 +163,7 @@ def predict(
     from predictor.questions import PredictQuery
 
     format_ = Table.json if json_ else format_
-    given = _figures(parameters, flops, activation_bytes, family, modality)
+    given = _figures(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
     places = _hardware(hardware, hardware_spec)
     same = {
         "sequence_length": sequence_length,
@@ -206,8 +214,7 @@ def _question(kind: type[Any], **fields: Any) -> Any:
 def _option(path: str) -> str:
     """The option that a field is given by: `--max-watts` for `constraints.max_watts`."""
     outer, _, inner = path.partition(".")
-    renamed = {"flops_per_item": "flops", "activation_bytes_per_item": "activation_bytes"}
-    name = renamed.get(inner, inner) if outer in ("model", "constraints") and inner else path
+    name = inner.removesuffix("_per_item") if outer in ("model", "constraints") and inner else path
     return f"--{name.replace('_', '-')}"
 
 
@@ -226,6 +233,7 @@ def _figures(
     parameters: float | None,
     flops: float | None,
     activation_bytes: float | None,
+    layer_output_bytes: float | None,
     family: str | None,
     modality: str | None,
 ) -> dict[str, Any] | None:
@@ -233,6 +241,7 @@ def _figures(
         "parameters": parameters,
         "flops_per_item": flops,
         "activation_bytes_per_item": activation_bytes,
+        "layer_output_bytes_per_item": layer_output_bytes,
         "family": family,
         "modality": modality,
     }

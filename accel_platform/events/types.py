@@ -87,6 +87,11 @@ class ModelDescribed(Payload):
     flops_per_item: Count | None = None
     """Forward FLOPs (2 per multiply-add) for one item at the model's default input shape."""
     activation_bytes_per_item: Count | None = None
+    """Written by all operators, in float32."""
+    layer_output_bytes_per_item: Count | None = None
+    """Of these, what matrix products and convolutions put out: four times what timm and fvcore count as activations."""
+    image_size: Positive | None = None
+    """Pixels along an edge of the image that the costs are of; None where it reads none, or none that is square."""
 
 
 class RunStarted(Payload):

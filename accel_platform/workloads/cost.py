@@ -25,6 +25,9 @@ class Cost:
     """Of matrix products, convolutions and attention, 2 per multiply-add, by torch's own formulas."""
     activation_bytes: int
     """Written by all operators together, attention being one: memory traffic, not the peak."""
+    layer_output_bytes: int
+    """Of these, what matrix products and convolutions put out, attention's own left out: what fvcore and timm count as
+    activations."""
     weight_bytes: int
     """Parameters and buffers."""
 
@@ -73,13 +76,14 @@ def _cost(
             spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds
         )
     }
-    flops, written = _trace(model, inputs)
+    flops, written, put_out = _trace(model, inputs)
     stored = [*model.parameters(), *model.buffers()]
     return Cost(
         parameters=sum(p.numel() for p in model.parameters()),
         layers=_layers(model.config),
         flops=flops,
         activation_bytes=written,
+        layer_output_bytes=put_out,
         weight_bytes=sum(t.numel() * t.element_size() for t in stored)
         - (_saved_by_quantising(model) if precision == "int8" else 0),
     )
@@ -106,8 +110,8 @@ def _meta_model(spec: ModelSpec, dtype: Any) -> Any:
         return auto.from_config(config_of(spec), dtype=dtype).eval()
 
 
-def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
-    """FLOPs and bytes written by one forward pass on the meta device."""
+def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
+    """FLOPs, bytes written, and bytes that layers put out, of one forward pass on the meta device."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -116,9 +120,11 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
 
     aten = torch.ops.aten
     attention = torch.nn.functional.scaled_dot_product_attention
+    layers = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}
 
     class BytesWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
         total = 0
+        of_layers = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is aten._local_scalar_dense.default and args[0].dtype == torch.bool:
@@ -127,7 +133,9 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
                 return True
             out = func(*args, **(kwargs or {}))
             if not (func.is_view or func is aten._unsafe_view.default):
-                self.total += sum(t.numel() * t.element_size() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
+                size = sum(t.numel() * t.element_size() for t in tree_leaves(out) if isinstance(t, torch.Tensor))
+                self.total += size
+                self.of_layers += size if func.overloadpacket in layers else 0
             return out
 
     class FusedAttention(TorchFunctionMode):
@@ -148,7 +156,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int]:
     written = BytesWritten()  # type: ignore[no-untyped-call]
     with _TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
         model(**inputs)
-    return counter.get_total_flops() + fused.flops, written.total
+    return counter.get_total_flops() + fused.flops, written.total, written.of_layers
 
 
 def _operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:

@@ -169,7 +169,10 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
 
 
 def usual_image_size(spec: ModelSpec) -> int | None:
-    """Pixels along an edge of the images it is measured with; None where it reads none, or none that are square."""
+    """Pixels along an edge of the images it is measured with; None where it reads none, text besides, or none that are
+    square."""
+    if spec.modality != "vision":
+        return None
     shapes = [item.shape[-2:] for item in describe_inputs(spec, batch_size=1) if item.name == "pixel_values"]
     return shapes[0][0] if shapes and shapes[0][0] == shapes[0][1] else None
 

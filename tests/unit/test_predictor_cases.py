@@ -14,7 +14,18 @@ from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.warehouse.query import Reader
 from predictor.casebook import load_cases
-from predictor.cases import Case, case_of, decoder_of, silicon_of, weight_bytes
+from predictor.cases import (
+    BY_LAYERS,
+    BY_OPERATORS,
+    IMAGES,
+    OTHERWISE,
+    TOKENS,
+    Case,
+    case_of,
+    decoder_of,
+    silicon_of,
+    weight_bytes,
+)
 from predictor.evidence import Target, observed_devices
 from predictor.law import parts_ms, rates_known
 from predictor.subject import ItemCost
@@ -51,6 +62,18 @@ def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
     assert half.work.activation_bytes == full.work.activation_bytes / 2
     assert (half.peak_flops, full.peak_flops) == (121e12, pytest.approx(30.3e12))
     assert full.memory_mib == 24 * 1024
+
+
+def test_activations_are_counted_by_layers_where_that_is_known() -> None:
+    traced, stated = replace(COST, layer_output_bytes=1e8), replace(COST, activation_bytes=None, layer_output_bytes=1e8)
+    assert _case(cost=traced) == _case(cost=stated)
+    assert (_case(cost=traced).counted, _case().counted) == (BY_LAYERS, BY_OPERATORS)
+    assert _case(cost=traced).work.activation_bytes == _case().work.activation_bytes / 3
+
+
+def test_an_image_is_as_large_as_its_cost_says() -> None:
+    seen = _case(cost=replace(COST, image_size=224), size=None)
+    assert (seen.size, seen.reads, _case().reads, _case(size=None).reads) == (224, IMAGES, TOKENS, OTHERWISE)
 
 
 def test_int8_shrinks_weights_and_not_what_layers_hand_on() -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from law_world import GPUS, case, world
+from law_world import FACTORS, GPUS, case, world
 
-from predictor.cases import Case
+from predictor.alike import Alike
+from predictor.cases import BY_OPERATORS, TOKENS, Case
 from predictor.held_out import hold_out
 from predictor.judge import Judgement, Predictor
+from predictor.law import Law
+from predictor.learner import log_latency
 from predictor.memory import MemoryModel
 from predictor.risks import OUT_OF_MEMORY, Risks
 from predictor.train import fit
@@ -76,7 +79,8 @@ def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predicto
         ({"compiler": "dynamo"}, "compiled by dynamo"),
         ({"backend": "tensorrt"}, "nothing was learned from tensorrt"),
         ({"precision": "int8"}, "as wide as precision int8"),
-        ({"counted": "stated"}, "activations are stated"),
+        ({"counted": BY_OPERATORS}, "counted by operators"),
+        ({"reads": TOKENS}, "reads tokens"),
         ({"mode": "training"}, "mode training"),
         ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
     ],
@@ -152,3 +156,25 @@ def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
 
 def test_nothing_is_held_out_of_too_little() -> None:
     assert hold_out(world()[:8]) == {}
+
+
+def test_compiled_code_moves_less_and_how_much_less_is_learned() -> None:
+    cases = world()
+    compiled = [replace(c, compiler="dynamo") for c in cases[::2]]
+    law = Law(FACTORS)
+    told = [replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, law.logs(compiled), strict=True)]
+    assert (law.logs(compiled) < law.logs(cases[::2])).all()
+    learned = Law.fit([*cases, *told], log_latency([*cases, *told]))
+    assert math.exp(learned.factors[4]) == pytest.approx(0.5, rel=0.1)
+    # Where nothing compiled was measured it is what counting passes over memory says.
+    assert math.exp(Law.fit(cases, log_latency(cases)).factors[4]) == pytest.approx(3 / 5)
+
+
+def test_a_model_measured_nowhere_is_told_by_models_like_it() -> None:
+    cases = [replace(c, latency_ms=c.latency_ms * (2 if c.family == "swin" else 1)) for c in world(per_family=12)]
+    law, logs = Law.fit(cases, log_latency(cases)), log_latency(cases)
+    asked = case("swin_99", "RTX 3090", gmacs=4, macts=10)
+    alike = Alike(cases, logs, law)
+    plain = math.exp(Law(FACTORS).logs([asked])[0])
+    assert math.exp(alike.logs([asked])[0]) > 1.3 * plain
+    assert math.isnan(alike.logs([replace(asked, compiler="dynamo")])[0])

@@ -40,7 +40,7 @@ def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> C
     made = case_of(
         model=model.model_id,
         family=model.family,
-        cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7),
+        cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7, model.gflops * 4e6),
         mode="inference",
         batch_size=batch_size,
         size=model.sequence_length,

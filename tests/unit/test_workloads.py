@@ -112,6 +112,9 @@ def test_costs_are_those_of_the_published_models() -> None:
     assert cost_of(resnet, batch_size=1).flops == pytest.approx(2 * 4.09e9, rel=0.01)
     assert cost_of(bert, batch_size=1).layers == 12
     assert cost_of(resolve_model("t5-small"), batch_size=1).layers == 12
+    # What timm states of ViT-B/16 and ResNet-50 at 224 pixels, its 1,000 classes left out: 16.49 and 11.11 million.
+    for model, activations in ((resolve_model("vit-base"), 16_491_264), (resnet, 11_113_984)):
+        assert cost_of(model, batch_size=1).layer_output_bytes == 4 * activations
 
 
 @settings(max_examples=10, deadline=None)

@@ -3,7 +3,8 @@ WITH described AS (
     SELECT unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{
         "model_id": "VARCHAR", "architecture": "VARCHAR", "family": "VARCHAR", "modality": "VARCHAR",
         "aliases": "JSON", "config": "JSON", "size": "VARCHAR", "parameters": "BIGINT", "layers": "INTEGER",
-        "flops_per_item": "BIGINT", "activation_bytes_per_item": "BIGINT"}'))
+        "flops_per_item": "BIGINT", "activation_bytes_per_item": "BIGINT",
+        "layer_output_bytes_per_item": "BIGINT", "image_size": "INTEGER"}'))
     FROM events
     WHERE type = 'ModelDescribed'
     GROUP BY payload->>'$.model_id'
@@ -15,6 +16,7 @@ counted AS (
     GROUP BY model_id
 )
 SELECT model_id, d.architecture, coalesce(d.family, c.family) AS family, d.modality, d.aliases, d.config, d.size,
-    d.parameters, d.layers, d.flops_per_item, d.activation_bytes_per_item, coalesce(c.results, 0) AS results
+    d.parameters, d.layers, d.flops_per_item, d.activation_bytes_per_item, d.layer_output_bytes_per_item,
+    d.image_size, coalesce(c.results, 0) AS results
 FROM described AS d
 FULL JOIN counted AS c USING (model_id)
