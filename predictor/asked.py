@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accel_platform.errors import InvalidInput
 from accel_platform.precisions import PRECISIONS, canonical
 from predictor.evidence import Cell, Target
 from predictor.knowledge import Knowledge
@@ -31,6 +32,8 @@ class Asked:
     family: str
     size: float | None
     """Tokens in; None where inputs have one size, of images told by `cost`."""
+    image_size: float | None
+    """Pixels along an edge of the model's own images, where they are known."""
 
     @property
     def precision(self) -> str:
@@ -44,13 +47,21 @@ class Asked:
         return None if self.cost is None or known is None else self.cost.parameters * known.weight_bytes / 2**20
 
     def cells(self, target: Target) -> list[Cell]:
-        """The cells that answer it, the best first; none where its sizes are not those that models are measured at."""
-        if self.sizes != Sizes():
-            return []
+        """The cells that answer it, the best first."""
+        shape = self.mode, self.batch_size, self.sequence_length
         return [
-            Cell(self.subject.model_id, target, self.mode, precision, self.batch_size, self.sequence_length)
+            Cell(self.subject.model_id, target, shape[0], precision, *shape[1:], image_size)
+            for image_size in self._image_sizes()
             for precision in self.precisions
         ]
+
+    def _image_sizes(self) -> list[float | None]:
+        """As figures tell them: ours are of the model's own size and say nothing of it, files may state it."""
+        if self.sizes.audio_seconds is not None:
+            return []
+        own: list[float | None] = [] if self.sizes.image_size else [None]
+        pixels = self.image_size if self.sizes.image_size is None else float(self.sizes.image_size)
+        return own if pixels is None else [*own, pixels]
 
 
 def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]:
@@ -61,8 +72,22 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     evidence = knowledge.evidence
     subject = resolve_subject(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
-    sizes = sizes_asked(subject, query.image_size, query.audio_seconds)
+    own_images = None if subject.named_only else query.image_size
+    sizes = sizes_asked(subject, own_images, query.audio_seconds)
     cost = cost_asked(subject, length, sizes, evidence.models)
+    warnings = [] if warning is None else [warning]
+    pixels = None if cost is None else cost.image_size
+    if subject.named_only:
+        stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
+        if query.image_size is not None and query.image_size not in stated:
+            raise InvalidInput(
+                f"{subject.model_id} is known by its results only, at image sizes "
+                f"{', '.join(f'{size:g}' for size in stated) or 'that nobody states'}: ask for one of them."
+            )
+        pixels = float(query.image_size) if query.image_size else next(iter(stated), None)
+        if query.image_size is None and len(stated) > 1:
+            warnings.append(f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was "
+                            "measured at.")  # fmt: skip
     aliases = () if subject.spec is None else subject.spec.aliases
     learned = None
     if subject.named_only or (subject.spec is not None and length is None and sizes == Sizes()):
@@ -80,5 +105,6 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         model=learned.name if learned else subject.model_id,
         family=learned.family if learned else subject.family or subject.model_id,
         size=length or (None if learned is None else learned.size),
+        image_size=pixels,
     )
-    return asked, [] if warning is None else [warning]
+    return asked, warnings

@@ -43,10 +43,19 @@ class Cell:
     precision: str | None
     batch_size: int
     sequence_length: int | None
+    image_size: float | None = None
+    """Pixels along an edge, where a file states them; our own figures are of the model's own size."""
 
     def all_but(self, what: str) -> Hashable:
         """Equal for cells that differ in that one thing alone."""
-        return what, self.model_id, self.mode, self.precision, *(getattr(self, o) for o in SCALED if o != what)
+        return (
+            what,
+            self.model_id,
+            self.mode,
+            self.precision,
+            self.image_size,
+            *(getattr(self, o) for o in SCALED if o != what),
+        )
 
 
 SCALED = ("target", "batch_size", "sequence_length")
@@ -110,6 +119,8 @@ class Evidence:
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """Those that anything was measured at."""
+    image_sizes: dict[str, set[float]] = field(default_factory=dict)
+    """Pixels along an edge that files state, by model."""
     by_device: dict[Target, Device] = field(default_factory=dict)
     """Each as it was seen last."""
     available: set[Target] = field(default_factory=set)
@@ -124,6 +135,8 @@ class Evidence:
                 self.by_all_but.setdefault(pooled.cell.all_but(what), []).append(pooled)
             self.batch_sizes.add(pooled.cell.batch_size)
             self.sequence_lengths.add(pooled.cell.sequence_length)
+            if pooled.cell.image_size is not None:
+                self.image_sizes.setdefault(pooled.cell.model_id, set()).add(pooled.cell.image_size)
         self.by_device.update((device.target, device) for device in self.devices)
         self.available.update(device.target for device in self.devices if device.available)
 
@@ -163,7 +176,7 @@ def load_evidence(reader: Reader) -> Evidence:
 
 # What a device is known by: its id, or the name alone where a file gives no more.
 _DEVICE = "coalesce(device_id, device_name)"
-_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length"
+_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size"
 
 _USABLE = f"""
 WITH usable AS (
@@ -199,7 +212,8 @@ FROM cells AS c
 LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
         = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
     AND c.device IS NOT DISTINCT FROM r.device AND c.precision IS NOT DISTINCT FROM r.precision
-    AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
+    AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.image_size IS NOT DISTINCT FROM r.image_size
+    AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
 ORDER BY c.measured, c.newest, c.fingerprint
 """
 
@@ -288,6 +302,7 @@ def _cell(row: dict[str, Any]) -> Cell:
         precision=row["precision"],
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
+        image_size=row["image_size"],
     )
 
 

@@ -175,9 +175,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
         if value is None:
             continue
         if subject.named_only:
-            raise InvalidInput(
-                f"{subject.model_id} is known by its results only, at their own sizes: leave out {name}."
-            )
+            raise InvalidInput(f"{subject.model_id} is known by its results only, which state no {name}: leave it out.")
         if subject.modality not in (None, modality, "multimodal"):
             raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
     asked = Sizes(image_size, audio_seconds)

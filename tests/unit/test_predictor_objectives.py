@@ -33,6 +33,7 @@ ASKED = Asked(
     model="bert-base",
     family="bert",
     size=128,
+    image_size=None,
 )
 
 

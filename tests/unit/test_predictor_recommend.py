@@ -14,7 +14,7 @@ from accel_platform.events.types import Payload
 from accel_platform.precisions import canonical
 from accel_platform.settings import Settings
 from predictor.advisor import Advisor
-from predictor.answers import Answer
+from predictor.answers import Answer, PredictAnswer
 from predictor.questions import PredictQuery, RecommendQuery
 from predictor.train import train
 from predictor_world import (
@@ -318,3 +318,22 @@ def test_two_machines_that_call_their_processor_the_same_stay_apart(tmp_path: Pa
     answer = advisor.predict(PredictQuery(model="bert-base", hardware="cpu"))
     assert answer.device_id == CPU_ID
     assert any(CPU_ID in w and "imported-64-core" in w for w in answer.warnings)
+
+
+def test_figures_of_several_image_sizes_are_kept_apart(tmp_path: Path) -> None:
+    claims = [
+        result(VIT, "cuda", 8, device=GPU, provenance="imported", model_id="net_x", original={"image_size": size},
+               latency_mean_ms=ms)
+        for size, ms in ((224, 10.0), (384, 30.0))
+    ]  # fmt: skip
+    advisor = Advisor(world(tmp_path, claims))
+
+    def asked(**more: Any) -> PredictAnswer:
+        return advisor.predict(PredictQuery(model="net_x", hardware=GPU, batch_size=8, **more))
+
+    assert asked(image_size=384).latency_ms.p50 == 30.0
+    least = asked()
+    assert least.latency_ms.p50 == 10.0
+    assert "224" in least.warnings[0]
+    with pytest.raises(InvalidInput, match="224, 384: ask for one"):
+        asked(image_size=300)

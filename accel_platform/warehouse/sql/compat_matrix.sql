@@ -4,7 +4,7 @@
 -- shapes both have; high >= 0.8, medium >= 0.4, low below, NULL where no other device measured any shape of that model.
 WITH judged AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
-        precision, batch_size, sequence_length, processes, count(*) AS results,
+        precision, batch_size, sequence_length, image_size, processes, count(*) AS results,
         status = 'ok' AND (provenance = 'imported' OR coalesce(verified, false)) AS works,
         CASE WHEN status <> 'ok' THEN status WHEN provenance = 'measured' AND verified IS NULL THEN 'unverified'
              WHEN provenance = 'measured' AND NOT verified THEN 'wrong' END AS failing,
@@ -15,14 +15,15 @@ WITH judged AS (
     FROM judged_results
     -- What a runtime does not compute in says nothing of the model.
     WHERE counts AND failure_class IS DISTINCT FROM 'unsupported_precision'
-    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, processes, works, failing
+    GROUP BY model_id, hardware, device_id, mode, precision, batch_size, sequence_length, image_size, processes, works,
+        failing
 ),
 shapes AS (
-    SELECT model_id, mode, precision, batch_size, sequence_length, processes, min(latency_p50_ms) AS best_ms,
+    SELECT model_id, mode, precision, batch_size, sequence_length, image_size, processes, min(latency_p50_ms) AS best_ms,
         count(DISTINCT (hardware, device_id)) AS devices
     FROM judged
     WHERE works
-    GROUP BY model_id, mode, precision, batch_size, sequence_length, processes
+    GROUP BY model_id, mode, precision, batch_size, sequence_length, image_size, processes
 ),
 rated AS (
     SELECT j.*, s.devices, CASE WHEN j.works AND s.devices > 1 THEN s.best_ms / nullif(j.latency_p50_ms, 0) END AS relative_speed
@@ -30,7 +31,7 @@ rated AS (
     LEFT JOIN shapes AS s ON s.model_id = j.model_id AND s.mode = j.mode
         AND s.precision IS NOT DISTINCT FROM j.precision AND s.batch_size IS NOT DISTINCT FROM j.batch_size
         AND s.sequence_length IS NOT DISTINCT FROM j.sequence_length
-        AND s.processes IS NOT DISTINCT FROM j.processes
+        AND s.image_size IS NOT DISTINCT FROM j.image_size AND s.processes IS NOT DISTINCT FROM j.processes
 ),
 summed AS (
     SELECT model_id, min(model_family) AS model_family, hardware, device_id, min(device_name) AS device_name, mode,
@@ -39,7 +40,7 @@ summed AS (
         min_by(
             {batch_size: batch_size, sequence_length: sequence_length, latency_p50_ms: latency_p50_ms},
             (precision IS DISTINCT FROM 'float32', -devices, coalesce(processes, 1), batch_size,
-             coalesce(sequence_length, 0), latency_p50_ms, newest[2])
+             coalesce(sequence_length, 0), coalesce(image_size, 0), latency_p50_ms, newest[2])
         ) FILTER (WHERE works) AS shown,
         sum(results) FILTER (WHERE works)::BIGINT AS results_ok,
         sum(results) FILTER (WHERE NOT works)::BIGINT AS results_failed,
