@@ -16,6 +16,7 @@ from accel_platform.cli import (
     evaluate,
     history,
     host,
+    keys,
     matrix,
     migrate,
     predictor,
@@ -49,6 +50,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(ask.predict)
 app.command("recommend")(ask.recommend)
 app.command("serve")(predictor.serve)
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
