@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,15 +60,20 @@ def create_app(settings: Settings) -> FastAPI:
 async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
     """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
     stop = threading.Event()
-    threading.Thread(target=_warm, name="warm", daemon=True).start()
+    threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
     following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
     following.start()
     yield
     stop.set()
     following.join()
+    gc.unfreeze()
 
 
-def _warm() -> None:
-    """Trace a small model: the first takes seconds, for its imports."""
+def _warm(stop: threading.Event) -> None:
+    """Trace a small model: the first takes seconds, for its imports. What is there then stays, and is not looked
+    through for garbage again, which would stop every request for a quarter of a second now and then."""
     smallest = resolve_model("bert-tiny")
     item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
+    gc.collect()
+    if not stop.is_set():
+        gc.freeze()
