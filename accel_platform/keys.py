@@ -145,15 +145,19 @@ def _plain(value: object) -> str:
 
 def _load(path: Path) -> tuple[Key, ...]:
     try:
-        entries = json.loads(path.read_bytes())
-        if not isinstance(entries, list):
-            raise TypeError("no list of keys")
-        return tuple(map(_key, entries))
+        return tuple(map(_key, _entries(path.read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise KeysDamaged(
             f"The keys at {path} cannot be read ({type(error).__name__}), so nobody is let in: restore the file, or "
             "remove it and make new keys (`accel keys create`)."
         ) from error
+
+
+def _entries(content: bytes) -> list[dict[str, str]]:
+    entries = json.loads(content)
+    if not isinstance(entries, list):
+        raise TypeError("no list of keys")
+    return entries
 
 
 def _key(entry: dict[str, str]) -> Key:

@@ -14,10 +14,12 @@ from fastapi import FastAPI, Request
 from fastapi_offline import FastAPIOffline
 
 from accel_platform.settings import Settings
+from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
-from predictor.service import problems
-from predictor.service.routes import advice, results, state
+from predictor.service import door, problems
+from predictor.service.door import metrics
+from predictor.service.routes import advice, query, results, state
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -25,28 +27,38 @@ _VERSION = version("accel-platform")
 _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False}
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The service over one installation. It follows new snapshots and predictors without a restart."""
-    advisor = Advisor(settings)
+def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
+    """The service over one installation. It follows new snapshots and predictors without a restart.
+
+    `host` is the address it listens on: where others than this machine can connect, nobody comes in without a key.
+    """
+    advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
+    sandbox = Sandbox(settings)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_following, advisor),
+        lifespan=partial(_following, advisor, sandbox),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
-    for router in (advice.router(advisor), state.router(advisor, _VERSION), results.router(advisor)):
+    door.install(app, settings, host)
+    for router in (
+        advice.router(advisor),
+        state.router(advisor, settings, _VERSION),
+        results.router(advisor),
+        query.router(sandbox),
+    ):
         app.include_router(router)
 
     @app.get("/", include_in_schema=False)
     def index(request: Request) -> dict[str, Any]:
         base = str(request.base_url)
         routes = {
-            "GET": ["docs", "openapi.json", "health", "results", "matrix"],
-            "POST": ["recommend", "predict", "predict/batch"],
+            "GET": ["docs", "openapi.json", "health", "ready", "metrics", "results", "matrix"],
+            "POST": ["recommend", "predict", "predict/batch", "query"],
         }
         return {
             "name": app.title,
@@ -57,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 @asynccontextmanager
-async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
+async def _following(advisor: Advisor, sandbox: Sandbox, _: FastAPI) -> AsyncIterator[None]:
     """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
     stop = threading.Event()
     threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
@@ -65,6 +77,7 @@ async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
     following.start()
     yield
     stop.set()
+    sandbox.close()
     following.join()
     gc.unfreeze()
 
