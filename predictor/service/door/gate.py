@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from starlette.requests import Request
@@ -65,8 +66,7 @@ class Gate:
                 scope, 421, "misdirected", "This service answers to localhost and 127.0.0.1 only: its name may be "
                 "somebody's trick. With API keys (`accel keys create NAME`) it answers to every name.",
             )  # fmt: skip
-        sent = _Sent.of(headers)
-        if scope["method"] not in _READS and not sent.by_program and self._is_of_another_site(headers):
+        if scope["method"] not in _READS and self._is_of_another_site(headers) and not _Sent.of(headers).by_program:
             return _problem(
                 scope, 403, "cross-site", "A page of another site sent this. ACCEL_CORS_ORIGINS names those that may; "
                 "behind a proxy, have it pass the Host header on.",
@@ -76,9 +76,10 @@ class Gate:
             return None
         if scope["path"] in OPEN:
             return None
-        return self._refusal_by_key(scope, headers, sent)
+        return self._refusal_by_key(scope, headers)
 
-    def _refusal_by_key(self, scope: Scope, headers: dict[bytes, bytes], sent: _Sent) -> Response | None:
+    def _refusal_by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
+        sent = _Sent.of(headers)
         address = scope["client"][0] if scope.get("client") else "unknown"
         key = self._keys.check(sent.key) if sent.key is not None else None
         if key is None:
@@ -141,6 +142,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def _named_loopback(host: str) -> bool:
     """Of a Host header, which may have a port and, around an IPv6 address, brackets."""
     try:

@@ -9,13 +9,12 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_BASE = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
+_PAGES = [
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
 _POLICY = b"content-security-policy"
 _WITH_SCRIPTS = ("/docs", "/docs/oauth2-redirect")
 """Swagger's pages, the only ones with scripts in them; nothing that anybody sends comes into them."""
@@ -45,7 +44,6 @@ class Headers:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._raw = [(name.lower().encode(), value.encode()) for name, value in _BASE.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,10 +69,12 @@ class Headers:
         await self._app(scope, receive, adding)
 
     def _add(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
-        names = {name for name, _ in headers}
-        headers += [(name, value) for name, value in self._raw if name not in names]
-        if _POLICY not in names:
-            page = any(name == b"content-type" and value.startswith(b"text/html") for name, value in headers)
+        sent = dict(headers)
+        page = sent.get(b"content-type", b"").startswith(b"text/html")
+        headers += _ALWAYS
+        if page:
+            headers += [(name, value) for name, value in _PAGES if name not in sent]
+        if _POLICY not in sent:
             headers.append((_POLICY, _PAGE if page else NOTHING))
         if scope["scheme"] == "https":
             headers.append((b"strict-transport-security", b"max-age=31536000"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from uuid import uuid4
+from random import getrandbits
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -66,7 +66,7 @@ def _id_of(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE.fullmatch(value):
             return str(value, "ascii")
-    return uuid4().hex
+    return f"{getrandbits(128):032x}"
 
 
 def _told(scope: Scope, route: str, seconds: float) -> dict[str, object]:
