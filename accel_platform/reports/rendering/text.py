@@ -42,7 +42,8 @@ class Table:
 def table_of(rows: Rows) -> Table:
     """Rows that are all there; a column of any of them is one of the table."""
     columns = columns_of(rows)
-    return Table(columns, tuple(all(_is_number(row.get(c)) for row in rows) for c in columns), (rows,))
+    told = {name: [row[name] for row in rows if row.get(name) is not None] for name in columns}
+    return Table(columns, tuple(bool(told[c]) and all(map(_is_number, told[c])) for c in columns), (rows,))
 
 
 def columns_of(rows: Rows) -> tuple[str, ...]:
@@ -64,12 +65,12 @@ def terminal(table: Table) -> Iterator[str]:
 def markdown(table: Table, title: str | None = None) -> Iterator[str]:
     """Lines of a GitHub table; what Markdown or HTML would read in a cell is escaped."""
     if title:
-        yield f"### {_in_markdown(title)}\n"
-    yield _piped(map(_in_markdown, table.columns))
+        yield f"### {in_markdown(title)}\n"
+    yield _piped(map(in_markdown, table.columns))
     yield _piped("---:" if right else "---" for right in table.numeric)
     for rows in table.parts:
         for row in rows:
-            yield _piped(_in_markdown(row.get(column)) for column in table.columns)
+            yield _piped(in_markdown(row.get(column)) for column in table.columns)
 
 
 def html_table(table: Table, caption: str | None = None) -> Iterator[str]:
@@ -107,7 +108,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(_BLOCKS[round((value - low) / span * 7)] if span else _BLOCKS[3] for value in course)
 
 
-def _in_markdown(value: Any) -> str:
+def in_markdown(value: Any) -> str:
+    """A value as Markdown that says no more than its text."""
     return _MARKDOWN.sub(r"\\\1", shown(value).replace("&", "&amp;").replace("<", "&lt;"))
 
 
@@ -116,4 +118,4 @@ def _piped(cells: Iterable[str]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, Number) and not isinstance(value, bool))
+    return isinstance(value, Number) and not isinstance(value, bool)
