@@ -7,6 +7,8 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+# The tools that look at an installation are no part of it.
+AUDIT := .venv-audit
 # The first interpreter that pyproject.toml allows; empty where there is none.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
@@ -21,7 +23,7 @@ define install
 		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
 endef
 
-.PHONY: help run ui test lint bench clean
+.PHONY: help run ui test lint bench audit sbom clean
 
 help:
 	@echo "make run    install, then measure, check, train and serve on http://127.0.0.1:8000"
@@ -29,6 +31,8 @@ help:
 	@echo "make test   install what tests need, and run all of them"
 	@echo "make lint   style, types and the walls between the packages"
 	@echo "make bench  the figures of benchmarks/README.md"
+	@echo "make audit  known vulnerabilities of what is installed (asks pypi.org)"
+	@echo "make sbom   sbom.cdx.json: what is installed, as a CycloneDX bill of materials"
 	@echo "make clean  remove $(VENV) and caches; what was measured (.accel) stays"
 
 run: $(VENV)/.installed
@@ -54,8 +58,16 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	@for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python $$file; done
 
+audit: $(VENV)/.installed $(AUDIT)/.installed
+	@$(BIN)/python deploy/audit.py $(AUDIT)/bin/pip-audit $(BIN)/python
+
+sbom: $(VENV)/.installed $(AUDIT)/.installed
+	@$(AUDIT)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --of JSON -o sbom.cdx.json
+	@echo "sbom.cdx.json tells what is installed in $(VENV), runtime and, where it was installed, development."
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .tmp_dagster_home_*
+	rm -rf $(VENV) $(AUDIT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .tmp_dagster_home_*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -66,6 +78,13 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(call install,.)
+	@touch $@
+
+$(AUDIT)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing pip-audit and cyclonedx-bom into $(AUDIT) ..."
+	@$(BIN)/python -m venv $(AUDIT)
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["audit"], sep="\n")' \
+		| xargs -d '\n' $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --no-input
 	@touch $@
 
 # What tests need includes what running needs.

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 
-def write_durably(path: Path, content: str | bytes) -> None:
-    """Replace the file's content, on disk when this returns. Raises OSError."""
+def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Replace the file's content, on disk when this returns; `mode` less the umask is who may read it. Raises
+    OSError."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}.new")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class Settings(BaseSettings):
@@ -27,6 +28,18 @@ class Settings(BaseSettings):
         default=None,
         description="Where Dagster keeps its runs, for several machines; default: files in <home>/dagster.",
     )
+
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Origins whose pages may ask the service, comma-separated; default: none."
+    )
+    rate_per_s: float = Field(
+        default=100.0, gt=0, description="Requests a second that one API key may send to one worker, on average."
+    )
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _separate(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @property
     def log_location(self) -> str:

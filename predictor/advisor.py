@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
@@ -30,13 +31,17 @@ _log = logging.getLogger("accel.advisor")
 
 
 class Advisor:
-    """Answers from the newest published snapshot and predictor; safe to share between threads."""
+    """Answers from the newest published snapshot and predictor; safe to share between threads.
 
-    def __init__(self, settings: Settings) -> None:
+    `swapped` is called whenever something new came into service.
+    """
+
+    def __init__(self, settings: Settings, swapped: Callable[[], None] | None = None) -> None:
         self.reader = Reader(settings)
         self._settings = settings
         self._loading = threading.Lock()
         self._serving: _Serving | None = None
+        self._swapped = swapped or (lambda: None)
 
     def knowledge(self) -> Knowledge:
         """What is known now, read first where a pointer has moved. Raises WarehouseEmpty before the first projection.
@@ -104,6 +109,7 @@ class Advisor:
             else:
                 predictor, problem = self._load(predictor_id)
             self._serving = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            self._swapped()
             return self._serving
 
     def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:

@@ -18,6 +18,7 @@ from accel_platform.cli import (
     evaluate,
     history,
     host,
+    keys,
     matrix,
     migrate,
     predictor,
@@ -58,6 +59,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(ask.predict)
 app.command("recommend")(ask.recommend)
 app.command("serve")(predictor.serve)
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli import snapshot
+from accel_platform.cli import backup, snapshot
 from accel_platform.cli.output import (
     AsOf,
     FileFormat,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 app.add_typer(snapshot.app, name="snapshot")
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import typer
@@ -17,6 +18,11 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
+
+
+class LogFormat(enum.StrEnum):
+    text = "text"
+    json = "json"
 
 
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
@@ -36,8 +42,15 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 
 
 def serve(
-    host: Annotated[str, typer.Option("--host", help="Loopback only.")] = "127.0.0.1",
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Where to listen. Other than loopback it needs API keys (`accel keys create`)."),
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes that answer.")] = 1,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="text tells what went wrong; json has a line per request, too.")
+    ] = LogFormat.text,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = Format.table,
@@ -46,7 +59,14 @@ def serve(
     from predictor.service.serve import serve as run
 
     for_machines = wants_json(json_, format_)
-    run(settings_for(home), host, port, ready=lambda url: print_json({"url": url}) if for_machines else announce(url))
+    run(
+        settings_for(home),
+        host,
+        port,
+        ready=lambda url: print_json({"url": url}) if for_machines else announce(url),
+        workers=workers,
+        log_format=log_format.value,
+    )
 
 
 def announce(url: str) -> None:

@@ -442,6 +442,22 @@ class SnapshotTaken(Payload):
     events: Count
 
 
+class WriteAudited(Payload):
+    """Somebody wrote through the service: stored in one append with what they wrote, so there is never one alone."""
+
+    by: str
+    """The name of the key that was sent; `loopback` where none is asked for."""
+    key_id: str | None = None
+    client: str | None = None
+    """The address that it came from."""
+    method: str
+    path: str
+    request_id: str
+    """As in the service's log."""
+    events: Positive
+    """How many were written."""
+
+
 class PredictorTrained(Payload):
     """A predictor was trained; `promoted` says whether it serves."""
 
@@ -491,6 +507,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         CommitChecked,
         RunFailed,
         SnapshotTaken,
+        WriteAudited,
         PredictorTrained,
         PredictorPromoted,
     )

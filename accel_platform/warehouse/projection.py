@@ -151,10 +151,18 @@ def prefix(snapshot_id: str, schema_id: str) -> str:
 
 def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer, ...]) -> list[str]:
     """Attach the layers read-only; their catalogue names, lowest first."""
-    names = [f"layer_{number}" for number in range(len(layers))]
-    for name, layer in zip(names, layers, strict=True):
-        con.execute(f"ATTACH '{quoted(directory / layer.file)}' AS {name} (READ_ONLY)")
-    return names
+    statements = attach_statements(directory, layers)
+    for statement in statements.values():
+        con.execute(statement)
+    return list(statements)
+
+
+def attach_statements(directory: Path, layers: tuple[Layer, ...]) -> dict[str, str]:
+    """What attaches each layer read-only, by its catalogue name, lowest first."""
+    return {
+        (name := f"layer_{number}"): f"ATTACH '{quoted(directory / layer.file)}' AS {name} (READ_ONLY)"
+        for number, layer in enumerate(layers)
+    }
 
 
 def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:

@@ -15,11 +15,13 @@ from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from accel_platform.settings import Settings
+from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
-from predictor.service import problems
+from predictor.service import door, problems
+from predictor.service.door import metrics
 from predictor.service.pages import routes as pages
-from predictor.service.routes import advice, results, state
+from predictor.service.routes import advice, query, results, state
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -27,20 +29,30 @@ _VERSION = version("accel-platform")
 _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False}
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The service over one installation. It follows new snapshots and predictors without a restart."""
-    advisor = Advisor(settings)
+def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
+    """The service over one installation. It follows new snapshots and predictors without a restart.
+
+    `host` is the address it listens on: where others than this machine can connect, nobody comes in without a key.
+    """
+    advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
+    sandbox = Sandbox(settings)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_following, advisor),
+        lifespan=partial(_following, advisor, sandbox),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
-    for router in (advice.router(advisor), state.router(advisor, _VERSION), results.router(advisor)):
+    door.install(app, settings, host)
+    for router in (
+        advice.router(advisor),
+        state.router(advisor, settings, _VERSION),
+        results.router(advisor),
+        query.router(sandbox),
+    ):
         app.include_router(router)
     pages.install(app, advisor, settings)
 
@@ -50,8 +62,8 @@ def create_app(settings: Settings) -> FastAPI:
             return RedirectResponse("/dashboard")
         base = str(request.base_url)
         routes = {
-            "GET": ["dashboard", "docs", "openapi.json", "health", "results", "matrix"],
-            "POST": ["recommend", "predict", "predict/batch"],
+            "GET": ["dashboard", "docs", "openapi.json", "health", "ready", "metrics", "results", "matrix"],
+            "POST": ["recommend", "predict", "predict/batch", "query"],
         }
         return {
             "name": app.title,
@@ -62,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 @asynccontextmanager
-async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
+async def _following(advisor: Advisor, sandbox: Sandbox, _: FastAPI) -> AsyncIterator[None]:
     """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
     stop = threading.Event()
     threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
@@ -70,6 +82,7 @@ async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
     following.start()
     yield
     stop.set()
+    sandbox.close()
     following.join()
     gc.unfreeze()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.keys import KeysDamaged
+from accel_platform.warehouse.sandbox import SandboxBusy
 from predictor.service.pages.errors import page_of, wants_page
 from predictor.service.schemas import Problem
 
@@ -22,6 +25,8 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
     (NotFound, 404, "not-found", "Not found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
+    (SandboxBusy, 503, "busy", "Too many queries at once"),
+    (KeysDamaged, 503, "keys-damaged", "The keys cannot be read"),
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
@@ -35,26 +40,38 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the app a problem document, its own bugs included, and refuse huge bodies."""
-    app.add_exception_handler(AccelError, _accel_error)
+    """Make every foreseeable error of the app a problem document, and refuse huge bodies."""
+    app.add_exception_handler(AccelError, accel_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _bug)
     app.add_middleware(_BodyLimit)
 
 
 def _answer(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> Response:
     problem = Problem(
-        type=f"urn:accel:problem:{kind}", title=title, status=status, detail=detail, instance=request.url.path, **more
+        type=f"urn:accel:problem:{kind}",
+        title=title,
+        status=status,
+        detail=detail,
+        instance=request.url.path,
+        request_id=request.scope.get("state", {}).get("request_id"),
+        **more,
     )
     if wants_page(request):
         return page_of(request, problem)
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
 
 
-async def _accel_error(request: Request, error: Exception) -> Response:
+async def accel_error(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
     return _answer(request, status, kind, title, str(error))
+
+
+def refusal(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
+    """The problem document of a request that no route gets to see."""
+    answer = _answer(request, status, kind, HTTPStatus(status).phrase, detail)
+    answer.headers.update(headers)
+    return answer
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -86,9 +103,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _bug(request: Request, error: Exception) -> Response:
+def bug(request: Request, error: Exception) -> Response:
+    """What is said of an error that nobody foresaw; what it was goes into the log."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    detail = f"A bug ({type(error).__name__}); the service's log has the details."
+    detail = f"A bug ({type(error).__name__}); the service's log has the details under the request's id."
     return _answer(request, 500, "internal-error", "Internal error", detail)
 
 

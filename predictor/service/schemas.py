@@ -39,6 +39,13 @@ class Health(BaseModel):
     cells: int = Field(description="Distinct configurations that answers may rest on.")
 
 
+class Ready(BaseModel):
+    """Questions are answered."""
+
+    status: str = Field(examples=["ready"])
+    snapshot_id: str
+
+
 class Result(BaseModel):
     """One benchmark cell as it was measured or imported. Unknown is null, never 0; latencies are of whole batches."""
 
@@ -120,6 +127,7 @@ class Problem(BaseModel):
     status: int
     detail: str = Field(description="What went wrong and what to do.")
     instance: str = Field(description="The path that was asked for.")
+    request_id: str | None = Field(default=None, description="As in the header X-Request-ID and the service's log.")
     errors: list[dict[str, Any]] | None = Field(
         default=None, description="For invalid input: `field` and what is wrong with it, one per error."
     )

@@ -2,48 +2,101 @@
 
 from __future__ import annotations
 
-import ipaddress
+import multiprocessing
+import os
+import signal
 import socket
+import tempfile
+import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.process import BaseProcess
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
 from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.keys import Keys
 from accel_platform.settings import Settings
-from predictor.service.app import create_app
+from predictor.service.door import logs, metrics
+from predictor.service.door.gate import is_loopback
+
+_STOP_S = 5
+"""How long requests that are being answered may take to end once the service was told to stop."""
 
 
-def serve(settings: Settings, host: str, port: int, *, ready: Callable[[str], None]) -> None:
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[str], None],
+    workers: int = 1,
+    log_format: logs.Form = "text",
+) -> None:
     """Serve until interrupted. `ready` gets the base URL once the port is ours.
 
-    Raises InvalidInput for a host other than loopback, AccelError where the port cannot be had.
+    Raises InvalidInput for a host other than loopback where there are no keys, AccelError where the port cannot be had.
     """
-    _require_loopback(host)
-    with listen(host, port) as listening:
+    if not is_loopback(host):
+        _require_keys(settings, host)
+    with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="accel-metrics-") as shared:
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listening.getsockname()[1]}")
-        run(create_app(settings), listening)
+        if workers == 1:
+            run(_app(settings, host, log_format), listening)
+        else:
+            os.environ[metrics.SHARED] = shared
+            config = _config(partial(_app, settings, host, log_format), factory=True, workers=workers)
+            Multiprocess(config, sockets=[listening]).run()
 
 
 def run(app: FastAPI, listening: socket.socket) -> None:
     """Serve the app there until interrupted, as one worker."""
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(_config(app)).run(sockets=[listening])
     except KeyboardInterrupt:
         # uvicorn has finished its requests by now and passes the signal on; the command ends well.
         return
 
 
-def _require_loopback(host: str) -> None:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+def _app(settings: Settings, host: str, log_format: logs.Form) -> FastAPI:
+    """The app of one worker, made in its own process."""
+    from predictor.service.app import create_app
+
+    logs.configure(log_format)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+    return create_app(settings, host=host)
+
+
+def _end_after(parent: BaseProcess) -> None:
+    """End well when the process that started the workers was killed: nobody else would tell them."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, workers: int = 1) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        factory=factory,
+        workers=workers,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+
+
+def _require_keys(settings: Settings, host: str) -> None:
+    now = datetime.now(UTC)
+    if not any(key.works(now) for key in Keys(settings).all()):
         raise InvalidInput(
-            f"The service has no API keys yet and listens on loopback only: use --host 127.0.0.1, not {host}."
+            f"Others could connect to {host}, and there is no API key that works: make one first (`accel keys create "
+            "NAME --scope read`), or listen on loopback (--host 127.0.0.1)."
         )
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from accel_platform.events import EventLog
@@ -27,16 +28,16 @@ ACCEL = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
 
 
 @contextmanager
-def _serving(settings: Settings) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def _serving(settings: Settings, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The service's base URL and process, from the line it prints until it has ended."""
     process = subprocess.Popen(
-        [*ACCEL, "serve", "--port", "0", "--home", str(settings.home)], stderr=subprocess.PIPE, text=True
+        [*ACCEL, "serve", "--port", "0", "--home", str(settings.home), *options], stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+", process.stderr.readline())
+        found = re.search(r"http://[0-9.]+:(\d+)", process.stderr.readline())
         assert found, "the service did not say where it listens"
-        yield found.group(), process
+        yield f"http://127.0.0.1:{found[1]}", process
     finally:
         process.kill()
         process.communicate()
@@ -137,12 +138,53 @@ def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.10", "::", "example.org"])
-def test_only_loopback_is_served(tmp_path: Path, host: str) -> None:
+def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None:
     from accel_platform.errors import InvalidInput
+    from accel_platform.keys import Keys, Scope
     from predictor.service.serve import serve
 
-    with pytest.raises(InvalidInput, match="loopback"):
-        serve(Settings(home=tmp_path), host, 0, ready=lambda url: pytest.fail(f"listened on {url}"))
+    settings = Settings(home=tmp_path)
+    keys = Keys(settings)
+    keys.create("ended", Scope.read)
+    keys.revoke("ended")
+    with pytest.raises(InvalidInput, match="accel keys create"):
+        serve(settings, host, 0, ready=lambda url: pytest.fail(f"listened on {url}"))
+
+
+@pytest.mark.slow
+def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
+    from accel_platform.keys import Keys, Scope
+
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    _, secret = Keys(settings).create("ci", Scope.read)
+    options = ["--host", "0.0.0.0", "--workers", "2", "--log-format", "json"]
+    with _serving(settings, *options) as (url, process):
+        _wait_until_healthy(url)
+        with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=30) as client:
+            assert httpx.get(f"{url}/results").status_code == 401
+            for number in range(20):
+                # A connection of its own each, so that both workers have some.
+                asked = httpx.get(f"{url}/results", headers={"X-API-Key": secret, "X-Request-ID": f"ask-{number}"})
+                assert asked.status_code == 200
+            found = client.post("/query", json={"sql": "SELECT count(*) FROM results"}).json()
+            assert found["rows"] == [[6]]
+            counted = re.findall(
+                r'accel_requests_total{[^}]*route="/results"[^}]*} ([0-9.]+)', client.get("/metrics").text
+            )
+            assert sum(map(float, counted)) == 20, "of both workers together"
+        workers = [
+            child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        assert len(workers) == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert not any(worker.is_running() for worker in workers)
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
+    asked_for = [line for line in lines if str(line.get("request_id", "")).startswith("ask-")]
+    assert {line["key"] for line in asked_for} == {"ci"}
+    assert len(asked_for) == 20
+    assert not [line for line in lines if line["level"] == "error"]
 
 
 @pytest.mark.slow

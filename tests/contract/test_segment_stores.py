@@ -128,3 +128,21 @@ def test_an_unreachable_s3_server_is_said_so(monkeypatch: pytest.MonkeyPatch, tm
 def test_an_unknown_scheme_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogUnavailable, match="neither a directory nor"):
         EventLog.open(Settings(home=tmp_path, log_uri="ftp://x/y"))
+
+
+def test_a_back_up_is_taken_from_and_brought_into_any_store(location: str, tmp_path: Path) -> None:
+    from accel_platform.backup import back_up, restore
+
+    here = Settings(home=tmp_path / "here", log_uri=location)
+    log = EventLog.open(here)
+    for key in ("a", "b", "c"):
+        log.append([event(result())], key=key)
+    log.compact()
+    log.prune()
+    log.append([event(result())], key="d")
+    done = back_up(here, tmp_path / "copy")
+    assert (done.segments, done.events) == (4, 4)
+    assert back_up(here, tmp_path / "copy").copied == 0
+    there = Settings(home=tmp_path / "there", log_uri=f"{location}-restored")
+    restore(there, tmp_path / "copy")
+    assert {e.event_id for e in EventLog.open(there).read()} == {e.event_id for e in log.read()}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import time
 
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from accel_platform.errors import WarehouseEmpty
+from accel_platform.settings import Settings
 from predictor.advisor import Advisor
+from predictor.service.door import metrics
 from predictor.service.problems import documented
-from predictor.service.schemas import Health
+from predictor.service.schemas import Health, Ready
 
 
-def router(advisor: Advisor, version: str) -> APIRouter:
+def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
     routes = APIRouter(tags=["service"])
 
     @routes.get("/health", responses=documented(503))
@@ -28,4 +34,27 @@ def router(advisor: Advisor, version: str) -> APIRouter:
             cells=len(knowledge.evidence.pooled),
         )
 
+    @routes.get("/ready", responses=documented(503))
+    def ready() -> Ready:
+        """200 once what is in service has been read and questions are answered from it; else 503 with the reason."""
+        return Ready(status="ready", snapshot_id=advisor.knowledge().evidence.snapshot_id)
+
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
+    def figures() -> Response:
+        """Figures for Prometheus."""
+        return Response(metrics.exposed(_gauges(advisor, settings)), headers={"Content-Type": metrics.CONTENT_TYPE})
+
     return routes
+
+
+def _gauges(advisor: Advisor, settings: Settings) -> dict[str, tuple[str, float]]:
+    """How much is known and how old it is; of what is not there, nothing."""
+    try:
+        [row] = advisor.reader.rows("SELECT count(*) AS results FROM results")
+        published_at = (settings.warehouse_dir / "CURRENT").stat().st_mtime
+    except (WarehouseEmpty, FileNotFoundError):
+        return {}
+    return {
+        "accel_results": ("Rows of the results table.", row["results"]),
+        "accel_snapshot_age_seconds": ("Since the tables in service were published.", time.time() - published_at),
+    }

@@ -1,0 +1,43 @@
+"""A log whose every append also holds who asked for it. Who that is, its user knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from accel_platform.errors import InvalidInput
+from accel_platform.events.log import Appended, EventLog
+from accel_platform.events.types import Event, WriteAudited
+from accel_platform.settings import Settings
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes, and by which request."""
+
+    by: str
+    key_id: str | None
+    client: str | None
+    method: str
+    path: str
+    request_id: str
+
+
+class AuditedLog(EventLog):
+    """The same log; one segment holds what was written and the WriteAudited event, so both are stored or neither."""
+
+    writer: Writer
+
+    @classmethod
+    def for_writer(cls, settings: Settings, writer: Writer) -> AuditedLog:
+        log = cls.open(settings)
+        assert isinstance(log, AuditedLog)
+        log.writer = writer
+        return log
+
+    def append(self, events: Sequence[Event], *, key: str | None = None) -> Appended:
+        if not events:
+            raise InvalidInput("An append needs at least one event.")
+        payload = WriteAudited(**vars(self.writer), events=len(events))
+        audit = Event.of(payload, source="api", causation_id=events[0].event_id)
+        return replace(super().append([*events, audit], key=key), events=len(events))

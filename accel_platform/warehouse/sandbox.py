@@ -1,0 +1,256 @@
+"""Runs strangers' SELECTs, each in a process of its own that is thrown away. What binds that process is
+`sandbox_child.py`; SQL of the own user needs none of it (`query.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.settings import Settings
+from accel_platform.warehouse.projection import Projection, WarehouseDamaged, attach_statements, require_current
+
+_CHILD = Path(__file__).with_name("sandbox_child.py")
+# Nothing of the service's environment; one thread and one arena, for threads and arenas count as memory.
+_ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "LANG": "C.UTF-8",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+_START_S = 30.0
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may use."""
+
+    wall_s: float = 10.0
+    cpu_s: int = 10
+    memory_mib: int = 512
+    answer_mib: int = 32
+    at_once: int = 2
+    """Queries that run at a time; the next waits for its turn as long as a query may take."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a query found."""
+
+    table: pa.Table
+    truncated: bool
+    """There were more rows than asked for, or than the answer may hold."""
+    snapshot_id: str
+    elapsed_ms: float
+
+
+class SandboxBusy(AccelError):
+    """Others' queries are running. The service answers 503."""
+
+
+class Cancelled(AccelError):
+    """Whoever asked has gone."""
+
+
+class Sandbox:
+    """Read-only SQL over the projection in service, for people who are not trusted; safe to share between threads.
+
+    A child waits with the tables open, for starting one takes a third of a second; it answers one query and ends.
+    """
+
+    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
+        self._settings = settings
+        self._limits = limits or Limits()
+        self._turns = threading.BoundedSemaphore(self._limits.at_once)
+        self._lock = threading.Lock()
+        self._spare: _Child | None = None
+        self._setup: tuple[Projection, bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child that waits."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+
+    def query(
+        self, sql: str, parameters: Parameters = (), *, max_rows: int, cancelled: threading.Event | None = None
+    ) -> Rows:
+        """The first `max_rows` rows of one SELECT.
+
+        Raises InvalidInput, with the database's words or the limit it met, where it does not run; SandboxBusy;
+        Cancelled soon after `cancelled` is set; WarehouseEmpty.
+        """
+        cancelled = cancelled or threading.Event()
+        question = json.dumps(
+            {
+                "sql": sql,
+                "parameters": dict(parameters) if isinstance(parameters, Mapping) else list(parameters),
+                "max_rows": max_rows,
+            }
+        )
+        if not self._turns.acquire(timeout=self._limits.wall_s):
+            raise SandboxBusy("Other queries are running just now: ask again in a few seconds.")
+        try:
+            projection, child = self._take()
+            with child:
+                self._refill(projection)
+                return self._answer(child, question.encode(), projection.snapshot_id, cancelled)
+        finally:
+            self._turns.release()
+
+    def _answer(self, child: _Child, question: bytes, snapshot_id: str, cancelled: threading.Event) -> Rows:
+        started = time.perf_counter()
+        deadline = time.monotonic() + self._limits.wall_s
+        child.send(question)
+        try:
+            said = child.message(deadline, cancelled)
+            if "refused" in said:
+                raise InvalidInput(f"The query does not run: {said['refused']}")
+            most = (self._limits.answer_mib << 20) * 2
+            content = child.read(min(int(said["bytes"]), most), deadline, cancelled)
+        except _Ended as error:
+            raise InvalidInput(
+                f"The query was ended ({error}): it may take {self._limits.wall_s:g} s, {self._limits.cpu_s} s of "
+                f"processor time and {self._limits.memory_mib} MiB of memory. Ask for less at a time."
+            ) from error
+        table = pa.ipc.open_stream(content).read_all()
+        return Rows(table, bool(said["truncated"]), snapshot_id, (time.perf_counter() - started) * 1e3)
+
+    def _take(self) -> tuple[Projection, _Child]:
+        """A child with the newest tables open: the one that waits, where nothing newer came."""
+        for attempt in range(3):
+            projection = require_current(self._settings)
+            with self._lock:
+                spare, self._spare = self._spare, None
+            if spare is not None and spare.projection == projection:
+                child = spare
+            else:
+                if spare is not None:
+                    spare.close()
+                child = self._start(projection)
+            try:
+                child.wait_until_ready()
+            except _Ended as error:
+                child.close()
+                # Perhaps its files were retired between reading the pointer and opening them.
+                if attempt == 2:
+                    raise WarehouseDamaged(self._settings.warehouse_dir, error) from error
+            else:
+                return projection, child
+        raise AssertionError("the last attempt returns or raises")
+
+    def _refill(self, projection: Projection) -> None:
+        with self._lock:
+            if self._spare is None:
+                self._spare = self._start(projection)
+
+    def _start(self, projection: Projection) -> _Child:
+        if self._setup is None or self._setup[0] != projection:
+            with projection.open() as con:
+                views = con.execute("SELECT sql FROM duckdb_views() WHERE NOT internal ORDER BY view_oid").fetchall()
+            attached = attach_statements(projection.directory.resolve(), projection.layers)
+            setup = {"statements": [*attached.values(), *(sql for (sql,) in views)], **asdict(self._limits)}
+            self._setup = (projection, json.dumps(setup).encode())
+        return _Child(projection, self._setup[1])
+
+
+class _Ended(Exception):
+    """The child ended, or was ended, before it said all; the text says how."""
+
+
+class _Child:
+    """One process of `sandbox_child.py`, in a session of its own; leaving the `with` block kills it."""
+
+    def __init__(self, projection: Projection, setup: bytes) -> None:
+        self.projection = projection
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(_CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=_ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._pending = b""
+        self.send(setup)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, line: bytes) -> None:
+        # A child that died breaks the pipe; reading will say how it died.
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(line + b"\n")
+            self._stdin.flush()
+
+    def wait_until_ready(self) -> None:
+        """Until its tables are open. Raises _Ended where they cannot be."""
+        said = self.message(time.monotonic() + _START_S, threading.Event())
+        if "gone" in said:
+            raise _Ended(said["gone"])
+
+    def message(self, deadline: float, cancelled: threading.Event) -> dict[str, Any]:
+        while b"\n" not in self._pending:
+            self._pending += self._some(deadline, cancelled)
+        line, _, self._pending = self._pending.partition(b"\n")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def read(self, size: int, deadline: float, cancelled: threading.Event) -> bytes:
+        content = bytearray(self._pending)
+        while len(content) < size:
+            content += self._some(deadline, cancelled)
+        return bytes(content[:size])
+
+    def _some(self, deadline: float, cancelled: threading.Event) -> bytes:
+        """What it says next, which it may be long silent before."""
+        poller = select.poll()
+        poller.register(self._stdout, select.POLLIN | select.POLLHUP)
+        while not poller.poll(50):
+            if cancelled.is_set():
+                raise Cancelled("The query was given up: whoever asked has gone.")
+            if time.monotonic() > deadline:
+                raise _Ended("it took too long")
+        data = os.read(self._stdout.fileno(), 1 << 20)
+        if not data:
+            code = self._process.wait()
+            raise _Ended(f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
+        return data
+
+    def close(self) -> None:
+        """Kill it and release everything; safe to call again."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()

@@ -1,0 +1,129 @@
+"""The files that install the service: each that they name is there, and what they promise is in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from processes import REPOSITORY
+from typer.testing import CliRunner
+
+from accel_platform.cli import app
+
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
+UNIT = (REPOSITORY / "deploy" / "accel.service").read_text()
+
+
+def _stages() -> list[list[str]]:
+    lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
+    stages: list[list[str]] = []
+    for line in lines:
+        if line.startswith("FROM"):
+            stages.append([])
+        stages[-1].append(line)
+    return stages
+
+
+def _options_of(*command: str) -> str:
+    return CliRunner().invoke(app, [*command, "--help"]).stdout
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    for stage in _stages():
+        for line in stage:
+            if line.startswith("COPY") and "--from" not in line:
+                *sources, _ = line.split()[1:]
+                for source in sources:
+                    assert (REPOSITORY / source).exists(), source
+                    assert f"!{source.rstrip('/')}" in ignored, source
+    assert ignored[0] == "*", "what is not named stays out: secrets, results, caches"
+
+
+def test_the_image_holds_every_package_and_runs_as_nobody_special() -> None:
+    build, final = _stages()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        assert any(re.match(rf"COPY {package} ", line) for line in build)
+    assert any(line.startswith("USER accel") for line in final)
+    assert final.index("USER accel") < next(i for i, line in enumerate(final) if line.startswith("ENTRYPOINT"))
+    assert any(line.startswith("HEALTHCHECK") for line in final)
+    assert not any("pip install" in line for line in final)
+    version = re.match(r"FROM python:3\.(\d+)", final[0])
+    assert version is not None
+    assert 11 <= int(version[1]) <= 13, project["project"]["requires-python"]
+
+
+def test_the_image_and_the_unit_start_the_service_with_options_it_has() -> None:
+    _, final = _stages()
+    start: list[str] = json.loads(next(line for line in final if line.startswith("CMD [")).removeprefix("CMD "))
+    unit = shlex.split(next(line for line in UNIT.splitlines() if line.startswith("ExecStart=")).partition("=")[2])
+    for command in (start, unit[1:]):
+        assert command[0] == "serve"
+        for option in (word for word in command if word.startswith("--")):
+            assert option in _options_of("serve")
+
+
+def test_the_health_check_runs() -> None:
+    _, final = _stages()
+    check = next(line for line in final if line.startswith("HEALTHCHECK"))
+    command: list[str] = json.loads(check[check.index("CMD") + 3 :])
+    assert command[:2] == ["python", "-c"]
+    compile(command[2], "healthcheck", "exec")
+    assert "'/ready'" in command[2]
+
+
+def test_compose_is_closed_by_default() -> None:
+    compose: dict[str, Any] = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
+    service = compose["services"]["accel"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert {volume.partition(":")[0] for volume in service["volumes"]} == set(compose["volumes"])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "accel.service"
+    unit.write_text(UNIT.replace("/opt/accel/bin/accel", "/bin/true"))
+    checked = subprocess.run(["systemd-analyze", "verify", str(unit)], check=False, capture_output=True, text=True)
+    assert "accel.service" not in checked.stderr, checked.stderr
+
+
+def _verdict(*dependencies: dict[str, Any]) -> tuple[int, list[str]]:
+    spec = importlib.util.spec_from_file_location("audit", REPOSITORY / "deploy" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: tuple[int, list[str]] = module.verdict({"dependencies": list(dependencies)})
+    return found
+
+
+def test_an_audit_that_could_ask_nobody_has_not_passed() -> None:
+    clean = {"name": "a", "version": "1", "vulns": []}
+    skipped = {"name": "b", "skip_reason": "not found on PyPI"}
+    own = {"name": "accel-platform", "skip_reason": "not found on PyPI"}
+    bad = {
+        "name": "c",
+        "version": "1",
+        "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}, {"id": "CVE-2", "fix_versions": []}],
+    }
+    assert _verdict(clean, own) == (0, ["1 packages audited, 0 known vulnerabilities"])
+    code, said = _verdict(skipped, own)
+    assert code == 2
+    assert "Not audited" in said[0]
+    code, said = _verdict(clean, skipped, bad)
+    assert code == 1
+    assert said[0] == "c 1: CVE-1, mended in 2"
+    assert "no version yet" in said[1]
+    assert "b" in said[2]
