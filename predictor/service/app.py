@@ -12,11 +12,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi_offline import FastAPIOffline
 
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.service import problems
-from predictor.service.routes import advice, results, state
+from predictor.service.routes import advice, events, hardware, matrix, models, regressions, results, runs, state
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -37,8 +38,11 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
-    for router in (advice.router(advisor), state.router(advisor, _VERSION), results.router(advisor)):
-        app.include_router(router)
+    log = EventLog.open(settings)
+    app.include_router(state.router(advisor, _VERSION))
+    app.include_router(events.router(advisor, log))
+    for noun in (advice, results, models, hardware, runs, matrix, regressions):
+        app.include_router(noun.router(advisor))
 
     @app.get("/", include_in_schema=False)
     def index(request: Request) -> dict[str, Any]:

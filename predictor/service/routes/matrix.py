@@ -1,0 +1,67 @@
+"""Routes that read the compatibility matrix and the coverage of architectures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from accel_platform.analysis.selection import recorded_id
+from accel_platform.warehouse.query import Reader
+from predictor.advisor import Advisor
+from predictor.service.answering import NOT_MODIFIED, answer, parsed
+from predictor.service.paging import Listing, equal
+from predictor.service.problems import documented
+from predictor.service.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
+from predictor.service.schemas import CoverageQuery, MatrixQuery
+
+_MATRIX = Listing(
+    "compat_matrix",
+    ", ".join(f"r.{name}" for name in MatrixCell.model_fields),
+    (
+        ("r.model_id", "VARCHAR"),
+        ("r.hardware", "VARCHAR"),
+        ("coalesce(r.device_id, '')", "VARCHAR"),
+        ("r.mode", "VARCHAR"),
+    ),
+    descending=False,
+)
+_COVERAGE = Listing(
+    "coverage",
+    ", ".join(f"r.{name}" for name in Coverage.model_fields),
+    (("r.model_type", "VARCHAR"), ("r.hardware", "VARCHAR"), ("coalesce(r.host_id, '')", "VARCHAR")),
+    descending=False,
+)
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["matrix"])
+    reader = advisor.reader
+
+    @routes.get("/matrix", response_model=MatrixPage, responses=documented(422, 503) | NOT_MODIFIED)
+    def matrix(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
+        """Cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = equal(hardware=asked.hardware, mode=asked.mode, state=asked.state)
+            if asked.model is not None:
+                condition += " AND $model IN (r.model_id, r.model_family)"
+                values["model"] = recorded_id(asked.model)
+            rows, more = _MATRIX.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"cells": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/coverage", response_model=CoveragePage, responses=documented(422, 503) | NOT_MODIFIED)
+    def coverage(request: Request, asked: Annotated[CoverageQuery, Query()]) -> Response:
+        """Whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            filters = asked.model_dump(exclude={"limit", "cursor"})
+            rows, more = _COVERAGE.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
+            found = parsed(rows, "versions")
+            return {"coverage": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes

@@ -1,0 +1,63 @@
+"""Routes about regressions: what was found to have moved, and taking one for granted. `analysis` judges."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from accel_platform.analysis.selection import recorded_id
+from accel_platform.errors import NotFound
+from accel_platform.warehouse.query import Reader
+from predictor.advisor import Advisor
+from predictor.service.answering import NOT_MODIFIED, answer
+from predictor.service.paging import Listing, equal
+from predictor.service.problems import documented
+from predictor.service.rows import Regression, RegressionPage
+from predictor.service.schemas import RegressionsQuery
+
+_COLUMNS = ", ".join(f"r.{name}" for name in Regression.model_fields)
+_FOUND = "coalesce(r.found_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
+_REGRESSIONS = Listing("regressions", _COLUMNS, ((_FOUND, "TIMESTAMPTZ"), ("r.regression_id", "VARCHAR")))
+_ONE = f"SELECT {_COLUMNS} FROM regressions AS r WHERE regression_id = $id"
+
+
+class OneRegression(BaseModel):
+    """A regression as the tables have it."""
+
+    regression: Regression
+    snapshot_id: str
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["regressions"])
+    reader = advisor.reader
+
+    @routes.get("/regressions", response_model=RegressionPage, responses=documented(422, 503) | NOT_MODIFIED)
+    def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
+        """Shifts found in series of measurements, the latest found first."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            filters = asked.model_dump(include={"hardware", "mode", "state", "direction"})
+            condition, values = equal(**filters, model_id=asked.model and recorded_id(asked.model))
+            rows, more = _REGRESSIONS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"regressions": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get(
+        "/regressions/{regression_id}", response_model=OneRegression, responses=documented(404, 422, 503) | NOT_MODIFIED
+    )
+    def regression(request: Request, regression_id: str) -> Response:
+        """One regression by its whole id."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            rows = now.rows(_ONE, {"id": regression_id})
+            if not rows:
+                raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
+            return {"regression": rows[0], "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes
