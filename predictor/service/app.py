@@ -17,7 +17,20 @@ from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.service import problems
-from predictor.service.routes import advice, events, hardware, matrix, models, regressions, results, runs, state
+from predictor.service.projecting import Projecting
+from predictor.service.routes import (
+    advice,
+    events,
+    hardware,
+    matrix,
+    models,
+    regressions,
+    requests,
+    results,
+    runs,
+    state,
+    writing,
+)
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -27,22 +40,28 @@ _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_s
 
 def create_app(settings: Settings) -> FastAPI:
     """The service over one installation. It follows new snapshots and predictors without a restart."""
-    advisor = Advisor(settings)
+    advisor, projecting, log = Advisor(settings), Projecting(settings), EventLog.open(settings)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_following, advisor),
+        lifespan=partial(_following, advisor, projecting),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
-    log = EventLog.open(settings)
+
+    def log_for(_: Request) -> EventLog:
+        return log
+
     app.include_router(state.router(advisor, _VERSION))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, results, models, hardware, runs, matrix, regressions):
+    for noun in (advice, results, models, hardware, runs, matrix):
         app.include_router(noun.router(advisor))
+    app.include_router(regressions.router(advisor, log_for, projecting.written))
+    app.include_router(writing.router(log_for, projecting.written))
+    app.include_router(requests.router(log, log_for, projecting.written))
 
     @app.get("/", include_in_schema=False)
     def index(request: Request) -> dict[str, Any]:
@@ -60,15 +79,19 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 @asynccontextmanager
-async def _following(advisor: Advisor, _: FastAPI) -> AsyncIterator[None]:
-    """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
+async def _following(advisor: Advisor, projecting: Projecting, _: FastAPI) -> AsyncIterator[None]:
+    """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()
     threading.Thread(target=_warm, name="warm", daemon=True).start()
     following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
     following.start()
+    projected = threading.Thread(target=projecting.run, name="project", daemon=True)
+    projected.start()
     yield
     stop.set()
+    projecting.stop()
     following.join()
+    projected.join()
 
 
 def _warm() -> None:

@@ -12,13 +12,14 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.errors import AccelError, Conflict, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
 from predictor.service.schemas import Problem
 
 CONTENT_TYPE = "application/problem+json"
 MOST_BODY_BYTES = 256 * 1024
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
+    (Conflict, 409, "conflict", "Not as things are"),
     (NotFound, 404, "not-found", "Not found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
@@ -51,7 +52,7 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
 
 async def _accel_error(request: Request, error: Exception) -> JSONResponse:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
-    return _answer(request, status, kind, title, str(error))
+    return _answer(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.selection import recorded_id
-from accel_platform.errors import NotFound
+from accel_platform.analysis.shifts import acceptance
+from accel_platform.errors import Conflict, NotFound
+from accel_platform.events import Event
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer
+from predictor.service.intake import SOURCE, Written, request_id, store
 from predictor.service.paging import Listing, equal
+from predictor.service.posted import Storable
 from predictor.service.problems import documented
+from predictor.service.routes.writing import Key, LogFor
 from predictor.service.rows import Regression, RegressionPage
 from predictor.service.schemas import RegressionsQuery
 
@@ -30,7 +36,15 @@ class OneRegression(BaseModel):
     snapshot_id: str
 
 
-def router(advisor: Advisor) -> APIRouter:
+class Acceptance(BaseModel):
+    """Who takes the new level of a series for granted, and why: kept for ever."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    by: str = Field(min_length=1, max_length=200)
+    reason: str = Field(min_length=1, max_length=2000)
+
+
+def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["regressions"])
     reader = advisor.reader
 
@@ -59,5 +73,31 @@ def router(advisor: Advisor) -> APIRouter:
             return {"regression": rows[0], "snapshot_id": now.snapshot_id}
 
         return answer(reader, request, read)
+
+    @routes.post(
+        "/regressions/{regression_id}/accept", status_code=201, responses=documented(400, 404, 409, 413, 422, 503)
+    )
+    def accept(
+        request: Request,
+        response: Response,
+        regression_id: str,
+        accepting: Annotated[Acceptance, Storable],
+        idempotency_key: Key = None,
+    ) -> Written:
+        """Take a regression for granted: its level is the new baseline of its series. The history stays."""
+        now = reader.pinned()
+        rows = now.rows(_ONE, {"id": regression_id})
+        if not rows:
+            raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
+        payload = acceptance(now, regression_id, by=accepting.by, reason=accepting.reason)
+        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, accepting))
+        if idempotency_key is None and rows[0]["state"] == "accepted":
+            raise Conflict(f"The regression {regression_id} was accepted already, by {rows[0]['accepted_by']}.")
+        stored = store(log_for(request), [event], path=request.url.path, key=idempotency_key)
+        written()
+        if stored.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        response.headers["Location"] = f"/events/{stored.events[0].event_id}"
+        return Written(event_ids=[stored.events[0].event_id], segment=stored.segment)
 
     return routes
