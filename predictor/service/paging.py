@@ -15,11 +15,12 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import NotFound
 from accel_platform.warehouse.query import Reader
 
 _READ: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
 _TEXTS = TypeAdapter(list[str])
+NO_PAGE = "There is no such page: begin again without a cursor."
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Listing:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """At most `limit` rows after the cursor, and the cursor of the next page, None after the last.
 
-        Raises InvalidInput for a cursor that no page gave.
+        Raises NotFound for a cursor that no page gave.
         """
         keys = [expression for expression, _ in self.order]
         bound = dict(values)
@@ -66,7 +67,7 @@ class Listing:
             texts = _TEXTS.validate_json(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
             return [_READ[kind](text) for text, (_, kind) in zip(texts, self.order, strict=True)]
         except ValueError as error:  # pydantic's ValidationError is one
-            raise InvalidInput("The cursor is none that this service gave: begin again without one.") from error
+            raise NotFound(NO_PAGE) from error
 
 
 def _encode(place: list[Any]) -> str:

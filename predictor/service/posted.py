@@ -12,7 +12,18 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import UUID7, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    UUID7,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NaiveDatetime,
+    Tag,
+    WithJsonSchema,
+)
 
 from accel_platform.events.types import (
     ArchitectureChecked,
@@ -20,6 +31,7 @@ from accel_platform.events.types import (
     HostObserved,
     ModelDescribed,
     Payload,
+    Positive,
     ResultRecorded,
     RunFinished,
     RunStarted,
@@ -27,7 +39,7 @@ from accel_platform.events.types import (
     VerificationRecorded,
 )
 
-MOST_ITEMS = 10_000
+MOST_ITEMS = 1_000
 """Results or events in one request."""
 _MOST_DEPTH = 32
 _MOST_INTEGER = 2**53 - 1
@@ -64,6 +76,17 @@ def _check(value: Any, depth: int) -> None:
 
 Storable = BeforeValidator(_storable)
 Id = Annotated[str, Field(min_length=1, max_length=200)]
+EventId = Annotated[
+    UUID7,
+    WithJsonSchema(
+        {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"}
+    ),
+]
+Local = Annotated[
+    NaiveDatetime,
+    WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
+]
+"""A time without a zone, for which JSON schema has no format."""
 
 
 class Claim(ResultRecorded):
@@ -97,6 +120,7 @@ class Claim(ResultRecorded):
     status: Status = "ok"
     provenance: Literal["imported"] = "imported"
     suspicions: tuple[()] = ()
+    occurred_local: Local | None = None
     source_path: str = Field(
         min_length=1, max_length=2000, description="Where the figures come from: a URL, a file, a person."
     )
@@ -105,6 +129,7 @@ class Claim(ResultRecorded):
     run_id: Id | None = None
 
     def recorded(self) -> ResultRecorded:
+        """The payload of its event."""
         return ResultRecorded(**self.model_dump(exclude=set(self.ENVELOPE)))
 
 
@@ -114,10 +139,25 @@ class Posted(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     type: str
     payload: Payload
-    event_id: UUID7 | None = Field(default=None, description="An event id counts once; default: one is given.")
+    event_id: EventId | None = Field(default=None, description="An event id counts once; default: one is given.")
     occurred_at: AwareDatetime | None = Field(default=None, description="When it happened; null where unknown.")
     host_id: Id | None = None
     run_id: Id | None = None
+
+    def recorded(self) -> Payload:
+        """The payload of its event."""
+        return self.payload
+
+
+class Measurement(ResultRecorded):
+    """What a process of this platform found: a figure with its samples, or why there is none."""
+
+    provenance: Literal["measured", "emulated"]
+    precision: Id
+    batch_size: Positive
+    suspicions: tuple[()] = ()
+    occurred_local: None = None
+    source_path: None = None
 
 
 class PostedHost(Posted):
@@ -151,8 +191,11 @@ class PostedRunEnd(Posted):
 
 class PostedResult(Posted):
     type: Literal["ResultRecorded"]
-    payload: ResultRecorded
+    payload: Measurement
     run_id: Id
+
+    def recorded(self) -> ResultRecorded:
+        return ResultRecorded(**self.payload.model_dump())
 
 
 class PostedVerification(Posted):
@@ -212,9 +255,7 @@ def unbelievable(events: Iterable[Posted]) -> list[tuple[int, str]]:
         if not isinstance(event, PostedResult):
             continue
         result = event.payload
-        if result.provenance not in ("measured", "emulated"):
-            wrong.append((place, f"what is {result.provenance} is a claim: post it to /results"))
-        elif result.status == "ok" and not (result.samples_ns and result.device_id and result.fingerprint):
+        if result.status == "ok" and not (result.samples_ns and result.device_id and result.fingerprint):
             wrong.append((place, "a measurement brings samples_ns, device_id and fingerprint; claims go to /results"))
         elif result.status == "ok" and _cell(event) not in compared:
             wrong.append((place, "a measurement brings the VerificationRecorded of its cell and run in one request"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.selection import Selection, dated
 
 
 class PageQuery(BaseModel):
@@ -78,6 +78,9 @@ class CoverageQuery(PageQuery):
     status: Name
 
 
+Moment = Annotated[AwareDatetime | None, BeforeValidator(dated)]
+
+
 class EventsQuery(PageQuery):
     """Which events."""
 
@@ -85,8 +88,8 @@ class EventsQuery(PageQuery):
     run_id: Name
     host_id: Name
     source: Name
-    since: AwareDatetime | None = Field(default=None, description="Recorded at or after this time.")
-    until: AwareDatetime | None = Field(default=None, description="Recorded before this time.")
+    since: Moment = Field(default=None, description="Recorded at or after this time.")
+    until: Moment = Field(default=None, description="Recorded before this time.")
 
 
 class Health(BaseModel):

@@ -55,7 +55,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     routes = APIRouter(tags=["events"])
     reader = advisor.reader
 
-    @routes.get("/events", response_model=EventPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/events", response_model=EventPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def events(request: Request, asked: Annotated[EventsQuery, Query()]) -> Response:
         """Events as the tables have them, the latest recorded first."""
 

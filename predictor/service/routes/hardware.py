@@ -134,7 +134,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         return answer(reader, request, read)
 
-    @routes.get("/devices", response_model=DevicePage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/devices", response_model=DevicePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def devices(request: Request, asked: Annotated[DevicesQuery, Query()]) -> Response:
         """Each hardware name on each host as it was last seen: the device behind it, or why there is none."""
 

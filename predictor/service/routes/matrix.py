@@ -38,7 +38,7 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["matrix"])
     reader = advisor.reader
 
-    @routes.get("/matrix", response_model=MatrixPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/matrix", response_model=MatrixPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def matrix(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
         """Cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
 
@@ -52,7 +52,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         return answer(reader, request, read)
 
-    @routes.get("/coverage", response_model=CoveragePage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/coverage", response_model=CoveragePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def coverage(request: Request, asked: Annotated[CoverageQuery, Query()]) -> Response:
         """Whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
 

@@ -52,7 +52,7 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["models"])
     reader = advisor.reader
 
-    @routes.get("/models", response_model=ModelPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/models", response_model=ModelPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def models(request: Request, asked: Annotated[ModelsQuery, Query()]) -> Response:
         """Models by id: those that were described, and those that have results."""
 

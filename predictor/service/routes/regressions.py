@@ -48,7 +48,7 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
     routes = APIRouter(tags=["regressions"])
     reader = advisor.reader
 
-    @routes.get("/regressions", response_model=RegressionPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/regressions", response_model=RegressionPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
         """Shifts found in series of measurements, the latest found first."""
 

@@ -11,19 +11,24 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.requests import PREFIX, Requests, State, asking, close
 from accel_platform.bench.requests import Request as Asked
-from accel_platform.errors import Conflict, InvalidInput
+from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
 from predictor.service.intake import request_id, store
+from predictor.service.paging import NO_PAGE
 from predictor.service.posted import Storable
 from predictor.service.problems import documented
 from predictor.service.routes.writing import Key, LogFor
 from predictor.service.schemas import PageQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+_HARDWARE = "^({})$".format(
+    "|".join(f"{name}(:{runtime.choices})?" if runtime.choices else name for name, runtime in RUNTIMES.items())
+)
 
 
 class Benchmark(BaseModel):
@@ -38,14 +43,18 @@ class Benchmark(BaseModel):
         default=None, description="Keys, aliases or hub ids of the catalogue."
     )
     set: Name | None = Field(default=None, description="A named set; with neither this nor `models` it is `small`.")
-    hardware_types: list[Name] = Field(min_length=1, max_length=20, description="Each is a request of its own.")
+    hardware_types: list[Annotated[str, Field(pattern=_HARDWARE)]] = Field(
+        min_length=1, max_length=20, description="Each is a request of its own."
+    )
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] = Field(
         default=[1, 4], min_length=1, max_length=64
     )
     sequence_lengths: (
         Annotated[list[Annotated[int, Field(ge=1, le=MAX_SEQUENCE_LENGTH)]], Field(min_length=1, max_length=64)] | None
     ) = None
-    precisions: Annotated[list[Name], Field(min_length=1, max_length=8)] | None = None
+    precisions: (
+        Annotated[list[Literal["float32", "float16", "bfloat16", "int8"]], Field(min_length=1, max_length=8)] | None
+    ) = None
     modes: list[Mode] = Field(default=["inference"], min_length=1, max_length=3)
     processes: int = Field(default=1, ge=1, le=1024)
     effort: Literal["quick", "standard", "thorough"] = "standard"
@@ -137,14 +146,14 @@ def _decoded(cursor: str | None) -> UUID | None:
     try:
         return None if cursor is None else UUID(cursor)
     except ValueError as error:
-        raise InvalidInput("The cursor is none that this service gave: begin again without one.") from error
+        raise NotFound(NO_PAGE) from error
 
 
 def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["requests"])
     looking = Looking(log)
 
-    @routes.get("/requests", responses=documented(422, 503))
+    @routes.get("/requests", responses=documented(404, 422, 503))
     def requests(asked: Annotated[RequestsQuery, Query()]) -> RequestPage:
         """Benchmarks that were asked for, the newest first."""
         before = _decoded(asked.cursor)

@@ -58,7 +58,7 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["results"])
     reader = advisor.reader
 
-    @routes.get("/results", response_model=ResultPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/results", response_model=ResultPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def results(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
         """Rows of the results table, newest first."""
 

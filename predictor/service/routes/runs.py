@@ -49,7 +49,7 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["runs"])
     reader = advisor.reader
 
-    @routes.get("/runs", response_model=RunPage, responses=documented(422, 503) | NOT_MODIFIED)
+    @routes.get("/runs", response_model=RunPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def runs(request: Request, asked: Annotated[RunsQuery, Query()]) -> Response:
         """Runs, the latest start first; those of which only results are known come last."""
 

@@ -85,7 +85,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         cause = request_id(request.url.path, items)
         events = [
             Event.of(
-                item.payload,
+                item.recorded(),
                 source=SOURCE,
                 occurred_at=item.occurred_at,
                 host_id=item.host_id,
