@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import shlex
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import NotFound
+from accel_platform.warehouse.query import Reader
 
 Name = str | None
 _MOST_NAMES = 50
@@ -63,6 +67,61 @@ class Selection(BaseModel):
                 conditions.append(f"{table}.occurred_at {sign} ${name}")
                 values[name] = _instant(value)
         return " AND ".join(conditions), values
+
+
+def require_known(reader: Reader, selection: Selection) -> None:
+    """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike.
+
+    One that is known and was not measured is no error: there is nothing to answer with then, and `how_to_measure`.
+    """
+    models = reader.rows("SELECT model_id, family FROM models")
+    names = {name for row in models for name in row.values() if name}
+    for model in selection.model:
+        if recorded_id(model) == model and model not in names and not _in_catalogue(model):
+            raise NotFound(_unknown("model or family", model, names, "SELECT model_id, family FROM models"))
+    if selection.hardware or selection.device:
+        places = reader.rows("SELECT DISTINCT hardware, device_id, device_name FROM results")
+        from accel_platform.backends.registry import RUNTIMES
+
+        known = {row["hardware"] for row in places} | set(RUNTIMES)
+        for hardware in selection.hardware:
+            if hardware not in known:
+                raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
+        devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
+        if selection.device is not None and selection.device not in devices:
+            sql = "SELECT DISTINCT device_id, device_name FROM results"
+            raise NotFound(_unknown("device", selection.device, devices, sql))
+
+
+def how_to_measure(selection: Selection) -> str:
+    """The command that measures what the selection speaks of."""
+    options = {
+        "models": ",".join(selection.model),
+        "hardware": ",".join(selection.hardware),
+        "mode": selection.mode,
+        "precision": selection.precision,
+        "batch-sizes": selection.batch_size,
+        "sequence-length": selection.sequence_length,
+    }
+    told = (f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+    return f"accel bench run{''.join(told)}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str], sql: str) -> str:
+    by_case = {one.casefold(): one for one in sorted(known)}
+    close = [by_case[one] for one in difflib.get_close_matches(name.casefold(), by_case, n=3)]
+    hint = f" Did you mean {', '.join(close)}?" if close else ""
+    return f'Nothing is known of a {what} {name!r}.{hint} All: `accel db query "{sql}"`.'
+
+
+def _in_catalogue(name: str) -> bool:
+    from accel_platform.workloads.families import resolve_model
+
+    try:
+        resolve_model(name)
+    except NotFound:
+        return False
+    return True
 
 
 def recorded_id(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +11,14 @@ import typer
 from accel_platform.cli import snapshot
 from accel_platform.cli.output import (
     AsOf,
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -29,12 +32,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 app.add_typer(snapshot.app, name="snapshot")
-
-
-class ExportFormat(enum.StrEnum):
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
 
 
 @app.command()
@@ -54,15 +51,16 @@ def rebuild(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
 
 
 @app.command()
-def stats(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def stats(as_of: AsOf = None, home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
     """What is there: segments and events in the log, rows per table, results by provenance and status."""
     from accel_platform.events import EventLog
+    from accel_platform.settings import Past
     from accel_platform.warehouse.projection import current
     from accel_platform.warehouse.query import Reader
 
-    settings = settings_for(home)
+    settings = settings_for(home, as_of)
     log = EventLog.open(settings)
-    snapshot = log.snapshot()
+    snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, Past) else log.snapshot()
     projection = current(settings)
     in_log = {
         "location": log.location,
@@ -102,42 +100,32 @@ def stats(home: Home = None, as_json: Json = False, format_: OutputFormat = Form
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the tables; `accel db stats` lists them.")],
     as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
-    """Run one SELECT. With --format json the answer is a list of row objects."""
+    """Run one SELECT. As JSON the answer is a list of row objects."""
     from accel_platform.warehouse.query import Reader
 
-    rows = Reader(settings_for(home, as_of)).rows(sql)
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        print_table(rows)
+    kind, reader = chosen(as_json, format_, output), Reader(settings_for(home, as_of))
+    answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
 
 
 @app.command()
 def export(
     table: Annotated[str, typer.Argument(help="A table, e.g. results.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
-    format_: Annotated[
-        ExportFormat | None, typer.Option("--format", help="Default: by the file's ending.", show_default=False)
-    ] = None,
     as_of: AsOf = None,
+    format_: FileFormat = None,
     home: Home = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
-    """Write a whole table to a CSV, JSON (one list of row objects) or Parquet file."""
-    from accel_platform.errors import InvalidInput
+    """Write a whole table to a file, row by row: its format follows from the file's ending."""
     from accel_platform.warehouse.export import export_table
 
-    endings = [known.value for known in ExportFormat]
-    kind = format_.value if format_ else output.suffix.removeprefix(".")
-    if kind not in endings:
-        raise InvalidInput(
-            f"Cannot tell the format of {output}: end its name in .{', .'.join(endings)} or add --format."
-        )
-    rows = export_table(settings_for(home, as_of), table, output, kind)
+    kind = chosen(False, format_, output)
+    rows = export_table(settings_for(home, as_of), table, output, kind.value)
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
     else:

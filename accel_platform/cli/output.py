@@ -1,10 +1,8 @@
-"""What every command shares: the --home and --json options, printing for people or machines, and error lines."""
+"""What every command shares: the --home and --json options, answers for people, machines and files, and error lines."""
 
 from __future__ import annotations
 
 import enum
-import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from accel_platform.reports.rendering.files import Source
     from accel_platform.settings import Settings
 
 
 class Format(enum.StrEnum):
     table = "table"
     json = "json"
+
+
+class AnyFormat(enum.StrEnum):
+    """`reports.rendering.files.Kind` for options."""
+
+    table = "table"
+    markdown = "markdown"
+    html = "html"
+    json = "json"
+    csv = "csv"
+    parquet = "parquet"
+    xlsx = "xlsx"
 
 
 class Mode(enum.StrEnum):
@@ -36,7 +47,16 @@ Home = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
-
+FileFormat = Annotated[
+    AnyFormat | None,
+    typer.Option("--format", help="How to give the answer.", show_default="by --output's ending, else table"),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Write the answer there: .md, .html, .json, .csv, .parquet or .xlsx.", show_default=False
+    ),
+]
 
 AsOf = Annotated[
     str | None,
@@ -69,28 +89,65 @@ def wants_json(json_flag: bool, format_: Format) -> bool:
     return json_flag or format_ is Format.json
 
 
+def chosen(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
+    """The one format that was asked for. Raises InvalidInput for two, or one that is only for files."""
+    from accel_platform.errors import InvalidInput
+    from accel_platform.reports.rendering.files import BINARY, kind_of
+
+    if json_flag and format_ not in (None, AnyFormat.json):
+        raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
+    if json_flag or format_ is not None:
+        kind = AnyFormat.json if json_flag or format_ is None else format_
+    else:
+        kind = AnyFormat.table if output is None else AnyFormat(kind_of(output))
+    if kind in BINARY and output is None:
+        raise InvalidInput(f"--format {kind} is no text: name the file to write with --output.")
+    return kind
+
+
+def answer(
+    rows: Source,
+    kind: AnyFormat,
+    output: Path | None = None,
+    *,
+    title: str | None = None,
+    document: Any = None,
+    empty: str = "No rows.",
+) -> None:
+    """Rows on stdout or in a file. `document` stands for them as JSON where there is more to say than rows do."""
+    from accel_platform.reports.rendering import files
+    from accel_platform.reports.rendering.values import json_text
+
+    name: files.Kind = kind.value
+    as_document = kind is AnyFormat.json and document is not None
+    if output is not None:
+        if as_document:
+            files.save_with(output, lambda stream: stream.write(f"{json_text(document)}\n".encode()))
+            note(f"written to {output}")
+        else:
+            note(f"{files.save(rows, output, name, title=title):,} rows written to {output}")
+    elif kind is AnyFormat.json:
+        print_json(document if as_document else rows if isinstance(rows, Sequence) else rows.to_pylist())
+    elif kind in (AnyFormat.table, AnyFormat.markdown) and isinstance(rows, Sequence) and not rows:
+        typer.echo(empty)
+    else:
+        files.write(rows, sys.stdout.buffer, name, title=title)
+        sys.stdout.flush()
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
-    typer.echo(json.dumps(_finite(value), default=_plain, indent=2, ensure_ascii=False, allow_nan=False))
+    from accel_platform.reports.rendering.values import json_text
+
+    typer.echo(json_text(value))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
     """Rows as an aligned table; `empty` is said where there are none."""
-    if not rows:
-        typer.echo(empty)
-        return
-    columns = list(rows[0])
-    cells = [[_cell(row[column]) for column in columns] for row in rows]
-    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
-    numeric = [all(isinstance(row[c], int | float) or row[c] is None for row in rows) for c in columns]
-    lines = [columns, ["-" * width for width in widths], *cells]
-    for line in lines:
-        typer.echo(
-            "  ".join(
-                text.rjust(width) if right else text.ljust(width)
-                for text, width, right in zip(line, widths, numeric, strict=True)
-            ).rstrip()
-        )
+    from accel_platform.reports.rendering.text import table_of, terminal
+
+    for line in terminal(table_of(rows)) if rows else (empty,):
+        typer.echo(line)
 
 
 def note(text: str) -> None:
@@ -110,30 +167,3 @@ def errors_for_people() -> Iterator[None]:
             raise
         note(f"accel: {error}")
         sys.exit(2 if isinstance(error, InvalidInput) else 1)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, Mapping | list | tuple):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return str(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return str(value)

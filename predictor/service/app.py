@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -82,7 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _following(advisor: Advisor, projecting: Projecting, _: FastAPI) -> AsyncIterator[None]:
     """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()
-    threading.Thread(target=_warm, name="warm", daemon=True).start()
+    threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
     following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
     following.start()
     projected = threading.Thread(target=projecting.run, name="project", daemon=True)
@@ -92,9 +93,14 @@ async def _following(advisor: Advisor, projecting: Projecting, _: FastAPI) -> As
     projecting.stop()
     following.join()
     projected.join()
+    gc.unfreeze()
 
 
-def _warm() -> None:
-    """Trace a small model: the first takes seconds, for its imports."""
+def _warm(stop: threading.Event) -> None:
+    """Trace a small model: the first takes seconds, for its imports. What is there then stays, and is not looked
+    through for garbage again, which would stop every request for a quarter of a second now and then."""
     smallest = resolve_model("bert-tiny")
     item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
+    gc.collect()
+    if not stop.is_set():
+        gc.freeze()

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
+from accel_platform.reports.rendering.files import guarded_column
 from predictor.service.rows import Result
 
 Form = Literal["arrow", "csv", "ndjson"]
@@ -20,8 +20,6 @@ TYPES: dict[Form, str] = {
     "csv": "text/csv; charset=utf-8",
     "ndjson": "application/x-ndjson",
 }
-_FORMULA = r"^[=+\-@\t\r]"
-"""A spreadsheet computes text that begins with one of these."""
 _ZONED = "strftime(r.{0}, '%Y-%m-%dT%H:%M:%S.%fZ')"
 _ZONELESS = "strftime(r.{0}, '%Y-%m-%dT%H:%M:%S.%f')"
 _AS_JSON = {"occurred_at": _ZONED, "recorded_at": _ZONED, "occurred_local": _ZONELESS}
@@ -57,14 +55,8 @@ def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _harmless(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With an apostrophe before text that would be taken for a formula."""
-    guarded = [
-        pc.if_else(pc.match_substring_regex(column, _FORMULA), pc.binary_join_element_wise("'", column, ""), column)
-        if pa.types.is_string(column.type)
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(guarded, schema=batch.schema)
+    """With an apostrophe before text that a spreadsheet would take for a formula."""
+    return pa.RecordBatch.from_arrays([guarded_column(column) for column in batch.columns], schema=batch.schema)
 
 
 def _taken(sink: io.BytesIO) -> bytes:

@@ -76,12 +76,8 @@ def _check(value: Any, depth: int) -> None:
 
 Storable = BeforeValidator(_storable)
 Id = Annotated[str, Field(min_length=1, max_length=200)]
-EventId = Annotated[
-    UUID7,
-    WithJsonSchema(
-        {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"}
-    ),
-]
+_UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+EventId = Annotated[UUID7, WithJsonSchema({"type": "string", "pattern": _UUID7})]
 Local = Annotated[
     NaiveDatetime,
     WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),

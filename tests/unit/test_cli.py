@@ -12,7 +12,7 @@ import pytest
 
 from accel_platform.cli import main
 from accel_platform.cli.output import print_json
-from predictor_world import MODELS, measured_grid, world
+from predictor_world import MODELS, append, measured_grid, world
 
 Accel = Callable[..., tuple[int, str, str]]
 
@@ -92,6 +92,50 @@ def test_what_cannot_be_written_is_named(accel: Accel, tmp_path: Path) -> None:
     code, _, err = accel("train", "--home", home)
     assert code == 1
     assert str(tmp_path / "models") in err
+
+
+def test_queries_and_tables_come_in_every_format(accel: Accel, tmp_path: Path) -> None:
+    home = str(world(tmp_path, measured_grid(MODELS[:1])).home)
+    sql = "SELECT model_id, '=1+1' AS told, count(*) AS results FROM results GROUP BY ALL"
+    code, out, _ = accel("db", "query", sql, "--format", "csv", "--home", home)
+    assert (code, out) == (0, '"model_id","told","results"\n"bert-base","\'=1+1",6\n')
+    for ending, begins in (
+        ("md", b"| model_id |"),
+        ("html", b"<!doctype html>"),
+        ("xlsx", b"PK"),
+        ("parquet", b"PAR1"),
+    ):
+        file = tmp_path / f"out.{ending}"
+        code, out, err = accel("db", "query", sql, "--output", str(file), "--home", home)
+        assert (code, out, err) == (0, "", f"1 rows written to {file}\n")
+        assert file.read_bytes().startswith(begins)
+    code, _, err = accel("db", "query", sql, "--format", "xlsx", "--home", home)
+    assert code == 2
+    assert "--output" in err
+    code, _, err = accel("db", "query", sql, "--format", "csv", "--json", "--home", home)
+    assert code == 2
+    assert "choose one" in err
+    for ending in ("csv", "json", "parquet", "xlsx", "md", "html", "txt"):
+        file = tmp_path / f"results.{ending}"
+        code, out, _ = accel("db", "export", "results", "--output", str(file), "--json", "--home", home)
+        assert code == 0
+        assert json.loads(out)["rows"] == 6
+        assert file.stat().st_size
+    assert list(tmp_path.glob(".results*")) == []
+
+
+def test_statistics_of_the_past_are_those_of_then(accel: Accel, tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    home = str(settings.home)
+    assert accel("db", "snapshot", "create", "--name", "then", "--home", home)[0] == 0
+    append(settings, measured_grid(MODELS[1:2]))
+    for arguments, models in ((["--as-of", "then"], 1), ([], 2)):
+        code, out, _ = accel("db", "stats", "--json", "--home", home, *arguments)
+        told = json.loads(out)
+        assert code == 0
+        assert told["warehouse"]["rows"]["models"] == models
+        assert told["log"]["snapshot_id"] == told["warehouse"]["snapshot_id"]
+        assert told["warehouse"]["up_to_date"]
 
 
 def test_machines_never_read_nan(capsys: pytest.CaptureFixture[str]) -> None:

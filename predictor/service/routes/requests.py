@@ -26,9 +26,12 @@ from predictor.service.routes.writing import Key, LogFor
 from predictor.service.schemas import PageQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Precision = Literal["float32", "float16", "bfloat16", "int8"]
 _HARDWARE = "^({})$".format(
     "|".join(f"{name}(:{runtime.choices})?" if runtime.choices else name for name, runtime in RUNTIMES.items())
 )
+
+HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
 
 
 class Benchmark(BaseModel):
@@ -43,9 +46,7 @@ class Benchmark(BaseModel):
         default=None, description="Keys, aliases or hub ids of the catalogue."
     )
     set: Name | None = Field(default=None, description="A named set; with neither this nor `models` it is `small`.")
-    hardware_types: list[Annotated[str, Field(pattern=_HARDWARE)]] = Field(
-        min_length=1, max_length=20, description="Each is a request of its own."
-    )
+    hardware_types: list[HardwareName] = Field(min_length=1, max_length=20, description="Each is a request of its own.")
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] = Field(
         default=[1, 4], min_length=1, max_length=64
     )

@@ -1,0 +1,73 @@
+"""The filters that commands share, as a person types them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from accel_platform.analysis.selection import Selection, how_to_measure, require_known
+from accel_platform.cli.selecting import ManyValues, filtered, selection
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from predictor_world import world
+
+app = typer.Typer()
+
+
+@app.command(cls=ManyValues)
+@filtered("device")
+def show(word: Annotated[str, typer.Option()] = "", **filters: Any) -> None:
+    typer.echo(f"{word}{selection(filters).model_dump(exclude_defaults=True)}")
+
+
+def asked(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_several_values_follow_one_option_or_stand_with_commas_or_alone() -> None:
+    for arguments in (
+        ["--hardware", "cpu", "cuda", "--mode", "training"],
+        ["--hardware", "cpu,cuda", "--mode", "training"],
+        ["--hardware", "cpu", "--mode", "training", "--hardware", "cuda"],
+    ):
+        assert asked(*arguments).output == "{'hardware': ('cpu', 'cuda'), 'mode': 'training'}\n"
+
+
+def test_a_command_keeps_its_own_options_and_lacks_what_was_left_out() -> None:
+    assert asked("--word", "x", "--batch-size", "4").output == "x{'batch_size': 4}\n"
+    assert asked("--device", "a").exit_code == 2
+    assert asked("stray").exit_code == 2
+
+
+def test_what_is_no_time_is_told_by_its_option() -> None:
+    with pytest.raises(InvalidInput, match=r"--since: .*'soon'"):
+        selection({"since": "soon"})
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    settings: Settings = world(tmp_path_factory.mktemp("selecting"))
+    return Reader(settings)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "words"),
+    [
+        ({"model": ("bert-bas",)}, "Did you mean bert-base"),
+        ({"hardware": ("openvno",)}, "Did you mean openvino"),
+        ({"device": "Test CPU 9-core"}, "Did you mean Test CPU 8-core"),
+    ],
+)
+def test_what_nothing_knows_is_told_with_its_like(reader: Reader, asked_for: dict[str, Any], words: str) -> None:
+    with pytest.raises(NotFound, match=words):
+        require_known(reader, Selection(**asked_for))
+
+
+def test_what_is_known_and_not_measured_is_no_error(reader: Reader) -> None:
+    wanted = Selection(model=("roberta-base", "bert"), hardware=("mps",), batch_size=8)
+    require_known(reader, wanted)
+    assert how_to_measure(wanted) == "accel bench run --models roberta-base,bert --hardware mps --batch-sizes 8"
