@@ -25,6 +25,7 @@ from predictor.service.routes import (
     hardware,
     matrix,
     models,
+    progress,
     regressions,
     requests,
     results,
@@ -32,6 +33,7 @@ from predictor.service.routes import (
     state,
     writing,
 )
+from predictor.service.telling import Telling, on_leaving
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -42,13 +44,14 @@ _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_s
 def create_app(settings: Settings) -> FastAPI:
     """The service over one installation. It follows new snapshots and predictors without a restart."""
     advisor, projecting, log = Advisor(settings), Projecting(settings), EventLog.open(settings)
+    telling = Telling(advisor.reader, log)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_following, advisor, projecting),
+        lifespan=partial(_following, advisor, projecting, telling),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
@@ -63,36 +66,40 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(regressions.router(advisor, log_for, projecting.written))
     app.include_router(writing.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))
+    app.include_router(progress.router(telling))
 
     @app.get("/", include_in_schema=False)
     def index(request: Request) -> dict[str, Any]:
-        base = str(request.base_url)
-        routes = {
-            "GET": ["docs", "openapi.json", "health", "results", "matrix"],
-            "POST": ["recommend", "predict", "predict/batch"],
-        }
-        return {
-            "name": app.title,
-            "open": {method: [base + path for path in paths] for method, paths in routes.items()},
-        }
+        base = str(request.base_url).removesuffix("/")
+        opened = {"GET": [f"{base}/docs", f"{base}/openapi.json"]}
+        for path, operations in app.openapi()["paths"].items():
+            for method in operations:
+                if "{" not in path:
+                    opened.setdefault(method.upper(), []).append(base + path)
+        return {"name": app.title, "open": opened}
 
     return app
 
 
 @asynccontextmanager
-async def _following(advisor: Advisor, projecting: Projecting, _: FastAPI) -> AsyncIterator[None]:
+async def _following(advisor: Advisor, projecting: Projecting, telling: Telling, _: FastAPI) -> AsyncIterator[None]:
     """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()
     threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
-    following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
-    following.start()
-    projected = threading.Thread(target=projecting.run, name="project", daemon=True)
-    projected.start()
+    on_leaving(telling.ending)
+    beside = [
+        threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True),
+        threading.Thread(target=projecting.run, name="project", daemon=True),
+        threading.Thread(target=telling.watch, name="tell", daemon=True),
+    ]
+    for thread in beside:
+        thread.start()
     yield
     stop.set()
     projecting.stop()
-    following.join()
-    projected.join()
+    telling.ending.set()
+    for thread in beside:
+        thread.join()
     gc.unfreeze()
 
 
