@@ -13,8 +13,9 @@ from accel_platform.warehouse.query import Reader
 
 EVIDENCE_KEPT = 20
 """Result ids kept per cell, newest first."""
-# A figure of a cell is the median over its results; low and high are the extremes over them. Runtime versions may
-# differ between the results of a cell, and `fingerprints` says how many there were.
+# A figure of a cell is the median over its results; low and high are the extremes over them, and the standard deviation
+# is that of the samples within one. Runtime versions may differ between the results of a cell, and `fingerprints` says
+# how many there were.
 _CELLS = """
 SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
     any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.processes,
@@ -23,6 +24,7 @@ SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choi
     median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
     min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
     max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
+    median(r.latency_std_ms) AS latency_std_ms,
     median(r.throughput_items_per_s) AS throughput_items_per_s,
     median(r.throughput_tokens_per_s) AS throughput_tokens_per_s,
     max(r.memory_peak_mib) AS memory_peak_mib, max(r.memory_device_peak_mib) AS memory_device_peak_mib,

@@ -5,12 +5,12 @@ What the figures say is decided in `regression.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 from uuid import UUID
 
+from accel_platform.analysis.fingerprints import Seen, devices_seen, differing
 from accel_platform.analysis.measured import Process, read_around, with_samples
 from accel_platform.analysis.refs import Side
 from accel_platform.analysis.regression import (
@@ -24,17 +24,7 @@ from accel_platform.analysis.shifts import accepted_shifts
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.query import Reader
 
-_DEVICES = """
-SELECT run_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice, payload->>'$.driver' AS driver,
-    payload->'$.runtime_versions' AS versions
-FROM events
-WHERE type = 'DeviceObserved' AND list_contains($runs, run_id)
-"""
-
-
 _STATES: tuple[State, ...] = get_args(State)
-_Devices = dict[tuple[str, str, str | None], dict[str, Any]]
-"""By run, hardware name and choice: the driver and the versions of the runtime's packages."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def check(
     snapshot_id = reader.snapshot_id
     cells = _cells(reader, old, new, set(again))
     accepted = accepted_shifts(reader)
-    devices = _devices(reader, old | new)
+    devices = devices_seen(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells:
         alike.setdefault(_subject(cell.series), []).append(cell)
@@ -138,7 +128,7 @@ def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> D
     return replace(decided, first_result=cell.after[0].result_id)
 
 
-def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: _Devices) -> Decision | None:
+def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: Seen) -> Decision | None:
     """A cell of one side only; None where the other side's unlike cell tells it already."""
     told = decide(cell.series, cell.before, cell.after, ())
     if not cell.before:
@@ -150,25 +140,14 @@ def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: _Devices) -> Decisi
     return replace(told, processes_after=len(unlike.after), reason=f"not comparable: {what}")
 
 
-def _differences(
-    before: Process, after: Process, series: MeasuredSeries, other: MeasuredSeries, devices: _Devices
-) -> str:
+def _differences(before: Process, after: Process, series: MeasuredSeries, other: MeasuredSeries, devices: Seen) -> str:
     """What makes two fingerprints unlike, from what the runs saw of their devices."""
     was, now = (
         {**devices.get((p.run_id, s.hardware, s.choice), {}), "device": s.device_id, "threads": p.threads}
         for p, s in ((before, series), (after, other))
     )
-    names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
-    told = [f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in names]
+    told = [f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in differing(was, now)]
     return "; ".join(told) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
-
-
-def _devices(reader: Reader, run_ids: Collection[str]) -> _Devices:
-    found: _Devices = {}
-    for row in reader.rows(_DEVICES, {"runs": list(run_ids)}):
-        versions = json.loads(row["versions"] or "{}")
-        found[row["run_id"], row["hardware"], row["choice"]] = {"driver": row["driver"], **versions}
-    return found
 
 
 def _subject(series: MeasuredSeries) -> MeasuredSeries:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
+from accel_platform.bench.sampling import MEDIAN_COUNT, median_interval_ns, median_ns
 
 ALPHA = 0.05
 """How often noise alone may pass either test."""
@@ -120,6 +120,41 @@ def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *
         variance = sum(float(((side - side.mean()) ** 2).sum()) for side in (first, second)) / freedom
         error = math.sqrt(variance * (1 / n + 1 / m))
     return math.expm1(float(stats.t.ppf(1 - ALPHA / 2, freedom)) * error)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What a ratio of medians may be with 95 % confidence, and what that confidence is about."""
+
+    low: float
+    high: float
+    covers: Literal["processes", "samples"]
+    """Whether another process would differ so much at most, or only the samples of the ones that there are."""
+
+
+def ratio_interval(ratio: float, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> Interval | None:
+    """The interval around the second's median over the first's, from the samples (ns) of each side's processes.
+
+    With two processes or more a side, from how their medians vary: Welch's t on logarithms. Else from the order
+    statistics of the samples, each side's interval of the median put together by the square-and-add rule (Zou & Donner,
+    Statistics in Medicine 27, 2008): that covers no difference between processes. None below `MEDIAN_COUNT` samples.
+    """
+    if any(len(samples) < MEDIAN_COUNT or min(samples) <= 0 for samples in (*first, *second)) or not (first and second):
+        return None
+    if min(len(first), len(second)) >= 2:
+        logs = [np.log([median_ns(samples) for samples in side]) for side in (first, second)]
+        # The variance of a median of many normal values is pi / 2 of their mean's; of two the median is the mean.
+        parts = [float(side.var(ddof=1)) / len(side) * (math.pi / 2 if len(side) > 2 else 1) for side in logs]
+        weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
+        if not weights:
+            return Interval(ratio, ratio, "processes")
+        width = float(stats.t.ppf(1 - ALPHA / 2, sum(parts) ** 2 / weights)) * math.sqrt(sum(parts))
+        return Interval(ratio * math.exp(-width), ratio * math.exp(width), "processes")
+    ends = [median_interval_ns([sample for samples in side for sample in samples]) for side in (first, second)]
+    (low_1, middle_1, high_1), (low_2, middle_2, high_2) = ends
+    down = math.hypot(math.log(middle_2 / low_2), math.log(high_1 / middle_1))
+    up = math.hypot(math.log(high_2 / middle_2), math.log(middle_1 / low_1))
+    return Interval(ratio * math.exp(-down), ratio * math.exp(up), "samples")
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:

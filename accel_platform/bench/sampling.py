@@ -124,18 +124,22 @@ def median_ns(samples: Sequence[int]) -> float:
 
 
 def relative_error(samples: Sequence[int]) -> float:
-    """Half the width of the median's 95 % interval over the median; infinite below 6 samples, where there is none.
-
-    The interval lies between order statistics (the binomial rule, by its normal approximation), so it assumes nothing
-    of the distribution.
-    """
-    count = len(samples)
-    if count < 6:
+    """Half the width of the median's 95 % interval over the median; infinite below 6 samples, where there is none."""
+    if len(samples) < 6:
         return math.inf
-    ordered = sorted(samples)
+    low, middle, high = median_interval_ns(samples)
+    return (high - low) / 2 / middle if middle else math.inf
+
+
+def median_interval_ns(samples: Sequence[int]) -> tuple[int, float, int]:
+    """The median between the ends of its 95 % confidence interval. Needs six samples.
+
+    The ends are order statistics (the binomial rule, by its normal approximation), so nothing is assumed of the
+    distribution.
+    """
+    ordered, count = sorted(samples), len(samples)
     rank = max(0, math.floor(count / 2 - _Z_95 * math.sqrt(count) / 2) - 1)
-    middle = median_ns(ordered)
-    return (ordered[count - 1 - rank] - ordered[rank]) / 2 / middle if middle else math.inf
+    return ordered[rank], median_ns(ordered), ordered[count - 1 - rank]
 
 
 def noise(samples: Sequence[int], sampling: Sampling) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,8 +132,9 @@ def answer(
     elif kind in (AnyFormat.table, AnyFormat.markdown) and isinstance(rows, Sequence) and not rows:
         typer.echo(empty)
     else:
-        files.write(rows, sys.stdout.buffer, name, title=title)
-        sys.stdout.flush()
+        text = io.BytesIO()
+        files.write(rows, text, name, title=title)
+        typer.echo(text.getvalue().decode(), nl=False)
 
 
 def print_json(value: Any) -> None:

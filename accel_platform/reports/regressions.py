@@ -72,13 +72,17 @@ def junit(checked: Check) -> str:
 
 def cell(series: MeasuredSeries) -> str:
     """The configuration in words; what every cell of its kind has in common with the usual is left out."""
+    return f"{series.hardware}{f':{series.choice}' if series.choice else ''}, {shape(series)}"
+
+
+def shape(series: MeasuredSeries) -> str:
+    """What is measured, wherever it is, in such words."""
     parts = [
-        series.hardware + (f":{series.choice}" if series.choice else ""),
         series.mode if series.mode != "inference" else None,
         f"{series.processes} processes" if (series.processes or 1) > 1 else None,
-        f"batch {series.batch_size}",
+        f"batch {series.batch_size}" if series.batch_size is not None else "batch unknown",
         f"length {series.sequence_length}" if series.sequence_length else None,
-        series.precision,
+        series.precision or "precision unknown",
         f"weights {series.weights_sha256[:8]}" if series.weights_sha256 else None,
     ]
     return ", ".join(part for part in parts if part)

@@ -6,13 +6,16 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Number
+from statistics import median
 from typing import Any
 
 from accel_platform.reports.rendering.values import shown
 
 Rows = Sequence[Mapping[str, Any]]
 
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _MARKDOWN = re.compile(r"([\\|`*\[\]])")
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8881; }
@@ -91,6 +94,17 @@ def html_page(title: str, body: Iterable[str], *, head: str = "") -> Iterator[st
     yield f"<style>{_STYLE}</style>{head}</head><body><main><h1>{name}</h1>"
     yield from body
     yield "</main></body></html>"
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """The course of values between their least and greatest, in blocks; more than `width` by medians of neighbours."""
+    if not values:
+        return ""
+    count = min(len(values), width)
+    bounds = [round(i * len(values) / count) for i in range(count + 1)]
+    course = [median(values[left:right]) for left, right in pairwise(bounds)]
+    low, span = min(course), max(course) - min(course)
+    return "".join(_BLOCKS[round((value - low) / span * 7)] if span else _BLOCKS[3] for value in course)
 
 
 def _in_markdown(value: Any) -> str:

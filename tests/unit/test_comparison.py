@@ -1,0 +1,190 @@
+"""Figures side by side, and what changed between two snapshots: like with like, and never more than is known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accel_platform.analysis.changes import changes
+from accel_platform.analysis.compare import ratio_interval
+from accel_platform.analysis.comparison import side_by_side
+from accel_platform.analysis.selection import Selection
+from accel_platform.errors import NotFound
+from accel_platform.events import Event, EventLog
+from accel_platform.events.snapshots import take
+from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.settings import Settings
+from accel_platform.warehouse.as_of import tables_as_of
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from factories import event, result, verification
+from predictor_world import MODELS, append, measured_grid, world
+from predictor_world import result as modelled
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    made = world(tmp_path_factory.mktemp("compare"), measured_grid(MODELS[:3]))
+    bert = MODELS[0]
+    append(made, [
+        modelled(bert, "openvino", 1, provenance="imported"),
+        modelled(bert, "cpu", 1, provenance="imported"),
+        modelled(bert, "cuda", 1, provenance="imported"),
+        modelled(bert, "cpu", 16, provenance="imported"),
+    ])  # fmt: skip
+    return made
+
+
+def test_only_equal_shapes_stand_side_by_side_and_only_like_provenance_has_a_ratio(installation: Settings) -> None:
+    found = side_by_side(
+        Reader(installation), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
+    )
+    assert found.names == ("cpu", "openvino")
+    shapes = {(row["batch_size"], row["hardware"], row["provenance"]): row for row in found.rows}
+    assert set(shapes) == {
+        (1, "cpu", "measured"), (1, "cpu", "imported"), (1, "openvino", "measured"), (1, "openvino", "imported"),
+        (4, "cpu", "measured"), (4, "openvino", "measured"),
+    }  # fmt: skip
+    assert [cell["batch_size"] for cell in found.unpaired] == [16]
+    for row in found.rows:
+        if row["hardware"] == "openvino":
+            first = shapes[row["batch_size"], "cpu", row["provenance"]]
+            assert row["ratio"] == row["latency_ms"] / first["latency_ms"]
+            assert (row["ratio_low"] is not None) == (row["provenance"] == "measured")
+            assert row["results"]
+            assert row["evidence"]
+    measured = shapes[1, "openvino", "measured"]
+    assert measured["ratio_low"] < measured["ratio"] < measured["ratio_high"]
+    assert measured["interval_of"] == "samples"
+
+
+def test_a_figure_of_another_provenance_has_no_ratio_and_says_so(installation: Settings) -> None:
+    selection = Selection(model=("bert-base",), hardware=("cuda", "openvino"), batch_size=1)
+    found = side_by_side(Reader(installation), selection, "hardware")
+    [row] = [row for row in found.rows if row["provenance"] == "measured"]
+    assert row["ratio"] is None
+    assert row["note"] == "measured, and nothing measured of cuda stands at this shape"
+
+
+def test_models_stand_side_by_side_on_one_place_and_a_family_is_its_models(installation: Settings) -> None:
+    by_name = side_by_side(
+        Reader(installation), Selection(model=("bert-base", "t5-small"), hardware=("cpu",)), "model_id"
+    )
+    by_family = side_by_side(Reader(installation), Selection(model=("bert", "t5"), hardware=("cpu",)), "model_id")
+    assert by_name == by_family
+    assert {row["model_id"] for row in by_name.rows} == {"bert-base", "t5-small"}
+    # An image has no length, so nothing of vit stands beside bert.
+    alone = side_by_side(
+        Reader(installation), Selection(model=("bert-base", "vit-base"), hardware=("cpu",)), "model_id"
+    )
+    assert alone.rows == []
+    assert alone.unpaired
+
+
+def test_what_was_not_measured_is_named_with_its_command_and_what_nothing_knows_is_an_error(
+    installation: Settings,
+) -> None:
+    reader = Reader(installation)
+    found = side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "jax")), "hardware")
+    assert found.lacking == {"jax": "accel bench run --models bert-base --hardware jax"}
+    assert found.rows == []
+    with pytest.raises(NotFound, match="Did you mean bert-base"):
+        side_by_side(reader, Selection(model=("bert-bas",)), "hardware")
+
+
+def test_wrong_outputs_have_no_ratio(tmp_path: Path) -> None:
+    made = world(tmp_path, [
+        result(), verification(),
+        result(hardware="openvino", backend="openvino"), verification(hardware="openvino", passed=False),
+    ])  # fmt: skip
+    rows = side_by_side(Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware").rows
+    assert [(row["hardware"], row["ratio"], row["note"]) for row in rows] == [
+        ("cpu", None, None),
+        ("openvino", None, "its outputs differ from the reference"),
+    ]
+
+
+def test_what_differs_between_fingerprints_is_told(tmp_path: Path) -> None:
+    made = world(tmp_path, [
+        result(threads=2), result(threads=8, device_id="other", device_name="Other CPU"),
+        result(model_id="roberta-base", threads=4),
+    ])  # fmt: skip
+    reader = Reader(made)
+    rows = side_by_side(reader, Selection(hardware=("cpu",)), "model_id").rows
+    assert [row["differs"] for row in rows] == [[], ["threads 4 against 2"]]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says(processes: int) -> None:
+    """Of one process alone it covers what its samples may do, of several what processes may."""
+    chance, held, rounds = np.random.default_rng(1), 0, 400
+    for _ in range(rounds):
+        sides = []
+        for level in (10e6, 12e6):
+            shift = np.exp(chance.normal(0, 0.05, processes)) if processes > 1 else np.ones(1)
+            sides.append([tuple((level * s * np.exp(chance.normal(0, 0.1, 25))).astype(int)) for s in shift])
+        medians = [np.median([np.median(samples) for samples in side]) for side in sides]
+        interval = ratio_interval(medians[1] / medians[0], *sides)
+        assert interval is not None
+        assert interval.covers == ("samples" if processes == 1 else "processes")
+        held += interval.low <= 1.2 <= interval.high
+    assert 0.92 <= held / rounds <= 1.0
+
+
+def test_too_few_samples_give_no_interval() -> None:
+    few, many = tuple(range(1, 11)), tuple(range(1, 12))
+    assert ratio_interval(1.0, [few], [many]) is None
+    assert ratio_interval(1.0, [], [many]) is None
+    same = ratio_interval(1.0, [many, many], [many, many])
+    assert same is not None
+    assert (same.low, same.high) == (1.0, 1.0)
+
+
+def run(log: EventLog, number: int, *, scale: float = 1.0, **more: Any) -> None:
+    """A benchmark run of its own of one cell, with samples around 20 ms times `scale`."""
+    noise = np.random.default_rng(number)
+    samples = tuple(int(20e6 * scale * math.exp(noise.normal(0, 0.01))) for _ in range(30))
+    payloads = [
+        RunStarted(kind="benchmark", plan={}, software={}),
+        result(samples_ns=samples, **more),
+        verification(hardware=more.get("hardware", "cpu")),
+        RunFinished(status="succeeded", cells_ok=1, cells_failed=0, cells_skipped=0, duration_s=1.0),
+    ]
+    log.append([event(payload, run_id=f"run-{number:04d}") for payload in payloads])
+
+
+def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settings: Settings) -> None:
+    slow, same, few = {"hardware": "cpu"}, {"hardware": "openvino", "backend": "openvino"}, {"hardware": "jax"}
+    for number in range(8):
+        run(log, number, **slow)
+        run(log, 100 + number, **same)
+    run(log, 200, **few)
+    imported = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "model_id": "gpt2"}
+    log.append([Event.of(result(latency_mean_ms=10.0, **imported), source="test")])
+    take(log, "before")
+    for number in range(8, 11):
+        run(log, number, scale=1.2, **slow)
+        run(log, 100 + number, **same)
+    run(log, 208, **few)
+    log.append([Event.of(result(latency_mean_ms=30.0, **imported), source="test")])
+    refresh(settings)
+    before, after = Reader(tables_as_of(settings, "before")), Reader(settings)
+    found = changes(before, after, Selection())
+    told = {(row["hardware"], row["provenance"]): row for row in found.rows}
+    assert {key: row["verdict"] for key, row in told.items()} == {
+        ("cpu", "measured"): "slower",
+        ("openvino", "measured"): "same",
+        ("jax", "measured"): "undecided",
+        ("cpu", "imported"): "undecided",
+    }
+    assert told["cpu", "measured"]["ratio"] == pytest.approx(1.2, rel=0.02)
+    assert "noise is unknown" in told["jax", "measured"]["reason"]
+    assert told["cpu", "imported"]["ratio"] == 2.0  # the median of 10 and 30 over 10
+    assert (found.only_before, found.only_after) == (0, 0)
+    only = changes(before, after, Selection(hardware=("openvino",)))
+    assert {row["hardware"] for row in only.rows} == {"openvino"}
+    assert changes(after, after, Selection()).rows == []

@@ -1,0 +1,110 @@
+"""A figure over time: unlike results in unlike series, shifts found and what a person said of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from commits_world import NEW, OLD, Ci
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from accel_platform.analysis.measured import read_measured
+from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.shifts import acceptance, accepted_shifts, histories, record
+from accel_platform.analysis.trend import trends
+from accel_platform.cli import app
+from accel_platform.events import Event, EventLog
+from accel_platform.reports.rendering.text import sparkline
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from factories import event, result, verification
+
+BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
+BERT = Selection(model=("bert-base",))
+
+
+def measured(log: EventLog) -> None:
+    """Twelve runs, then twelve that are a fifth slower, a day apart."""
+    ci = Ci(log)
+    for day in range(24):
+        commit, factor = (OLD, 1.0) if day < 12 else (NEW, 1.2)
+        ci.run(commit, factor, recorded_at=BEGAN + timedelta(days=day))
+
+
+def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: EventLog, settings: Settings) -> None:
+    measured(log)
+    refresh(settings)
+    reader = Reader(settings)
+    [latency] = trends(reader, BERT, "latency_ms")
+    assert [point.at for point in latency.points] == [BEGAN + timedelta(days=day) for day in range(24)]
+    [shift] = latency.shifts
+    assert (shift.point.commit, shift.commit_before, shift.worse, shift.state) == (NEW, OLD, True, None)
+    assert shift.point.at == BEGAN + timedelta(days=12)
+    assert shift.change_percent == pytest.approx(20, abs=1)
+    assert latency.spread_percent is not None
+    assert latency.spread_percent < 2
+    [throughput] = trends(reader, BERT, "throughput_items_per_s")
+    assert [one.worse for one in throughput.shifts] == [True]
+    assert throughput.shifts[0].change_percent == pytest.approx(-100 / 6, abs=1)
+    [memory] = trends(reader, BERT, "memory_peak_mib")
+    assert memory.shifts == ()
+    [history] = histories(read_measured(reader), {}, min_change_percent=3.0)
+    record(log, history.shifts, source="test")
+    refresh(settings)
+    [shift] = trends(reader, BERT, "latency_ms")[0].shifts
+    assert (shift.regression_id, shift.state) == (history.shifts[0].regression_id, "open")
+    log.append([Event.of(acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")])
+    refresh(settings)
+    assert accepted_shifts(reader)
+    [shift] = trends(reader, BERT, "latency_ms")[0].shifts
+    assert (shift.state, shift.accepted_by, shift.accepted_reason) == ("accepted", "me", "new kernel")
+    assert trends(reader, Selection(model=("bert",), until=BEGAN + timedelta(days=12)), "latency_ms")[0].shifts == ()
+
+
+def test_unlike_results_are_unlike_series_and_wrong_ones_in_none(log: EventLog, settings: Settings) -> None:
+    log.append([event(payload, occurred_at=BEGAN) for payload in (
+        result(), result(batch_size=4), result(fingerprint="other"), result(provenance="emulated"),
+        result(provenance="imported", samples_ns=(), latency_mean_ms=5.0, fingerprint=None),
+        result(hardware="openvino"), verification(hardware="openvino", passed=False),
+        result(hardware="cuda", status="failed", reason="no memory", samples_ns=()),
+    )])  # fmt: skip
+    refresh(settings)
+    found = trends(Reader(settings), BERT, "latency_ms")
+    assert [len(one.points) for one in found] == [1] * 5
+    assert {one.series["hardware"] for one in found} == {"cpu"}
+    assert trends(Reader(settings), BERT, "energy_j_per_item") == []
+
+
+def test_what_has_no_time_is_in_no_point_and_is_counted(log: EventLog, settings: Settings) -> None:
+    old = result(provenance="imported", samples_ns=(), latency_mean_ms=5.0, fingerprint=None)
+    log.append([event(old).model_copy(update={"occurred_at": None}), event(old, occurred_at=BEGAN)])
+    refresh(settings)
+    [one] = trends(Reader(settings), BERT, "latency_ms")
+    assert (len(one.points), one.undated, one.median, one.spread_percent) == (1, 1, 5.0, None)
+
+
+def test_the_command_tells_lines_to_people_and_points_to_machines(log: EventLog, settings: Settings) -> None:
+    measured(log)
+    refresh(settings)
+    ask = ["trend", "--model", "bert-base", "--hardware", "cpu", "cuda", "--home", str(settings.home)]
+    told = CliRunner().invoke(app, ask)
+    assert told.exit_code == 0
+    assert "▁▁▁▁▁▁▁▁▁▁▁▁" in told.output
+    assert "not recorded" in told.output
+    [document] = json.loads(CliRunner().invoke(app, [*ask, "--json"]).stdout)
+    assert len(document["points"]) == 24
+    assert CliRunner().invoke(app, [*ask, "--format", "csv"]).stdout.count("\n") == 25
+    empty = CliRunner().invoke(app, [*ask, "--metric", "energy_j_per_item"])
+    assert "accel bench run --models bert-base --hardware cpu,cuda" in empty.output
+
+
+@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200))
+def test_a_sparkline_is_as_long_as_its_values_and_reaches_both_ends(values: list[float]) -> None:
+    line = sparkline(values)
+    assert len(line) == min(len(values), 40)
+    if len(values) <= 40 and min(values) < max(values):
+        assert {"▁", "█"} <= set(line)
