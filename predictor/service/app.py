@@ -21,10 +21,12 @@ from predictor.service import problems
 from predictor.service.projecting import Projecting
 from predictor.service.routes import (
     advice,
+    comparing,
     events,
     hardware,
     matrix,
     models,
+    old,
     progress,
     regressions,
     requests,
@@ -61,8 +63,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     app.include_router(state.router(advisor, _VERSION))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, results, models, hardware, runs, matrix):
+    for noun in (advice, results, models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
+    app.include_router(comparing.router(advisor, settings))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
     app.include_router(writing.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from accel_platform.analysis.selection import Selection, dated
+from accel_platform.analysis.selection import Selection, dated, recorded_id
+from predictor.service.paging import equal
 
 
 class PageQuery(BaseModel):
@@ -32,6 +33,13 @@ class MatrixQuery(PageQuery):
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     state: Name = Field(default=None, max_length=200, description="compatible or failed.")
     limit: int = Field(default=1000, ge=1, le=10_000)
+
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """A condition over the matrix as `r`, and its values."""
+        condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
+        if self.model is None:
+            return condition, values
+        return f"{condition} AND $model IN (r.model_id, r.model_family)", {**values, "model": recorded_id(self.model)}
 
 
 class ModelsQuery(PageQuery):

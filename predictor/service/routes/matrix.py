@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from accel_platform.analysis.selection import recorded_id
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer, parsed
@@ -43,10 +42,7 @@ def router(advisor: Advisor) -> APIRouter:
         """Cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
 
         def read(now: Reader) -> dict[str, Any]:
-            condition, values = equal(hardware=asked.hardware, mode=asked.mode, state=asked.state)
-            if asked.model is not None:
-                condition += " AND $model IN (r.model_id, r.model_family)"
-                values["model"] = recorded_id(asked.model)
+            condition, values = asked.where()
             rows, more = _MATRIX.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"cells": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
