@@ -136,7 +136,8 @@ def recorded_id(name: str) -> str:
 
 def dated(value: object) -> object:
     """The value as it is. Raises ValueError for a number: nobody writes seconds since 1970 and means a date."""
-    if isinstance(value, str) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold()) and not _DAY.fullmatch(value):
+    text = isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
+    if text or isinstance(value, int | float):
         raise ValueError("write a date such as 2026-11-20, or a time such as 2026-11-20T08:30:00Z")
     return value
 

@@ -6,7 +6,7 @@ import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +18,7 @@ from accel_platform.settings import Settings
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.service import problems
+from predictor.service.openapi import plain
 from predictor.service.projecting import Projecting
 from predictor.service.routes import (
     advice,
@@ -70,6 +71,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(writing.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))
     app.include_router(progress.router(telling))
+
+    documented = app.openapi
+    app.openapi = cache(lambda: plain(documented()))  # type: ignore[method-assign]  # as FastAPI says to extend it
 
     @app.get("/", include_in_schema=False)
     def index(request: Request) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from accel_platform.analysis.selection import dated
 from accel_platform.events.types import (
     ArchitectureChecked,
     DeviceObserved,
@@ -78,6 +79,7 @@ Storable = BeforeValidator(_storable)
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 EventId = Annotated[UUID7, WithJsonSchema({"type": "string", "pattern": _UUID7})]
+Moment = Annotated[AwareDatetime, BeforeValidator(dated)]
 Local = Annotated[
     NaiveDatetime,
     WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
@@ -120,7 +122,7 @@ class Claim(ResultRecorded):
     source_path: str = Field(
         min_length=1, max_length=2000, description="Where the figures come from: a URL, a file, a person."
     )
-    occurred_at: AwareDatetime | None = Field(default=None, description="When it was measured; null where unknown.")
+    occurred_at: Moment | None = Field(default=None, description="When it was measured; null where unknown.")
     host_id: Id | None = None
     run_id: Id | None = None
 
@@ -136,7 +138,7 @@ class Posted(BaseModel):
     type: str
     payload: Payload
     event_id: EventId | None = Field(default=None, description="An event id counts once; default: one is given.")
-    occurred_at: AwareDatetime | None = Field(default=None, description="When it happened; null where unknown.")
+    occurred_at: Moment | None = Field(default=None, description="When it happened; null where unknown.")
     host_id: Id | None = None
     run_id: Id | None = None
 

@@ -30,6 +30,7 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _log = logging.getLogger("accel.service")
 
 
@@ -93,11 +94,12 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 def _methods(request: Request) -> list[str]:
     """What the path takes: the framework names the methods of the first route that fits only."""
-    found: set[str] = set()
-    for route in request.app.router.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return sorted(found)
+    routes = request.app.router.routes
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _bug(request: Request, error: Exception) -> JSONResponse:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from accel_platform.client import Client, Refused, Unreachable
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.projecting import Projecting
+from predictor.service.serve import listen
 from predictor_world import MODELS, measured_grid, world
 
 CLAIM = {"model_id": "bert-base", "model_family": "bert", "hardware": "cuda", "backend": "tensorrt", "batch_size": 8,
@@ -42,8 +44,14 @@ def app(settings: Settings) -> Iterator[FastAPI]:
 
 @pytest.fixture(scope="module")
 def client(app: FastAPI) -> Iterator[Client]:
-    with TestClient(app) as served, Client("http://testserver", transport=served._transport) as client:
-        yield client
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=30) as client:
+            yield client
+        server.should_exit = True
+        thread.join()
 
 
 def _operations(app: FastAPI) -> set[str]:
@@ -76,7 +84,7 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert client.one_hardware("cpu")["hardware"]["results"] == 6
     assert len(list(client.devices(available=True))) == 3
     assert client.snapshots()["tables"] == client.health()["snapshot_id"]
-    assert client.compare(model=["bert-base", "vit-base"], by="model_id", hardware="cpu")["rows"]
+    assert client.compare(model=["bert-base", "t5-small"], by="model_id", hardware="cpu")["rows"]
     assert client.trend(model="bert-base")["series"] == 6
     assert client.changes(model="bert-base", before="2999-01-01")["rows"] == []
     assert client.recommend(model="bert-base", batch_size=1)["recommendations"]
@@ -109,11 +117,8 @@ def test_writes_of_the_client(client: Client) -> None:
 def test_what_fails_for_a_moment_is_tried_again_under_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     keys: list[str] = []
-    answers: list[Any] = [
-        httpx.ReadError("cut"),
-        httpx.Response(503, json={"detail": "busy"}),
-        httpx.Response(201, json={}),
-    ]
+    busy, done = httpx.Response(503, json={"detail": "busy"}), httpx.Response(201, json={})
+    answers: list[Any] = [httpx.ReadError("cut"), busy, done]
 
     def answer(request: httpx.Request) -> httpx.Response:
         keys.append(request.headers["idempotency-key"])

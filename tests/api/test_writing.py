@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, RegressionFound
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
 from predictor.service.app import create_app
 from predictor.service.intake import request_id, store
 from predictor.service.projecting import Projecting
@@ -62,7 +59,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def client(settings: Settings) -> Iterator[TestClient]:
-    # Nobody projects here: that it happens is one test's, beside a real child.
+    # Nobody projects here: that it happens is tested in `test_following.py`, with a real child.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Projecting, "written", lambda self: None)
         with TestClient(create_app(settings)) as client:
@@ -81,7 +78,7 @@ def _stored(log: EventLog, before: Snapshot) -> list[Event]:
 def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, log: EventLog) -> None:
     before = log.snapshot()
     answer = client.post("/results", json=CLAIM | {"occurred_at": "2026-01-02T03:04:05+01:00"})
-    assert answer.status_code == 201
+    assert answer.status_code == 202
     [event] = _stored(log, before)
     assert answer.headers["location"] == f"/results/{event.event_id}"
     assert answer.json()["event_ids"] == [str(event.event_id)]
@@ -139,7 +136,7 @@ def test_lines_are_a_batch(client: TestClient, log: EventLog) -> None:
 def test_sent_again_under_its_key_it_is_stored_once(client: TestClient, log: EventLog) -> None:
     before = log.snapshot()
     first, again = (client.post("/results", json=[CLAIM], headers={"Idempotency-Key": "once"}) for _ in range(2))
-    assert (first.status_code, again.status_code) == (201, 201)
+    assert (first.status_code, again.status_code) == (202, 202)
     assert first.json() == again.json()
     assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
     assert len(_stored(log, before)) == 1
@@ -180,7 +177,7 @@ def test_a_measurement_brings_its_verification(client: TestClient, log: EventLog
     bare = client.post("/events", json=[measured | {"payload": RESULT | {"samples_ns": []}}, verified])
     assert "samples_ns" in bare.json()["detail"]
     before = log.snapshot()
-    assert client.post("/events", json=[measured, verified]).status_code == 201
+    assert client.post("/events", json=[measured, verified]).status_code == 202
     assert [event.type for event in _stored(log, before)] == ["ResultRecorded", "VerificationRecorded"]
 
 
@@ -221,25 +218,8 @@ def test_a_regression_is_accepted_once(client: TestClient, settings: Settings, l
     assert client.get(f"/regressions/{listed['regression_id']}").json()["regression"] == listed
     path = "/regressions/abcdef123456/accept"
     assert client.post(path, json={"by": "", "reason": "x"}).status_code == 422
-    assert client.post(path, json={"by": "ann", "reason": "new compiler"}).status_code == 201
+    assert client.post(path, json={"by": "ann", "reason": "new compiler"}).status_code == 202
     refresh(settings)
     assert client.post(path, json={"by": "bob", "reason": "me too"}).status_code == 409
     assert client.get("/regressions/abcdef123456").json()["regression"]["accepted_by"] == "ann"
     assert client.post("/regressions/abc/accept", json={"by": "a", "reason": "b"}).status_code == 404
-
-
-def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path) -> None:
-    settings = world(tmp_path, measured_grid(MODELS[:1]))
-    with TestClient(create_app(settings)) as client:
-        answer = client.post("/results", json=CLAIM)
-        told = client.get("/progress", params={"for_s": 1}).text
-        assert "event: snapshot" in told
-        deadline = time.monotonic() + 60
-        while (found := client.get(answer.headers["location"])).status_code == 404:
-            assert time.monotonic() < deadline, "the tables did not follow"
-            time.sleep(0.1)
-        assert found.json()["result"]["provenance"] == "imported"
-        last = next(line.partition(": ")[2] for line in told.splitlines() if line.startswith("id: "))
-        missed = client.get("/progress", params={"for_s": 1.5}, headers={"Last-Event-ID": last}).text
-        assert '"new_results":1' in missed
-    assert Reader(settings).rows("SELECT count(*) AS n FROM results WHERE source = 'api'") == [{"n": 1}]

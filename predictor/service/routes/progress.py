@@ -17,11 +17,19 @@ from predictor.service.telling import LOOK_EVERY_S, Telling, Told
 HEARTBEAT_S = 15.0
 _STREAM = "text/event-stream"
 _EXAMPLE = 'id: 5f1e22aa-7\nevent: snapshot\ndata: {"snapshot_id":"9b10d165df23","results":51,"new_results":1}\n\n'
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"enum": ["snapshot", "request"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 _DOCUMENTED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`snapshot`: other tables are in service, with how many results more; `request`: a request"
         " changed. A comment comes every 15 s where nothing else does.",
-        "content": {_STREAM: {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        "content": {_STREAM: {"schema": _EVENT, "example": _EXAMPLE}},
     }
 }
 

@@ -75,7 +75,7 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         return answer(reader, request, read)
 
     @routes.post(
-        "/regressions/{regression_id}/accept", status_code=201, responses=documented(400, 404, 409, 413, 422, 503)
+        "/regressions/{regression_id}/accept", status_code=202, responses=documented(400, 404, 409, 413, 422, 503)
     )
     def accept(
         request: Request,

@@ -33,7 +33,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
 
     @routes.post(
         "/results",
-        status_code=201,
+        status_code=202,
         response_model=Written,
         responses=problems,
         openapi_extra=or_lines("Claim"),
@@ -64,7 +64,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
 
     @routes.post(
         "/events",
-        status_code=201,
+        status_code=202,
         response_model=Written,
         responses=problems,
         openapi_extra=or_lines("Posted"),
