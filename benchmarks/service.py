@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from service_load import Load, load
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
@@ -34,6 +33,7 @@ from figures import tell
 from predictor.advisor import Advisor
 from predictor.questions import RecommendQuery
 from predictor.train import train
+from service_load import Load, load
 
 Figure = dict[str, object]
 REFERENCE = Path(__file__).parent.parent / "samples" / "reference"
@@ -126,9 +126,14 @@ def serving(command: list[str]) -> Iterator[Served]:
             process.terminate()
 
 
-def _accel(settings: Settings) -> list[str]:
-    code = "from accel_platform.cli import main; main()"
-    return [sys.executable, "-c", code, "serve", "--port", "0", "--home", str(settings.home)]
+def accel_command(*words: str) -> list[str]:
+    """`accel` of this interpreter."""
+    return [sys.executable, "-c", "from accel_platform.cli import main; main()", *words]
+
+
+def accel(settings: Settings) -> list[str]:
+    """The service over a home, on a free port."""
+    return accel_command("serve", "--port", "0", "--home", str(settings.home))
 
 
 def _constant(size: int) -> list[str]:
@@ -158,7 +163,7 @@ def against_constant(settings: Settings, *, rounds: int, seconds: float) -> list
     size = len(Advisor(settings).answer(PROBE))
     bodies = {"repeated": repeated(), "distinct": distinct()}
     spells: dict[tuple[str, str], list[Load]] = {}
-    with serving(_accel(settings)) as ours, serving(_constant(size)) as constant:
+    with serving(accel(settings)) as ours, serving(_constant(size)) as constant:
         services = {"ours": ours, "constant": constant}
         for service in services.values():
             _spell(service, iter(first_time(range(100, 101))), 60.0)  # what a model costs is found out once
@@ -217,7 +222,7 @@ def swapping(settings: Settings, *, swaps: int) -> list[Figure]:
 
     spells = []
     with (
-        serving(_accel(settings)) as service,
+        serving(accel(settings)) as service,
         subprocess.Popen(
             [sys.executable, __file__, "--publish", str(swaps), "--home", str(settings.home)],
             stdout=subprocess.PIPE,
