@@ -50,8 +50,7 @@ def side_by_side(reader: Reader, selection: Selection, by: By) -> Comparison:
     """
     require_known(reader, selection)
     cells = read_cells(reader, selection)
-    asked = [recorded_id(name) for name in selection.model] if by == "model_id" else list(selection.hardware)
-    names = _names(cells, asked, by)
+    names = _names(cells, selection.model if by == "model_id" else selection.hardware, by)
     shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
@@ -74,12 +73,11 @@ def side_by_side(reader: Reader, selection: Selection, by: By) -> Comparison:
 def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> tuple[str, ...]:
     """What was asked for, a family by the models that were measured of it; of nothing, all that was measured."""
     measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
-    families = {cell[by]: cell["model_family"] for cell in cells}
-    found: list[str] = []
-    for name in asked:
-        members = [one for one in measured if by == "model_id" and families[one] == name]
-        found += [name] if name in measured or not members else members
-    return tuple(dict.fromkeys(found)) if asked else tuple(measured)
+    if not asked or by == "hardware":
+        return tuple(dict.fromkeys(asked)) or tuple(measured)
+    families = {cell["model_id"]: cell["model_family"] for cell in cells}
+    members = [[one for one in measured if families[one] == name] or [recorded_id(name)] for name in asked]
+    return tuple(dict.fromkeys(model for found in members for model in found))
 
 
 @dataclass(frozen=True)

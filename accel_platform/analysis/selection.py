@@ -51,7 +51,7 @@ class Selection(BaseModel):
         if self.model:
             conditions.append(f"({table}.model_id IN (SELECT unnest($models)) OR "
                               f"{table}.model_family IN (SELECT unnest($models)))")  # fmt: skip
-            values["models"] = [recorded_id(name) for name in self.model]
+            values["models"] = self.recorded_models()
         if self.hardware:
             conditions.append(f"{table}.hardware IN (SELECT unnest($hardware))")
             values["hardware"] = list(self.hardware)
@@ -67,6 +67,10 @@ class Selection(BaseModel):
                 conditions.append(f"{table}.occurred_at {sign} ${name}")
                 values[name] = _instant(value)
         return " AND ".join(conditions), values
+
+    def recorded_models(self) -> list[str]:
+        """The models as they are recorded. A name that is an alias and a family's, such as bert, is both."""
+        return list(dict.fromkeys([*self.model, *map(recorded_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:

@@ -1,61 +1,142 @@
-"""`accel matrix`: which model runs on which hardware, and how well."""
+"""`accel matrix`: which model runs on which hardware, how well, and how that came to be."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accel_platform.cli.output import (
+    AnyFormat,
     AsOf,
-    Format,
+    FileFormat,
     Home,
     Json,
     Mode,
-    OutputFormat,
+    Output,
+    answer,
+    chosen,
     note,
-    print_json,
-    print_table,
     settings_for,
-    wants_json,
 )
+from accel_platform.cli.selecting import filtered, selection
 
-
-def matrix(
-    model: Annotated[str | None, typer.Option(help="Only this model or family.", show_default=False)] = None,
-    mode: Annotated[Mode, typer.Option(help="What the models do.")] = Mode.inference,
-    as_of: AsOf = None,
-    home: Home = None,
-    as_json: Json = False,
-    format_: OutputFormat = Format.table,
-) -> None:
-    """Show the compatibility matrix, from verified evidence only: rating and p50 at the shape most devices share."""
-    from accel_platform.analysis.matrix import compatibility_matrix
-    from accel_platform.errors import NotFound
+if TYPE_CHECKING:
+    from accel_platform.analysis.matrix import Cell, Matrix
+    from accel_platform.analysis.selection import Selection
     from accel_platform.warehouse.query import Reader
 
-    answer = compatibility_matrix(Reader(settings_for(home, as_of)), model=model, mode=mode.value)
-    if model is not None and not answer["models"]:
-        raise NotFound(
-            f"No evidence for {model!r}. `accel matrix` shows what there is; `accel bench run` measures more."
-        )
-    if wants_json(as_json, format_):
-        print_json(answer)
+
+@filtered("mode")
+def matrix(
+    *,
+    mode: Annotated[Mode, typer.Option("--mode", help="What the models do.")] = Mode.inference,
+    family: Annotated[bool, typer.Option("--family", help="A row per family of models.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="How cells changed, day by day.")] = False,
+    documented: Annotated[
+        bool,
+        typer.Option("--documented", help="JSON in the form that older tools documented; `accel migrate` reads it."),
+    ] = False,
+    as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    home: Home = None,
+    as_json: Json = False,
+    **filters: Any,
+) -> None:
+    """Show the compatibility matrix: high, medium, low or n/a from verified evidence, else failed or untested.
+
+    The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
+    with its reason and evidence; HTML is the grid, each cell opening to what it rests on.
+    """
+    from accel_platform.analysis.matrix import RULE, by_family, compatibility_matrix
+    from accel_platform.analysis.selection import how_to_measure, require_known
+    from accel_platform.errors import InvalidInput
+    from accel_platform.reports import matrix as printed
+    from accel_platform.warehouse.query import Reader
+
+    if sum((family, history, documented)) > 1:
+        raise InvalidInput("--family, --history and --documented are three answers: choose one.")
+    kind, asked = chosen(as_json or documented, format_, output), selection(filters)
+    reader = Reader(settings_for(home, as_of))
+    require_known(reader, asked)
+    if history:
+        _history(reader, asked, mode.value, (kind, output))
         return
-    print_table(
-        [
-            {"model": name, **{hardware: _text(dict(cell)) for hardware, cell in cells.items()}}
-            for name, cells in answer["models"].items()
-        ],
-        empty="No evidence yet: `accel bench run` or `accel migrate PATH`, then `accel db rebuild`.",
-    )
-    if answer["models"]:
-        note("rating by speed against the best device for equal shapes: high >= 0.8, medium >= 0.4, low below")
+    found = compatibility_matrix(reader, asked, mode=mode.value)
+    command = how_to_measure(asked.model_copy(update={"mode": mode.value if mode != "inference" else None}))
+    nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
+    if documented:
+        document: Any = printed.documented(reader, found)
+        answer([], kind, output, document=document)
+        return
+    families = by_family(reader, found) if family else None
+    title = f"Compatibility, {mode.value}"
+    if kind is AnyFormat.html:
+        page = printed.html_page(found, families, title=title, rule=RULE)
+        _give_text("\n".join(page), output)
+    else:
+        document = {**found, "rule": RULE} | ({"families": families} if families is not None else {})
+        answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
+    if found["models"]:
+        note(f"n: results it rests on; rating: {RULE}")
 
 
-def _text(cell: dict[str, object]) -> str:
-    if cell["state"] != "compatible":
-        return str(cell["state"])
+def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]:
+    from accel_platform.reports import matrix as printed
+
+    if kind in ("csv", "parquet", "xlsx"):
+        return printed.long_rows(found) if families is None else printed.family_rows(families)
+    if families is not None:
+        return [
+            {"family": name, **{hardware: printed.counted(cells.get(hardware)) for hardware in found["hardware"]}}
+            for name, cells in families.items()
+        ]
+    return [
+        {"model": name, **{hardware: _text(cell) for hardware, cell in cells.items()}}
+        for name, cells in found["models"].items()
+    ]
+
+
+def _history(reader: Reader, asked: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
+    from accel_platform.analysis.matrix_history import matrix_history
+    from accel_platform.errors import InvalidInput
+
+    if set(asked.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
+        raise InvalidInput("--history goes with --model, --hardware and --mode: it replays all evidence.")
+    kind, output = to
+    changes = matrix_history(reader, asked, mode=mode)
+    people = kind in ("table", "markdown", "html")
+    rows: list[dict[str, Any]] = [
+        {
+            "day": f"{change['day']:%Y-%m-%d}",
+            **{name: change[name] for name in ("model_id", "hardware", "device", "before", "after")},
+            "speed": change["relative_speed_after"],
+            "ok": change["results_ok"],
+            "failed": change["results_failed"],
+            "reason": change["reason"],
+        }
+        if people
+        else dict(change)
+        for change in changes
+    ]
+    answer(rows, kind, output, title="How the matrix changed", document=changes, empty="No cell ever changed.")
+    note("Each day's matrix is made of what the log held at its end (UTC).")
+
+
+def _text(cell: Cell) -> str:
     latency = cell["latency_p50_ms"]
-    speed = f" {latency:.1f} ms" if isinstance(latency, float) else ""
-    return f"{cell['rating'] or 'works'}{speed}"
+    speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
+    results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
+    return cell["verdict"] + speed + (f" n={results}" if results else "")
+
+
+def _give_text(text: str, output: Path | None) -> None:
+    from accel_platform.reports.rendering.files import save_with
+
+    if output is None:
+        typer.echo(text)
+    else:
+        save_with(output, lambda stream: stream.write(text.encode()))
+        note(f"written to {output}")

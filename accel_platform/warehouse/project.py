@@ -45,7 +45,7 @@ _COLUMNS = ", ".join(codec.SCHEMA.names)
 
 
 @cache
-def _sql(table: str) -> str:
+def sql_of(table: str) -> str:
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     return text.replace("$broken_rules", broken_rules_sql())
 
@@ -63,7 +63,7 @@ def schema_id() -> str:
         projection.JUDGED,
         projection.USABLE,
     ]
-    tables = [_sql(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
+    tables = [sql_of(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
     return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
@@ -88,13 +88,13 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
             raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
         con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
-        con.execute(f"CREATE TABLE layer.result_rows AS {_sql('result_rows')}")
+        con.execute(f"CREATE TABLE layer.result_rows AS {sql_of('result_rows')}")
         con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
         for table in PER_EVENT[2:]:
-            con.execute(f"CREATE TABLE layer.{table} AS {_sql(table)}")
+            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
         projection.define_views(con, [*lower, "layer"], derived_in=None)
         for table in DERIVED[:-1]:
-            con.execute(f"CREATE TABLE layer.{table} AS {_sql(table)}")
+            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
         [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         con.execute("DETACH layer")
         return int(events)
@@ -120,7 +120,7 @@ def add_matrix(staged: Projection) -> None:
         con.execute(f"ATTACH '{projection.quoted(staged.directory / newest.file)}' AS layer")
         projection.define_views(con, [*names, "layer"], derived_in="layer")
         con.execute("DROP VIEW IF EXISTS compat_matrix")
-        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {_sql('compat_matrix')}")
+        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {sql_of('compat_matrix')}")
         con.execute("DETACH layer")
 
 

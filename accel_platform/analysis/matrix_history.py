@@ -1,0 +1,99 @@
+"""How cells of the compatibility matrix came to be what they are, day by day, from what the log held by then."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from accel_platform.analysis.matrix import Verdict, verdict_of
+from accel_platform.analysis.selection import Selection
+from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.replay import matrix_by_then
+
+DAYS_MOST = 120
+"""So many of the newest days on which something was recorded are replayed."""
+
+_OF_MODELS = "(len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))"
+_DAYS = f"""
+SELECT DISTINCT date_trunc('day', recorded_at) AS day FROM (
+    SELECT recorded_at FROM result_rows AS r WHERE {_OF_MODELS}
+    UNION ALL
+    SELECT e.recorded_at FROM (FROM suspicions UNION ALL BY NAME FROM overrulings) AS s
+    JOIN events AS e USING (event_id)
+    JOIN result_rows AS r ON r.event_id = s.result_id
+    WHERE {_OF_MODELS}
+)
+ORDER BY day
+"""
+_KEY = ("model_id", "hardware", "device_id", "mode")
+
+
+class Change(TypedDict):
+    """One cell of one device whose verdict a day's events changed. `relative_speed`: against the best device."""
+
+    day: datetime
+    """In UTC; by its end the verdict was the new one."""
+    model_id: str
+    hardware: str
+    device: str | None
+    mode: str
+    before: Verdict
+    after: Verdict
+    relative_speed_before: float | None
+    relative_speed_after: float | None
+    results_ok: int
+    results_failed: int
+    reason: str | None
+    evidence: list[str]
+
+
+def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: str | None = None) -> list[Change]:
+    """Every change of a verdict, the oldest first, of the selection's models and hardware in one mode or all.
+
+    The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
+    what was imported, suspected or overruled later does not count before. Of more than `DAYS_MOST` such days the newest
+    are told, and what stood before them is where they begin. Other filters are not heeded: all evidence is replayed.
+    Raises WarehouseEmpty.
+    """
+    selection = selection or Selection()
+    models = selection.recorded_models()
+    days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
+    changes: list[Change] = []
+    before: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for number, day in enumerate(days[-DAYS_MOST:]):
+        rows = reader.rows(matrix_by_then(), {"moment": day + timedelta(days=1), "models": models})
+        now = {
+            tuple(row[name] for name in _KEY): row
+            for row in rows
+            if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware)
+        }
+        if number or len(days) <= DAYS_MOST:
+            keys = sorted({*before, *now}, key=lambda key: tuple(map(str, key)))
+            changes += [
+                change for key in keys if (change := _change(day, before.get(key), now.get(key))) is not None
+            ]  # fmt: skip
+        before = now
+    return changes
+
+
+def _change(day: datetime, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change | None:
+    known = after or before
+    assert known is not None, "it is in one of them"
+    old, new = (verdict_of(row["state"], row["rating"]) if row else "untested" for row in (before, after))
+    if old == new:
+        return None
+    return Change(
+        day=day,
+        model_id=known["model_id"],
+        hardware=known["hardware"],
+        device=known["device_name"] or known["device_id"],
+        mode=known["mode"],
+        before=old,
+        after=new,
+        relative_speed_before=before["relative_speed"] if before else None,
+        relative_speed_after=after["relative_speed"] if after else None,
+        results_ok=after["results_ok"] if after else 0,
+        results_failed=after["results_failed"] if after else 0,
+        reason=after["reason"] if after else "what it rested on is doubted now",
+        evidence=[str(event_id) for event_id in after["evidence"]] if after else [],
+    )

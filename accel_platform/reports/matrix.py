@@ -1,0 +1,160 @@
+"""The compatibility matrix as files: a row per cell, a page whose cells open to their evidence, the documented JSON.
+
+What a cell says is decided in `analysis/matrix.py`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from accel_platform.analysis.matrix import Cell, FamilyCell, Matrix, by_family
+from accel_platform.reports.rendering import text
+from accel_platform.reports.rendering.values import shown
+from accel_platform.warehouse.query import Reader
+
+Families = Mapping[str, Mapping[str, FamilyCell]]
+
+_STYLE = """<style>
+td.high { background: #2a92; } td.medium { background: #9a22; } td.low { background: #d722; }
+td.failed { background: #d222; } td.untested { opacity: .55; }
+details summary { cursor: pointer; white-space: nowrap; } dl { font-size: .85rem; margin: .3rem 0; max-width: 22rem; }
+dt { font-weight: 600; } dd { margin: 0 0 .2rem; overflow-wrap: anywhere; }
+</style>"""
+# The mean of a figure is what the form has a name for; ours is the median of one shape, and is named so beside it.
+_TIMES = "SELECT result_id, occurred_at FROM results WHERE result_id IN (SELECT unnest($ids)::UUID)"
+_NOTE = (
+    "mean_latency (seconds) holds the median at the one shape named beside it: nothing is averaged over shapes. "
+    "compatible is false where it failed or was not tested: state tells which."
+)
+
+
+def long_rows(matrix: Matrix) -> list[dict[str, Any]]:
+    """One row per cell, untested ones included."""
+    return [
+        {"model_id": model, "hardware": hardware, **cell}
+        for model, cells in matrix["models"].items()
+        for hardware, cell in cells.items()
+    ]
+
+
+def family_rows(families: Families) -> list[dict[str, Any]]:
+    """One row per family and hardware name."""
+    return [
+        {"family": family, "hardware": hardware, "verdict": cell["verdict"], **cell["counts"],
+         "models": list(cell["models"])}
+        for family, cells in families.items()
+        for hardware, cell in cells.items()
+    ]  # fmt: skip
+
+
+def counted(cell: FamilyCell | None) -> str:
+    """`high (2 high, 1 failed)`."""
+    if cell is None:
+        return "untested"
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in cell["counts"].items())
+    return f"{cell['verdict']} ({counts})" if len(cell["counts"]) > 1 else f"{cell['verdict']} ({counts.split()[0]})"
+
+
+def html_page(matrix: Matrix, families: Families | None, *, title: str, rule: str) -> Iterator[str]:
+    """One page that works offline: each cell opens to its device, shape, reason and evidence."""
+    return text.html_page(title, _grid(matrix, families, rule), head=_STYLE)
+
+
+def documented(reader: Reader, matrix: Matrix) -> dict[str, Any]:
+    """The matrix in the form that `migrations.formats.compatibility_matrix` reads: derived figures, in seconds.
+
+    A model is named under its family; failed and untested, which that form cannot tell apart, have a `state`.
+    """
+    families = by_family(reader, matrix)
+    ids = [one for cells in matrix["models"].values() for cell in cells.values() for one in cell["evidence"]]
+    times = {str(row["result_id"]): row["occurred_at"] for row in reader.rows(_TIMES, {"ids": ids})} if ids else {}
+    return {
+        "timestamp": datetime.now(UTC).isoformat(),
+        "snapshot_id": matrix["snapshot_id"],
+        "note": _NOTE,
+        "hardware_types": matrix["hardware"],
+        "model_families": {
+            family: {"hardware_compatibility": {hardware: _documented(cell, times) for hardware, cell in cells.items()}}
+            for family, cells in families.items()
+        },
+    }
+
+
+def _documented(cell: FamilyCell, times: Mapping[str, datetime | None]) -> dict[str, Any]:
+    works = {model: one for model, one in cell["models"].items() if one["state"] == "compatible"}
+    return {
+        "compatible": bool(works),
+        "performance_rating": cell["verdict"] if works else None,
+        "state": cell["verdict"],
+        "reason": None if works else next((o["reason"] for o in cell["models"].values() if o["reason"]), None),
+        "benchmark_results": [
+            {
+                "model_name": model,
+                "mean_latency": one["latency_p50_ms"] / 1e3,
+                "batch_size": one["batch_size"],
+                "sequence_length": one["sequence_length"],
+                "performance_rating": one["verdict"],
+                "timestamp": max((at for e in one["evidence"] if (at := times.get(e)) is not None), default=None),
+                "evidence": one["evidence"],
+            }
+            for model, one in works.items()
+            if one["latency_p50_ms"] is not None
+        ],
+    }
+
+
+def _grid(matrix: Matrix, families: Families | None, rule: str) -> Iterator[str]:
+    yield f"<p>Rating: {html.escape(rule)}. Snapshot <code>{html.escape(matrix['snapshot_id'])}</code>.</p>"
+    if not matrix["models"]:
+        yield "<p>No evidence yet: <code>accel bench run</code> measures.</p>"
+        return
+    yield '<div class="table"><table><thead><tr><th scope="col"></th>'
+    yield "".join(f'<th scope="col">{html.escape(name)}</th>' for name in matrix["hardware"])
+    yield "</tr></thead><tbody>"
+    if families is not None:
+        for family, cells in families.items():
+            found = (cells.get(name) for name in matrix["hardware"])
+            yield _row(family, (_family(cell) for cell in found))
+    else:
+        for model, members in matrix["models"].items():
+            yield _row(model, (_opening(members[name]) for name in matrix["hardware"]))
+    yield "</tbody></table></div>"
+
+
+def _row(name: str, cells: Iterator[str]) -> str:
+    return f'<tr><th scope="row">{html.escape(shown(name))}</th>{"".join(cells)}</tr>'
+
+
+def _opening(cell: Cell) -> str:
+    kind = cell["verdict"].replace("/", "")
+    latency = f" {cell['latency_p50_ms']:.4g} ms" if cell["latency_p50_ms"] is not None else ""
+    return f'<td class="{kind}"><details><summary>{cell["verdict"]}{latency}</summary>{_list(cell)}</details></td>'
+
+
+def _family(cell: FamilyCell | None) -> str:
+    if cell is None:
+        return '<td class="untested">untested</td>'
+    members = "".join(
+        f"<dt>{html.escape(shown(model))}: {one['verdict']}</dt><dd>{_list(one)}</dd>"
+        for model, one in cell["models"].items()
+    )
+    kind = cell["verdict"].replace("/", "")
+    return f'<td class="{kind}"><details><summary>{counted(cell)}</summary><dl>{members}</dl></details></td>'
+
+
+def _list(cell: Cell) -> str:
+    told = {
+        "device": cell["device"],
+        "batch size": cell["batch_size"],
+        "sequence length": cell["sequence_length"],
+        "speed against the best": cell["relative_speed"],
+        "results": f"{cell['results_ok']} good, {cell['results_failed']} failed",
+        "provenance": ", ".join(cell["provenance"]) or None,
+        "reason": cell["reason"],
+        "evidence (result ids)": ", ".join(cell["evidence"]) or None,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    return "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(shown(v))}</dd>" for n, v in known.items()) + "</dl>"

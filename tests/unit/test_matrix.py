@@ -1,0 +1,187 @@
+"""The compatibility matrix for people: verdicts kept apart, filters, families, history, and the documented form."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from accel_platform.analysis.matrix import by_family, compatibility_matrix
+from accel_platform.analysis.matrix_history import matrix_history
+from accel_platform.analysis.selection import Selection
+from accel_platform.cli import app
+from accel_platform.events import EventLog
+from accel_platform.events.types import ResultSuspected, SuspicionOverruled
+from accel_platform.settings import Settings
+from accel_platform.warehouse.as_of import tables_at
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.replay import matrix_by_then
+from factories import event, result, verification
+from migrations.importer import migrate
+
+DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def record(log: EventLog, day: int, *payloads: Any) -> list[Any]:
+    """Events as they were recorded on a day."""
+    at = DAY + timedelta(days=day)
+    events = [event(p).model_copy(update={"recorded_at": at, "occurred_at": at}) for p in payloads]
+    log.append(events)
+    return events
+
+
+def works(ms: float, **changes: Any) -> list[Any]:
+    keys = ("hardware", "model_id", "precision", "batch_size")
+    same = {name: changes[name] for name in keys if name in changes}
+    return [result(samples_ns=(int(ms * 1e6),) * 12, **changes), verification(**same)]
+
+
+def evidence(log: EventLog) -> None:
+    """Four days, the last two of which change the mind about an import."""
+    other = {"model_id": "roberta-base", "model_family": "bert"}
+    record(log, 0, *works(20), *works(20, **other))
+    record(log, 1, *works(10, hardware="openvino"), *works(100, hardware="onnxruntime"),
+           result(hardware="jax", status="failed", reason="no memory", samples_ns=()),
+           result(hardware="webgpu", provenance="emulated", **other))  # fmt: skip
+    record(log, 1, *works(8, precision="int8"), *works(4, precision="int8", hardware="openvino"))
+    imported = result(hardware="cuda", provenance="imported", samples_ns=(), fingerprint=None, latency_mean_ms=1.0)
+    [claim] = record(log, 2, imported)
+    doubt = ResultSuspected(
+        result_id=claim.event_id, rule="constant", verdict="suspect", evidence="same", confidence=0.9
+    )
+    record(log, 3, doubt)
+    record(log, 4, SuspicionOverruled(result_id=claim.event_id, rule="constant", by="me", reason="it is real"))
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    settings = Settings(home=tmp_path_factory.mktemp("matrix"))
+    evidence(EventLog.open(settings))
+    refresh(settings)
+    return settings
+
+
+@pytest.fixture
+def reader(installation: Settings) -> Reader:
+    return Reader(installation)
+
+
+def test_works_alone_failed_and_untested_are_kept_apart_with_their_reasons(reader: Reader) -> None:
+    matrix = compatibility_matrix(reader)
+    told = {(m, h): (c["verdict"], c["reason"]) for m, cells in matrix["models"].items() for h, c in cells.items()}
+    assert told["bert-base", "cuda"] == ("high", None)
+    assert told["bert-base", "openvino"] == ("low", None)  # 0.1 in float32, 1 in int8: the lower of two is their median
+    assert told["bert-base", "onnxruntime"] == ("low", None)
+    assert told["bert-base", "jax"] == ("failed", "no memory")
+    assert told["roberta-base", "cpu"] == ("n/a", None)
+    assert told["roberta-base", "cuda"] == ("untested", None)
+    assert matrix["models"]["bert-base"]["cuda"]["provenance"] == ["imported"]
+    assert matrix["models"]["bert-base"]["openvino"]["results_ok"] == 2
+    assert len(matrix["models"]["bert-base"]["openvino"]["evidence"]) == 2
+
+
+def test_filters_leave_evidence_out_or_cells(reader: Reader) -> None:
+    int8 = compatibility_matrix(reader, Selection(model=("bert-base",), precision="int8"))
+    assert {h: c["verdict"] for h, c in int8["models"]["bert-base"].items()} == {"cpu": "medium", "openvino": "high"}
+    cpu = compatibility_matrix(reader, Selection(hardware=("cpu",)))
+    assert cpu["hardware"] == ["cpu"]
+    assert cpu["models"]["bert-base"]["cpu"] == compatibility_matrix(reader)["models"]["bert-base"]["cpu"]
+    early = compatibility_matrix(reader, Selection(until=DAY + timedelta(hours=1)))
+    assert early["hardware"] == ["cpu"]
+    assert compatibility_matrix(reader, Selection(provenance="emulated"))["models"] == {}
+
+
+def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, settings: Settings) -> None:
+    record(log, 0, *works(20), *works(5, hardware="webgpu"))
+    record(
+        log,
+        0,
+        *works(20, model_id="roberta-base"),
+        result(model_id="roberta-base", hardware="webgpu", provenance="emulated"),
+    )
+    refresh(settings)
+    cell = compatibility_matrix(Reader(settings))["models"]["roberta-base"]["webgpu"]
+    assert (cell["verdict"], cell["reason"]) == ("untested", "results that do not count here: 1 emulated")
+
+
+def test_a_family_counts_its_models_and_averages_nothing(reader: Reader) -> None:
+    families = by_family(reader, compatibility_matrix(reader))
+    assert families["bert"]["cpu"]["counts"] == {"low": 1, "n/a": 1}
+    assert families["bert"]["cpu"]["verdict"] == "n/a"
+    assert families["bert"]["jax"]["verdict"] == "failed"
+    assert set(families["bert"]["jax"]["models"]) == {"bert-base", "roberta-base"}
+
+
+def test_history_is_what_the_tables_said_on_each_day(installation: Settings, reader: Reader) -> None:
+    sql = "SELECT * FROM ({}) ORDER BY model_id, hardware, device_id, mode"
+    for day in range(5):
+        moment = datetime(2026, 3, 2 + day, tzinfo=UTC)
+        then = tables_at(installation, EventLog.open(installation).recorded_until(moment - timedelta(microseconds=1)))
+        replayed = reader.rows(sql.format(matrix_by_then()), {"moment": moment, "models": []})
+        assert replayed == Reader(then).rows(sql.format("FROM compat_matrix"))
+    assert replayed == reader.rows(sql.format("FROM compat_matrix"))
+
+
+def test_history_tells_each_change_with_its_day(reader: Reader) -> None:
+    changes = matrix_history(reader, Selection(model=("bert-base",)))
+    told = [(c["day"].day, c["hardware"], c["before"], c["after"]) for c in changes
+            if c["hardware"] in ("cpu", "cuda", "jax") and c["model_id"] == "bert-base"]  # fmt: skip
+    assert told == [
+        (1, "cpu", "untested", "n/a"),
+        (2, "cpu", "n/a", "medium"),
+        (2, "jax", "untested", "failed"),
+        (3, "cpu", "medium", "low"),
+        (3, "cuda", "untested", "high"),
+        (4, "cpu", "low", "medium"),
+        (4, "cuda", "high", "untested"),
+        (5, "cpu", "medium", "low"),
+        (5, "cuda", "untested", "high"),
+    ]
+    assert {c["hardware"] for c in matrix_history(reader, Selection(hardware=("jax",)))} == {"jax"}
+    assert matrix_history(reader, mode="training") == []
+
+
+def test_the_documented_form_is_read_again_as_derived_figures(installation: Settings, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    file = tmp_path / "old" / "matrix.json"
+    done = CliRunner().invoke(app, ["matrix", "--documented", "--output", str(file), "--home", str(installation.home)])
+    assert done.exit_code == 0, done.output
+    families = json.loads(file.read_text())["model_families"]
+    assert families["bert"]["hardware_compatibility"]["jax"]["state"] == "failed"
+    other = Settings(home=tmp_path / "other")
+    report = migrate([tmp_path / "old"], EventLog.open(other))
+    refresh(other)
+    rows = Reader(other).rows("SELECT model_id, hardware, latency_mean_ms, provenance FROM results ORDER BY ALL")
+    assert report.events
+    assert [(r["model_id"], r["hardware"], round(r["latency_mean_ms"], 6)) for r in rows] == [
+        ("bert-base", "cpu", 20.0), ("bert-base", "cuda", 1.0), ("bert-base", "onnxruntime", 100.0),
+        ("bert-base", "openvino", 10.0), ("roberta-base", "cpu", 20.0),
+    ]  # fmt: skip
+    assert {row["provenance"] for row in rows} == {"suspect"}
+    assert Reader(other).rows("SELECT * FROM compat_matrix") == []
+
+
+def test_the_command_gives_grid_page_rows_and_history(reader: Reader, installation: Settings, tmp_path: Path) -> None:
+    def asked(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["matrix", *arguments, "--home", str(installation.home)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "low 10.0 ms n=2" in asked("--model", "bert-base")
+    assert "failed (1)" not in asked("--model", "bert-base")
+    assert "failed (1 failed, 1 untested)" in asked("--family")
+    page = tmp_path / "matrix.html"
+    asked("--output", str(page))
+    text = page.read_text()
+    assert "<summary>low 10 ms</summary>" in text
+    assert all(one in text for one in compatibility_matrix(reader)["models"]["bert-base"]["openvino"]["evidence"])
+    assert "http" not in text
+    assert asked("--format", "csv").count("\n") == 1 + 2 * 5
+    assert "2026-03-04" in asked("--history", "--model", "bert-base", "--hardware", "cuda")
+    wrong = CliRunner().invoke(app, ["matrix", "--history", "--family", "--home", str(installation.home)])
+    assert wrong.exit_code != 0
