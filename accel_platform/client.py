@@ -167,6 +167,10 @@ class Client:
         """`GET /matrix`: cells of the compatibility matrix."""
         return self._rows("/matrix", "cells", filters)
 
+    def matrix_history(self, **asked: Any) -> list[Answer]:
+        """`GET /matrix/history`: how verdicts changed, the oldest first."""
+        return list(self._json("GET", "/matrix/history", params=asked)["changes"])
+
     def coverage(self, **filters: Any) -> Iterator[Answer]:
         """`GET /coverage`."""
         return self._rows("/coverage", "coverage", filters)

@@ -78,6 +78,7 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert [model["model_id"] for model in client.models(limit=1)] == ["bert-base", "t5-small", "vit-base"]
     assert client.model("google-bert/bert-base-uncased")["model"]["model_id"] == "bert-base"
     assert len(list(client.matrix(model="vit-base", limit=2))) == 3
+    assert [change["before"] for change in client.matrix_history(model="vit-base")] == ["untested"] * 3
     assert len(list(client.events(type="ResultRecorded", limit=10))) == 18
     assert client.run("run-1")["run"] == next(client.runs())
     assert {h["hardware"] for h in client.hardware() if h["available"]} == {"cpu", "onnxruntime", "openvino"}
