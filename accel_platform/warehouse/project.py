@@ -108,8 +108,8 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
         con.execute("SET TimeZone = 'UTC'; SET threads = 1")
         con.execute(_QUANTILE)
         con.register("new_events", codec.to_arrow(events))
-        sql = f"SELECT event_id, broken_rules FROM ({_sql('result_rows')}) WHERE broken_rules IS NOT NULL"
-        return dict(con.execute(sql).fetchall())
+        broken = f"SELECT event_id, broken_rules FROM ({sql('result_rows')}) WHERE broken_rules IS NOT NULL"
+        return dict(con.execute(broken).fetchall())
 
 
 def add_matrix(staged: Projection) -> None:
