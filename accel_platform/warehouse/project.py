@@ -108,7 +108,7 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
         con.execute("SET TimeZone = 'UTC'; SET threads = 1")
         con.execute(_QUANTILE)
         con.register("new_events", codec.to_arrow(events))
-        broken = f"SELECT event_id, broken_rules FROM ({sql('result_rows')}) WHERE broken_rules IS NOT NULL"
+        broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
         return dict(con.execute(broken).fetchall())
 
 
