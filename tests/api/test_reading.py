@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from accel_platform.events.types import ResultRecorded
+from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor.service import rows
@@ -40,7 +40,10 @@ def _imported(**changes: Any) -> ResultRecorded:
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     settings = world(tmp_path_factory.mktemp("read"), measured_grid(MODELS[:4]))
-    append(settings, [_imported(model_id="google/odd model", device_name="=HYPERLINK(1)")])
+    [event] = append(settings, [_imported(model_id="google/odd model", device_name="=HYPERLINK(1)")])
+    doubt = {"rule": "too_good", "evidence": "faster than light", "confidence": 0.9, "result_id": event.event_id}
+    overruled = SuspicionOverruled(result_id=event.event_id, rule="too_good", by="ann", reason="it is")
+    append(settings, [ResultSuspected(verdict="suspect", **doubt), overruled])
     return settings
 
 
@@ -114,6 +117,9 @@ def test_one_result_has_its_samples_verification_and_event(client: TestClient) -
     assert [v["passed"] for v in one["verifications"]] == [True]
     assert one["suspicions"] == []
     assert one["event"]["payload"]["model_id"] == "bert-base"
+    [odd] = client.get("/results", params={"provenance": "imported"}).json()["results"]
+    [doubt] = client.get(f"/results/{odd['result_id']}").json()["suspicions"]
+    assert (doubt["rule"], doubt["confidence"], doubt["overruled_by"]) == ("too_good", 0.9, "ann")
     assert client.get(f"/results/{uuid4()}").status_code == 404
     assert client.get("/results/7").status_code == 422
 
