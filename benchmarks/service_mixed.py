@@ -113,7 +113,9 @@ def rebuild(settings: Settings, stop: threading.Event, seconds: list[float]) -> 
     while not stop.is_set():
         started = time.perf_counter()
         command = accel_command("db", "rebuild", "--home", str(settings.home))
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
         seconds.append(time.perf_counter() - started)
 
 

@@ -1,13 +1,18 @@
-"""Bodies of one JSON value per line (NDJSON): they are read as the list of those values, by the same schema."""
+"""Bodies that are stored: read to the letter of their schema, and as one JSON value per line (NDJSON), too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request, Response, params
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
+
+from predictor.service.posted import require_storable
 
 LINES = "application/x-ndjson"
 _KINDS = ("application/json", LINES)
@@ -35,6 +40,27 @@ async def _as_json(request: Request) -> Request:
     read = Request(scope, request.receive)
     read._body = b"[" + b",".join(lines) + b"]"
     return read
+
+
+def strictly(kind: Any) -> params.Depends:
+    """A dependency that holds the body against its schema to the letter: of a figure, `false` and `"0"` are none.
+
+    The framework's own reading takes both for 0, and what was never measured must not become a number.
+    """
+    adapter = TypeAdapter(kind)
+
+    async def check(request: Request) -> None:
+        body = await request.body()
+        try:
+            require_storable(from_json(body))
+            adapter.validate_json(body, strict=True)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in errors]) from error
+        except ValueError as error:
+            raise RequestValidationError([{"type": "unstorable", "loc": ("body",), "msg": str(error)}]) from error
+
+    return params.Depends(check)
 
 
 def or_lines(what: str) -> dict[str, Any]:

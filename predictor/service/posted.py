@@ -16,7 +16,6 @@ from pydantic import (
     UUID7,
     AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -25,7 +24,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from accel_platform.analysis.selection import dated
 from accel_platform.events.types import (
     ArchitectureChecked,
     DeviceObserved,
@@ -48,13 +46,8 @@ _MOST_INTEGER = 2**53 - 1
 _MOST_TEXT = 100_000
 
 
-def _storable(value: Any) -> Any:
-    """The value, if every reader of the log can read it. Raises ValueError."""
-    _check(value, 0)
-    return value
-
-
-def _check(value: Any, depth: int) -> None:
+def require_storable(value: Any, depth: int = 0) -> None:
+    """Raises ValueError, in words, for a value that some reader of the log could not read."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
     if isinstance(value, str):
@@ -68,18 +61,16 @@ def _check(value: Any, depth: int) -> None:
         raise ValueError(f"a whole number is beyond {_MOST_INTEGER:,}")
     elif isinstance(value, Mapping):
         for key, member in value.items():
-            _check(key, depth)
-            _check(member, depth + 1)
+            require_storable(key, depth)
+            require_storable(member, depth + 1)
     elif isinstance(value, list | tuple):
         for member in value:
-            _check(member, depth + 1)
+            require_storable(member, depth + 1)
 
 
-Storable = BeforeValidator(_storable)
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 _UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 EventId = Annotated[UUID7, WithJsonSchema({"type": "string", "pattern": _UUID7})]
-Moment = Annotated[AwareDatetime, BeforeValidator(dated)]
 Local = Annotated[
     NaiveDatetime,
     WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
@@ -122,7 +113,7 @@ class Claim(ResultRecorded):
     source_path: str = Field(
         min_length=1, max_length=2000, description="Where the figures come from: a URL, a file, a person."
     )
-    occurred_at: Moment | None = Field(default=None, description="When it was measured; null where unknown.")
+    occurred_at: AwareDatetime | None = Field(default=None, description="When it was measured; null where unknown.")
     host_id: Id | None = None
     run_id: Id | None = None
 
@@ -138,7 +129,7 @@ class Posted(BaseModel):
     type: str
     payload: Payload
     event_id: EventId | None = Field(default=None, description="An event id counts once; default: one is given.")
-    occurred_at: Moment | None = Field(default=None, description="When it happened; null where unknown.")
+    occurred_at: AwareDatetime | None = Field(default=None, description="When it happened; null where unknown.")
     host_id: Id | None = None
     run_id: Id | None = None
 
@@ -227,13 +218,11 @@ def _kind(value: Any) -> str:
 Claims = Annotated[
     Annotated[Claim, Tag("<one>")] | Annotated[list[Claim], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
     Discriminator(_kind),
-    Storable,
 ]
 PostedEvents = Annotated[
     Annotated[AnyPosted, Tag("<one>")]
     | Annotated[list[AnyPosted], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
     Discriminator(_kind),
-    Storable,
 ]
 
 _CELL = (

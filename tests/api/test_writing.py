@@ -94,6 +94,8 @@ def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, lo
         ({"colour": "red"}, "1.colour"),
         ({"provenance": "measured"}, "1.provenance"),
         ({"source_path": ""}, "1.source_path"),
+        ({"load_ms": False}, "1.load_ms"),
+        ({"load_ms": "0"}, "1.load_ms"),
         ({"latency_mean_ms": -1}, "1.latency_mean_ms"),
         ({"hardware": "toaster"}, "1"),
         ({"latency_min_ms": 9.0, "latency_max_ms": 7.0}, "1"),

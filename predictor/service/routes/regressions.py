@@ -16,8 +16,8 @@ from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer
 from predictor.service.intake import SOURCE, Written, request_id, store
+from predictor.service.lines import strictly
 from predictor.service.paging import Listing, equal
-from predictor.service.posted import Storable
 from predictor.service.problems import documented
 from predictor.service.routes.writing import Key, LogFor
 from predictor.service.rows import Regression, RegressionPage
@@ -75,13 +75,16 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         return answer(reader, request, read)
 
     @routes.post(
-        "/regressions/{regression_id}/accept", status_code=202, responses=documented(400, 404, 409, 413, 422, 503)
+        "/regressions/{regression_id}/accept",
+        status_code=202,
+        responses=documented(400, 404, 409, 413, 422, 503),
+        dependencies=[strictly(Acceptance)],
     )
     def accept(
         request: Request,
         response: Response,
         regression_id: str,
-        accepting: Annotated[Acceptance, Storable],
+        accepting: Acceptance,
         idempotency_key: Key = None,
     ) -> Written:
         """Take a regression for granted: its level is the new baseline of its series. The history stays."""

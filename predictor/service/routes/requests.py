@@ -19,8 +19,8 @@ from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
 from predictor.service.intake import request_id, store
+from predictor.service.lines import strictly
 from predictor.service.paging import NO_PAGE
-from predictor.service.posted import Storable
 from predictor.service.problems import documented
 from predictor.service.routes.writing import Key, LogFor
 from predictor.service.schemas import PageQuery
@@ -174,9 +174,14 @@ def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRo
         """One request."""
         return BenchmarkRequest.of(looking.one(id))
 
-    @routes.post("/benchmarks", status_code=202, responses=documented(400, 404, 413, 422, 503))
+    @routes.post(
+        "/benchmarks",
+        status_code=202,
+        responses=documented(400, 404, 413, 422, 503),
+        dependencies=[strictly(Benchmark)],
+    )
     def benchmark(
-        request: Request, response: Response, asked: Annotated[Benchmark, Storable], idempotency_key: Key = None
+        request: Request, response: Response, asked: Benchmark, idempotency_key: Key = None
     ) -> BenchmarkRequests:
         """Ask for a benchmark on whichever host has the hardware; it is measured while that host is at work."""
         config = asked.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)

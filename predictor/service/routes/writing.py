@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Header, Request, Response
 
 from accel_platform.events import Event, EventLog
 from predictor.service.intake import SOURCE, ItemsRefused, Written, refuse_broken, request_id, store
-from predictor.service.lines import LinesRoute, or_lines
+from predictor.service.lines import LinesRoute, or_lines, strictly
 from predictor.service.posted import Claim, Claims, Posted, PostedEvents, unbelievable
 from predictor.service.problems import documented
 
@@ -37,6 +37,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         response_model=Written,
         responses=problems,
         openapi_extra=or_lines("Claim"),
+        dependencies=[strictly(Claims)],
         tags=["results"],
     )
     def post_results(
@@ -68,6 +69,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         response_model=Written,
         responses=problems,
         openapi_extra=or_lines("Posted"),
+        dependencies=[strictly(PostedEvents)],
         tags=["events"],
     )
     def post_events(
