@@ -253,8 +253,8 @@ class Client:
         return list(self._write("/benchmarks", benchmark, key)["requests"])
 
     def cancel(self, request_id: str) -> Answer:
-        """`DELETE /requests/{id}`."""
-        return self._json("DELETE", f"/requests/{_part(request_id)}")
+        """`POST /requests/{id}/cancel`."""
+        return self._json("POST", f"/requests/{_part(request_id)}/cancel", again=False)
 
     def accept(self, regression_id: str, *, by: str, reason: str, key: str | None = None) -> Answer:
         """`POST /regressions/{regression_id}/accept`."""
@@ -280,6 +280,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        again: bool = True,
     ) -> Answer:
         content = None if body is None else json.dumps(body, default=str).encode()
         sent = {**({"Content-Type": "application/json"} if content is not None else {}), **(headers or {})}
@@ -289,13 +290,14 @@ class Client:
                 response = self._http.request(method, path, params=_given(params or {}), content=content, headers=sent)
             except httpx.TransportError as error:
                 # Taking a request back twice says that it has ended, which the first one may have done.
-                if last or method == "DELETE":
+                if last or not again:
                     raise Unreachable(f"No answer from {self._http.base_url}: {error}.") from error
             else:
-                if response.status_code < 400:
+                soon = method == "GET" and response.status_code == 202  # the tables are about to have it
+                if response.status_code < 400 and not soon:
                     answer: Answer = response.json()
                     return answer
-                if last or response.status_code not in _AGAIN:
+                if last or not (soon or response.status_code in _AGAIN):
                     raise _refused(response)
             time.sleep(_pause_s(number))
         raise AssertionError("the last try returns or raises")

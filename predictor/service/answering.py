@@ -22,13 +22,17 @@ JSON = "application/json"
 def answer(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> Response:
     """What `read` finds at one snapshot, as JSON; 304 where the asker has it already, and then nothing is read.
 
-    The rows go out as they come: they were validated when they came into the tables.
+    A response that `read` makes itself is the answer. The rows go out as they come: they were validated when they came
+    into the tables.
     """
     now = reader.pinned()
     headers = validators(now)
     if has_it(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(to_json(read(now), inf_nan_mode="null"), media_type=JSON, headers=headers)
+    found = read(now)
+    if isinstance(found, Response):
+        return found
+    return Response(to_json(found, inf_nan_mode="null"), media_type=JSON, headers=headers)
 
 
 def validators(reader: Reader, form: str = "json") -> dict[str, str]:

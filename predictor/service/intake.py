@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from fastapi import Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.warehouse.project import broken_rules
+from accel_platform.warehouse.query import Reader
 
 SOURCE = "api"
+_PREFIX = "api-"
+"""Names of segments that were stored for somebody begin with it."""
+READABLE = "within seconds: GET /events/{event_id} answers 202 until the tables have followed; GET /progress tells"
 Wrong = list[tuple[int, str]]
 
 
@@ -37,11 +42,17 @@ class Written(BaseModel):
 
     event_ids: list[UUID] = Field(description="In the order of the request.")
     segment: str = Field(description="The log's segment that holds them.")
-    readable: str = Field(
-        default="within seconds: GET /events/{event_id} answers 404 until the tables have followed, and GET /progress"
-        " tells each time they have",
-        description="When what was stored can be read.",
-    )
+    readable: str = Field(default=READABLE, description="When what was stored can be read.")
+
+
+class Pending(BaseModel):
+    """Stored, and not in the tables yet."""
+
+    event_id: UUID
+    readable: str = READABLE
+
+
+PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Pending, "description": "Stored; the tables follow."}}
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ def request_id(path: str, body: Any) -> UUID:
     return UUID(int=int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62)
 
 
-def store(log: EventLog, events: Sequence[Event], *, path: str, key: str | None, prefix: str = "api-") -> Stored:
+def store(log: EventLog, events: Sequence[Event], *, path: str, key: str | None, prefix: str = _PREFIX) -> Stored:
     """Append the events as one segment. The `key` of a client names it, so that sending again stores nothing more.
 
     The events' `causation_id` says what was asked. Raises InvalidInput where the key was used for something else,
@@ -75,6 +86,24 @@ def store(log: EventLog, events: Sequence[Event], *, path: str, key: str | None,
     if not there:
         raise InvalidInput(f"The Idempotency-Key {key!r} was used for another request: choose a new one.")
     return Stored(segment, there, replayed=True)
+
+
+def is_pending(log: EventLog, event_id: UUID, *, tables: str) -> bool:
+    """Whether an event was stored for somebody since the snapshot that the tables are of."""
+    try:
+        known = log.load_snapshot(tables).segments
+    except NotFound:  # tables of another log
+        return False
+    new = Snapshot(log.snapshot().beginning(_PREFIX).segments - known)
+    return any(event.event_id == event_id for event in log.read(new))
+
+
+def pending(log: EventLog, event_id: UUID, reader: Reader) -> Response | None:
+    """The answer about an event that the tables will hold in a moment; None for one that nobody stored."""
+    if not is_pending(log, event_id, tables=reader.snapshot_id):
+        return None
+    body = Pending(event_id=event_id).model_dump_json()
+    return Response(body, status_code=202, media_type="application/json", headers={"Retry-After": "1"})
 
 
 def refuse_broken(events: Sequence[Event]) -> None:

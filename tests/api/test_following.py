@@ -22,7 +22,7 @@ def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path
         told = client.get("/progress", params={"for_s": 1}).text
         assert "event: snapshot" in told
         deadline = time.monotonic() + 60
-        while (found := client.get(answer.headers["location"])).status_code == 404:
+        while (found := client.get(answer.headers["location"])).status_code == 202:
             assert time.monotonic() < deadline, "the tables did not follow"
             time.sleep(0.1)
         assert found.json()["result"]["provenance"] == "imported"

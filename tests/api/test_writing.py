@@ -84,7 +84,8 @@ def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, lo
     assert answer.json()["event_ids"] == [str(event.event_id)]
     assert (event.source, event.occurred_at.isoformat()) == ("api", "2026-01-02T02:04:05+00:00")  # type: ignore[union-attr]
     assert event.payload.provenance == "imported"  # type: ignore[attr-defined]
-    assert client.get(answer.headers["location"]).status_code == 404
+    assert client.get(answer.headers["location"]).status_code == 202
+    assert client.get(f"/events/{event.event_id}").json()["event_id"] == str(event.event_id)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +199,9 @@ def test_a_benchmark_is_asked_for_followed_and_taken_back(client: TestClient) ->
     one, two = first.json()["requests"]
     assert (one["hardware"], two["hardware"], one["state"], one["priority"]) == ("cpu", "openvino:gpu", "open", 3)
     assert client.get(first.headers["location"]).json() == one
-    cancelled = client.delete(f"/requests/{one['request_id']}")
+    cancelled = client.post(f"/requests/{one['request_id']}/cancel")
     assert cancelled.json()["state"] == "cancelled"
-    assert client.delete(f"/requests/{one['request_id']}").status_code == 409
+    assert client.post(f"/requests/{one['request_id']}/cancel").status_code == 409
     listed = client.get("/requests", params={"state": "cancelled"}).json()["requests"]
     assert [request["request_id"] for request in listed] == [one["request_id"]]
     assert client.post("/benchmarks", json={"models": ["no-such"], "hardware_types": ["cpu"]}).status_code == 404

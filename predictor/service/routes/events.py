@@ -16,6 +16,7 @@ from accel_platform.events.types import SnapshotTaken
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer, parsed
+from predictor.service.intake import PENDING, pending
 from predictor.service.paging import Listing, equal
 from predictor.service.problems import documented
 from predictor.service.rows import EventPage, StoredEvent
@@ -70,14 +71,18 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
 
         return answer(reader, request, read)
 
-    @routes.get("/events/{event_id}", response_model=OneEvent, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/events/{event_id}", response_model=OneEvent, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+    )
     def event(request: Request, event_id: UUID) -> Response:
-        """One event. What was just written is 404 until the tables have followed."""
+        """One event. What was just written is 202 until the tables have followed."""
 
-        def read(now: Reader) -> dict[str, Any]:
+        def read(now: Reader) -> dict[str, Any] | Response:
             rows = parsed(now.rows(_ONE, {"id": event_id}), "payload")
             if not rows:
-                raise NotFound(f"The tables hold no event {event_id}; those written just now come in within seconds.")
+                if (soon := pending(log, event_id, now)) is not None:
+                    return soon
+                raise NotFound(f"There is no event {event_id}.")
             return {"event": rows[0], "snapshot_id": now.snapshot_id}
 
         return answer(reader, request, read)

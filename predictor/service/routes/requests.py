@@ -199,9 +199,9 @@ def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRo
         response.headers["Location"] = f"/requests/{stored.events[0].event_id}"
         return BenchmarkRequests(requests=[BenchmarkRequest.of(looking.one(e.event_id)) for e in stored.events])
 
-    @routes.delete("/requests/{id}", responses=documented(404, 409, 422, 503))
+    @routes.post("/requests/{id}/cancel", responses=documented(404, 409, 422, 503))
     def cancel(request: Request, id: UUID) -> BenchmarkRequest:  # noqa: A002
-        """Take a request back. What is being measured for it stops within seconds; what is in the log stays."""
+        """Take a request back; it stays on record. What is being measured for it stops within seconds."""
         found = looking.one(id)
         if found.closed is not None or not close(log_for(request), found, "cancelled", "taken back through the API"):
             raise Conflict(f"The request {id} has ended already: {looking.one(id).state}.")

@@ -11,10 +11,12 @@ from pydantic import BaseModel, Field
 
 from accel_platform.analysis.selection import Selection
 from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service import exporting
 from predictor.service.answering import NOT_MODIFIED, answer, has_it, parsed, validators
+from predictor.service.intake import PENDING, pending
 from predictor.service.paging import Listing
 from predictor.service.problems import documented
 from predictor.service.rows import Doubt, Result, ResultPage, StoredEvent, Verification
@@ -54,7 +56,7 @@ class OneResult(BaseModel):
     snapshot_id: str
 
 
-def router(advisor: Advisor) -> APIRouter:
+def router(advisor: Advisor, log: EventLog) -> APIRouter:
     routes = APIRouter(tags=["results"])
     reader = advisor.reader
 
@@ -84,14 +86,18 @@ def router(advisor: Advisor) -> APIRouter:
         headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
         return StreamingResponse(exporting.written(form, rows), media_type=exporting.TYPES[form], headers=headers)
 
-    @routes.get("/results/{result_id}", response_model=OneResult, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+    )
     def result(request: Request, result_id: UUID) -> Response:
         """One result with its raw samples, the verifications of its run, what speaks against it, and its event."""
 
-        def read(now: Reader) -> dict[str, Any]:
+        def read(now: Reader) -> dict[str, Any] | Response:
             values = {"id": result_id}
             found = now.rows(_ONE, values)
             if not found:
+                if (soon := pending(log, result_id, now)) is not None:
+                    return soon
                 raise NotFound(f"There is no result {result_id}.")
             [event] = parsed(now.rows(_EVENT, values), "payload")
             return {
