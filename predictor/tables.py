@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from accel_platform.errors import InvalidInput
+from accel_platform.reports.rendering.values import guarded_row
 from accel_platform.workloads.families import find_model
 from predictor.answers import BatchAnswer, Interval, Unanswered
 from predictor.evidence import Evidence
@@ -84,11 +85,11 @@ def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[s
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows with a header; unknown is an empty field."""
+    """The rows with a header; unknown is an empty field, and no text is a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(guarded_row, rows))
     return text.getvalue()
 
 

@@ -87,7 +87,7 @@ def _side_by_side(
 
     found = side_by_side(Reader(settings_for(home, as_of)), asked, "model_id" if by_model else "hardware")
     kind, output = to
-    rows = found.rows if kind in ("csv", "parquet", "xlsx") else [_told(row) for row in found.rows]
+    rows = found.rows if kind in ("csv", "parquet", "xlsx") else _known([_told(row) for row in found.rows])
     nothing = f"No shape was measured on both sides. To measure: `{how_to_measure(asked)}`."
     answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for name, command in found.lacking.items():
@@ -122,10 +122,16 @@ def _changes(
              "processes_after", "provenance", "reason")  # fmt: skip
     rows = found.rows
     if kind not in ("csv", "parquet", "xlsx"):
-        rows = [{"model_id": row["model_id"], "cell": _cell(row), **_only(row, shown)} for row in found.rows]
+        rows = _known([{"model_id": r["model_id"], "cell": _cell(r), **_only(r, shown)} for r in found.rows])
     title = f"Between {found.before[:12]} and {found.after[:12]}"
     answer(rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between.")
     note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
+
+
+def _known(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the columns that nothing is known in."""
+    known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    return [_only(row, known) for row in rows]
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
+from accel_platform.reports.rendering.values import guarded_row
 from accel_platform.reports.run import Measured, Run
 
 COLUMNS = (
@@ -48,8 +49,7 @@ def write(run: Run, path: Path) -> None:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for measured in run.results:
-            row = row_of(run, measured)
-            writer.writerow({name: "" if value is None else value for name, value in row.items()})
+            writer.writerow(guarded_row(row_of(run, measured)))
 
 
 def row_of(run: Run, measured: Measured) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.rendering import files, sheet
-from accel_platform.reports.rendering.values import FORMULA, guarded, shown
+from accel_platform.reports.rendering.values import FORMULA, guarded, guarded_row, shown
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+MEASURED = st.floats(-1e300, 1e300)  # a workbook writes 16 digits, which the largest double rounds up from
 WHOLE = st.integers(-(2**53), 2**53)
 TIMES = st.datetimes(datetime(1901, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
@@ -71,7 +72,7 @@ def test_parquet_holds_every_value(rows: list[dict[str, Any]]) -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(rows=st.lists(st.fixed_dictionaries({"text": TEXT, "number": NUMBERS, "whole": WHOLE, "at": TIMES}),
+@given(rows=st.lists(st.fixed_dictionaries({"text": TEXT, "number": MEASURED, "whole": WHOLE, "at": TIMES}),
                      min_size=1, max_size=5))  # fmt: skip
 def test_a_workbook_holds_every_value_and_no_formula(rows: list[dict[str, Any]]) -> None:
     head, *values = read_sheet(written(rows, "xlsx"))
@@ -96,6 +97,11 @@ def test_text_that_begins_a_formula_is_quoted_and_numbers_stay_numbers(first: st
         head, values = read_sheet(written(rows, "xlsx"))
         assert head == (f"'{formula}", "number")
         assert values == (f"'{formula}", -1.5)
+
+
+def test_a_row_for_csv_guards_its_text_alone() -> None:
+    row = {"a": "=1", "b": -1.5, "c": None, "d": "x-1"}
+    assert guarded_row(row) == {"a": "'=1", "b": -1.5, "c": "", "d": "x-1"}
 
 
 def test_a_workbook_is_no_place_for_too_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ class Table:
 def table_of(rows: Rows) -> Table:
     """Rows that are all there; a column of any of them is one of the table."""
     columns = columns_of(rows)
-    return Table(columns, tuple(all(_is_number(row.get(c)) for row in rows) for c in columns), (rows,))
+    told = {name: [row[name] for row in rows if row.get(name) is not None] for name in columns}
+    return Table(columns, tuple(bool(told[c]) and all(map(_is_number, told[c])) for c in columns), (rows,))
 
 
 def columns_of(rows: Rows) -> tuple[str, ...]:
@@ -116,4 +117,4 @@ def _piped(cells: Iterable[str]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, Number) and not isinstance(value, bool))
+    return isinstance(value, Number) and not isinstance(value, bool)

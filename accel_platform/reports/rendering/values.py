@@ -18,6 +18,14 @@ def guarded(text: str) -> str:
     return f"'{text}" if text.startswith(tuple(FORMULA)) else text
 
 
+def guarded_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row for a CSV file: every text of it guarded, and nothing for what is unknown."""
+    return {
+        name: "" if value is None else guarded(value) if isinstance(value, str) else value
+        for name, value in row.items()
+    }
+
+
 def json_text(value: Any, *, indent: int | None = 2) -> str:
     """A JSON document: times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
     return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
