@@ -187,6 +187,17 @@ class Client:
         """`GET /trend`: a figure over time."""
         return self._json("GET", "/trend", params=asked)
 
+    def charts(self) -> list[Answer]:
+        """`GET /charts`: the kinds that `chart` draws."""
+        return list(self._json("GET", "/charts")["charts"])
+
+    def chart(self, name: str, kind: Literal["json", "svg", "png", "html"] = "svg", **filters: Any) -> bytes:
+        """`GET /charts/{name}.{kind}`: a chart of what the filters leave."""
+        response = self._http.get(f"/charts/{_part(name)}.{kind}", params=_given(filters))
+        if response.status_code != 200:
+            raise _refused(response)
+        return response.content
+
     def regressions(self, **filters: Any) -> Iterator[Answer]:
         """`GET /regressions`."""
         return self._rows("/regressions", "regressions", filters)

@@ -15,7 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from accel_platform.hardware.catalog import DeviceSpec, cpu_spec, find_spec
+from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.hardware.silicon import silicon
 from accel_platform.precisions import PRECISIONS
 from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
@@ -26,8 +27,6 @@ TRACED, STATED = "traced", "stated"
 as timm and fvcore count, which is two to three times less: figures of the one say little of the other."""
 _HALF = 2
 """Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
-_SILICON = {"cuda": "gpu", "rocm": "gpu", "mps": "gpu", "webgpu": "gpu", "qnn": "npu", "webnn": "npu"}
-"""What kind of silicon a hardware name drives; every other one a CPU, unless its device is in the spec sheet."""
 
 
 @dataclass(frozen=True)
@@ -163,28 +162,20 @@ def case_of(
 
 
 def silicon_of(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec:
-    """What is known of a target's device: the spec sheet, or what its host observed, which tells more of a CPU.
-
-    One that neither knows has its name and kind and nothing else. A CPU's peak is its cores times clock, lanes and
-    operations (`cpu_spec`). Devices in no spec sheet go by their id: two machines may call different silicon the same.
-    """
-    published = find_spec(target.device)
-    if published is not None and published.kind != "cpu":
-        return published
-    device = devices.get(target)
+    """What is known of a target's device (`hardware.silicon`)."""
     name = target.device_id or target.device or target.hardware
-    if device is not None and device.cores is not None:
-        return cpu_spec(
-            name,
-            cores=device.cores,
-            clock_max_mhz=device.clock_max_mhz,
-            vector_bits=device.vector_bits,
-            memory_mib=device.memory_mib,
-        )
-    if published is not None:
-        return published
-    nothing = cpu_spec(name, cores=None, clock_max_mhz=None, vector_bits=None, memory_mib=None)
-    return DeviceSpec(**{**vars(nothing), "kind": _SILICON.get(target.hardware, "cpu"), "source": "nothing known"})
+    device = devices.get(target)
+    if device is None:
+        return silicon(target.device, name, target.hardware)
+    return silicon(
+        target.device,
+        name,
+        target.hardware,
+        cores=device.cores,
+        clock_max_mhz=device.clock_max_mhz,
+        vector_bits=device.vector_bits,
+        memory_mib=device.memory_mib,
+    )
 
 
 def silicon_named(name: str) -> tuple[int, DeviceSpec | None]:

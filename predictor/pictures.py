@@ -1,51 +1,21 @@
-"""Tables of cells as pictures: a heat map of models by hardware, curves over batch sizes, hardware side by side.
+"""Tables of answers as pictures: a heat map of models by hardware, curves over batch sizes, hardware side by side.
 
-One Altair specification serves the page, which needs no network, and PNG and SVG, which need no browser.
+How a picture becomes a file is `accel_platform.reports.drawing.render`.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from accel_platform.errors import InvalidInput
+from accel_platform.reports.drawing.theme import PALETTE, SHAPES
 from predictor.answers import LEVEL
 
 Rows = Sequence[dict[str, Any]]
-FORMATS = (".html", ".svg", ".png")
 _PROVENANCE = ("measured", "scaled", "predicted")
-_MARKS = ("circle", "square", "triangle-up")
 _LIMITS = f"limits: {LEVEL:.0%} intervals where a cell has them"
-
-
-def write(chart: alt.TopLevelMixin, path: Path, *, heading: str = "") -> None:
-    """Write the picture in the format that the path's end names. Raises InvalidInput for another one."""
-    import vl_convert
-
-    if path.suffix not in FORMATS:
-        raise InvalidInput(f"A chart is written as {', '.join(FORMATS)}, not as {path.name!r}.")
-    try:
-        if path.suffix == ".html":
-            path.write_text(page(chart, heading=heading), encoding="utf-8")
-        elif path.suffix == ".svg":
-            path.write_text(vl_convert.vegalite_to_svg(chart.to_json()), encoding="utf-8")
-        else:
-            path.write_bytes(vl_convert.vegalite_to_png(chart.to_json(), scale=2))
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def page(chart: alt.TopLevelMixin, *, heading: str = "") -> str:
-    """One HTML page with everything in it."""
-    text: str = chart.to_html(inline=True)
-    # The scripts before it hold the word too.
-    before, body, after = text.rpartition("<body>")
-    style = "<style>body{font:14px sans-serif;margin:2em}</style>"
-    return f"{before}{body}{style}<h1>{html.escape(heading)}</h1>{after}"
 
 
 def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
@@ -144,7 +114,9 @@ def _side_by_side(values: Rows, field: str, low: str, high: str, unit: str) -> a
     x = alt.X(f"{field}:Q", title=unit).scale(type="log")
     limits = base.mark_rule(strokeWidth=2, color="#888").encode(x=alt.X(f"{low}:Q", title=unit), x2=f"{high}:Q")
     points = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=x, shape=_shape(), color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE))
+        x=x,
+        shape=_shape(),
+        color=alt.Color("provenance:N", title=None).scale(domain=list(_PROVENANCE), range=list(PALETTE)),
     )
     figures = base.mark_text(dy=-11, fontSize=10).encode(x=x, text=alt.Text(f"{field}:Q", format=".3~r"))
     chart: alt.LayerChart = (limits + points + figures).properties(width=460, height=alt.Step(34))
@@ -152,4 +124,6 @@ def _side_by_side(values: Rows, field: str, low: str, high: str, unit: str) -> a
 
 
 def _shape() -> alt.Shape:
-    return alt.Shape("provenance:N", title=None).scale(domain=list(_PROVENANCE), range=list(_MARKS))
+    return alt.Shape("provenance:N", title=None).scale(
+        domain=list(_PROVENANCE), range=[SHAPES[name] for name in _PROVENANCE]
+    )

@@ -11,6 +11,7 @@ import altair as alt
 import numpy as np
 from scipy.special import erfinv
 
+from accel_platform.reports.drawing.render import page
 from predictor.answers import LEVEL
 from predictor.trial import Asked, metrics_of
 
@@ -23,12 +24,13 @@ def write(path: Path, results: Sequence[tuple[str, Asked]]) -> None:
     """Write the page: per dataset and split its figures, calibration, predicted against measured, errors by family
     and device."""
     metrics = [(dataset, metrics_of(asked)) for dataset, asked in results]
-    page = alt.vconcat(*(_charts(dataset, asked, m) for (dataset, asked), (_, m) in zip(results, metrics, strict=True)))
-    text = page.resolve_scale(color="independent").to_html(inline=True)
-    # The last one: the scripts before it speak of bodies too.
-    before, body, after = text.rpartition("<body>")
-    heading = "<h1>What the predictor knows, and what it does not</h1>"
-    path.write_text(f"{before}{body}{heading}{_table(metrics)}{after}", encoding="utf-8")
+    charts = [_charts(dataset, asked, m) for (dataset, asked), (_, m) in zip(results, metrics, strict=True)]
+    text = page(
+        alt.vconcat(*charts).resolve_scale(color="independent"),
+        heading="What the predictor knows, and what it does not",
+        below=_table(metrics),
+    )
+    path.write_text(text, encoding="utf-8")
 
 
 def _charts(dataset: str, asked: Asked, metrics: dict[str, Any]) -> alt.HConcatChart:

@@ -36,6 +36,14 @@ WHERE r.status = 'ok' AND r.verified IS NOT FALSE AND r.model_family <> 'microbe
     AND {{condition}}
 ORDER BY ALL
 """
+# A hash takes NULLs for equal, as a series does.
+_LONGEST = f"""
+ AND hash({", ".join(f"r.{name}" for name in IDENTITY)}) IN (
+    SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}) FROM judged_results AS r
+    WHERE r.status = 'ok' AND {{column}} IS NOT NULL AND r.occurred_at IS NOT NULL AND {{condition}}
+    GROUP BY 1 HAVING count(*) > 2 ORDER BY count(*) DESC, 1 LIMIT {{count}}
+)
+"""
 _KNOWN = """
 SELECT first_result, regression_id, state, direction, change_percent, accepted_by, accepted_reason FROM regressions
 """
@@ -100,16 +108,25 @@ class Trend:
 
 
 def trends(
-    reader: Reader, selection: Selection, metric: Metric, *, min_change_percent: float = MIN_CHANGE_PERCENT
+    reader: Reader,
+    selection: Selection,
+    metric: Metric,
+    *,
+    min_change_percent: float = MIN_CHANGE_PERCENT,
+    longest: int | None = None,
 ) -> list[Trend]:
     """The series of a figure that the selection leaves, each of one cell, provenance and fingerprint.
 
-    Results whose outputs were found wrong are left out. A shift smaller than `min_change_percent` is not told. Raises
+    Results whose outputs were found wrong are left out; with `longest`, all but so many series of more than two
+    results. A shift smaller than `min_change_percent` is not told. Raises
     NotFound for what nothing knows, WarehouseEmpty.
     """
     require_known(reader, selection)
     condition, values = selection.where()
-    sql = _POINTS.format(column=_COLUMNS.get(metric, f"r.{metric}"), condition=condition)
+    column = _COLUMNS.get(metric, f"r.{metric}")
+    if longest is not None:
+        condition += _LONGEST.format(column=column, condition=condition, count=longest)
+    sql = _POINTS.format(column=column, condition=condition)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in reader.rows(sql, values):
         groups.setdefault(tuple(row[name] for name in IDENTITY), []).append(row)

@@ -11,6 +11,7 @@ import typer
 from accel_platform.cli import (
     ask,
     bench,
+    chart,
     compare,
     db,
     detect,
@@ -22,6 +23,7 @@ from accel_platform.cli import (
     predictor,
     predictors,
     regress,
+    report,
     run,
     trend,
 )
@@ -45,6 +47,8 @@ app.command("migrate")(migrate.migrate)
 app.add_typer(history.app, name="history")
 app.add_typer(db.app, name="db")
 app.command("matrix", cls=ManyValues)(matrix.matrix)
+app.command("chart", cls=ManyValues)(chart.chart)
+app.command("report", cls=ManyValues)(report.report)
 app.command("compare", cls=ManyValues)(compare.compare)
 app.command("trend", cls=ManyValues)(trend.trend)
 app.add_typer(regress.app, name="regress")

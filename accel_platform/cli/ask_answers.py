@@ -77,12 +77,13 @@ def matrix(
 def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) -> None:
     """The matrix in a format, to a file or stdout. Raises InvalidInput where it cannot be written."""
     from accel_platform.errors import InvalidInput
+    from accel_platform.reports.drawing.render import page
     from predictor import pictures, tables
 
     if format_ == "html":
         size = rows[0]["batch_size"]
         chart = pictures.heat_map(rows, title=f"Milliseconds per item, batch size {size}")
-        text = pictures.page(chart, heading="Models by hardware")
+        text = page(chart, heading="Models by hardware")
     elif format_ == "csv":
         text = tables.as_csv(rows)
     elif output is not None:
@@ -118,6 +119,7 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Curves where there are several batch sizes, else hardware side by side. Raises InvalidInput."""
     from accel_platform.errors import InvalidInput
+    from accel_platform.reports.drawing.render import write
     from predictor import pictures
 
     known = [row for row in rows if row["problem"] is None]
@@ -128,10 +130,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     length = known[0]["sequence_length"]
     title = names if length is None else f"{names}, sequence length {length}"
     if len(sizes) > 1:
-        pictures.write(pictures.curves(known, title=title), path, heading=title)
+        write(pictures.curves(known, title=title), path, heading=title)
     else:
         title = f"{title}, batch size {sizes.pop()}"
-        pictures.write(pictures.comparison(known, title=title), path, heading=title)
+        write(pictures.comparison(known, title=title), path, heading=title)
     note(f"drawn to {path}")
 
 

@@ -22,6 +22,7 @@ from predictor.service.openapi import plain
 from predictor.service.projecting import Projecting
 from predictor.service.routes import (
     advice,
+    charts,
     comparing,
     events,
     hardware,
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(state.router(advisor, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, models, hardware, runs, matrix, old):
+    for noun in (advice, charts, models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
     app.include_router(comparing.router(advisor, settings))
     app.include_router(regressions.router(advisor, log_for, projecting.written))

@@ -186,6 +186,18 @@ def test_comparisons_and_trends_stand_on_the_same_cells(client: TestClient) -> N
     assert {row["hardware_type"] for row in old["comparison"]} == {"cpu", "onnxruntime", "openvino"}
 
 
+def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
+    names = {chart["name"] for chart in client.get("/charts").json()["charts"]}
+    assert "hardware" in names
+    about = {"model": "bert-base"}
+    assert client.get("/charts/hardware.json", params=about).json()["$schema"].startswith("https://vega")
+    assert client.get("/charts/hardware.png", params=about).content.startswith(b"\x89PNG")
+    assert "<svg" in client.get("/charts/hardware.svg", params=about).text
+    assert "vegaEmbed" in client.get("/charts/hardware.html", params=about).text
+    nothing = client.get("/charts/hardware.svg", params={"model": "bert-base", "since": "2999-01-01"})
+    assert (nothing.status_code, client.get("/charts/pie.svg").status_code) == (404, 404)
+
+
 def test_every_method_of_a_path_is_allowed_by_name(client: TestClient) -> None:
     refused = client.put("/results")
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
+from accel_platform.reports.drawing.render import write
 from predictor import pictures
 from predictor.tables import COLUMNS, questions
 from predictor_world import MODELS, measured_grid, world
@@ -85,7 +86,7 @@ def test_curves_and_comparisons_are_drawn(home: str, tmp_path: Path, name: str) 
 
 def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: Path) -> None:
     for words, says in (
-        (("--hardware", "cpu", "--chart", str(tmp_path / "x.bmp")), ".html, .svg, .png"),
+        (("--hardware", "cpu", "--chart", str(tmp_path / "x.bmp")), ".json, .svg, .png, .html"),
         (("--hardware", "rocm", "--chart", str(tmp_path / "x.png")), "nothing to draw"),
         (("--hardware", "cpu", "--format", "html"), "--generate-matrix"),
         ((), "--hardware"),
@@ -94,7 +95,7 @@ def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: P
         with pytest.raises(InvalidInput, match=says):
             app(["predict", "bert-base", *words, "--home", home], standalone_mode=False)
     with pytest.raises(InvalidInput, match="cannot be written"):
-        pictures.write(pictures.curves([], title="x"), tmp_path / "nowhere" / "x.html")
+        write(pictures.curves([], title="x"), tmp_path / "nowhere" / "x.html")
 
 
 def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Path) -> None:

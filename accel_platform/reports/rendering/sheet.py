@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from accel_platform.reports.rendering.values import guarded
 ROWS_MOST = 1_048_575
 """Rows below the header, by Excel's specification, as the next two."""
 COLUMNS_MOST = 16_384
+_SHEET_NAME, _SHEET_NAME_MOST = re.compile(r"[\[\]:*?/\\']"), 31
 TEXT_MOST = 32_767
 """Characters (UTF-16 units) of one cell."""
 _EXACT = 2**53
@@ -34,22 +36,34 @@ def write(batches: pa.RecordBatchReader, stream: BinaryIO, *, title: str | None 
     Text is never a formula (`values.guarded`) nor a link; NaN and infinity, which Excel lacks, are empty cells. Raises
     InvalidInput for more rows, columns or text than a sheet holds.
     """
-    names = batches.schema.names
-    if len(names) > COLUMNS_MOST:
-        raise InvalidInput(f"A sheet has {COLUMNS_MOST:,} columns, and there are {len(names):,}: {_INSTEAD}.")
-    options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
-    with xlsxwriter.Workbook(stream, options) as book:
-        if title:
-            book.set_properties({"title": title})
+    with _book(stream, title) as book:
         return _fill(book, batches)
 
 
-def _fill(book: xlsxwriter.Workbook, batches: pa.RecordBatchReader) -> int:
-    sheet, names = book.add_worksheet(), batches.schema.names
+def write_several(tables: Sequence[tuple[str, pa.RecordBatchReader]], stream: BinaryIO, *, title: str | None) -> None:
+    """Write a workbook with a sheet per table, called by its number and name, as `write`."""
+    with _book(stream, title) as book:
+        for number, (name, batches) in enumerate(tables, 1):
+            _fill(book, batches, _SHEET_NAME.sub(" ", f"{number} {name}")[:_SHEET_NAME_MOST])
+
+
+def _book(stream: BinaryIO, title: str | None) -> xlsxwriter.Workbook:
+    options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    book = xlsxwriter.Workbook(stream, options)
+    if title:
+        book.set_properties({"title": title})
+    return book
+
+
+def _fill(book: xlsxwriter.Workbook, batches: pa.RecordBatchReader, name: str | None = None) -> int:
+    names = batches.schema.names
+    if len(names) > COLUMNS_MOST:
+        raise InvalidInput(f"A sheet has {COLUMNS_MOST:,} columns, and there are {len(names):,}: {_INSTEAD}.")
+    sheet = book.add_worksheet(name)
     put = _writer(book, sheet)
     head = book.add_format({"bold": True})
-    for column, name in enumerate(names):
-        sheet.write_string(0, column, _checked(guarded(name), name), head)
+    for column, head_name in enumerate(names):
+        sheet.write_string(0, column, _checked(guarded(head_name), head_name), head)
     sheet.freeze_panes(1, 0)
     count = 0
     for batch in batches:

@@ -65,12 +65,12 @@ def terminal(table: Table) -> Iterator[str]:
 def markdown(table: Table, title: str | None = None) -> Iterator[str]:
     """Lines of a GitHub table; what Markdown or HTML would read in a cell is escaped."""
     if title:
-        yield f"### {_in_markdown(title)}\n"
-    yield _piped(map(_in_markdown, table.columns))
+        yield f"### {in_markdown(title)}\n"
+    yield _piped(map(in_markdown, table.columns))
     yield _piped("---:" if right else "---" for right in table.numeric)
     for rows in table.parts:
         for row in rows:
-            yield _piped(_in_markdown(row.get(column)) for column in table.columns)
+            yield _piped(in_markdown(row.get(column)) for column in table.columns)
 
 
 def html_table(table: Table, caption: str | None = None) -> Iterator[str]:
@@ -108,7 +108,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(_BLOCKS[round((value - low) / span * 7)] if span else _BLOCKS[3] for value in course)
 
 
-def _in_markdown(value: Any) -> str:
+def in_markdown(value: Any) -> str:
+    """A value as Markdown that says no more than its text."""
     return _MARKDOWN.sub(r"\\\1", shown(value).replace("&", "&amp;").replace("<", "&lt;"))
 
 

@@ -20,7 +20,7 @@ WITH parsed AS (
             "backward_ms": "DOUBLE", "optimizer_ms": "DOUBLE", "processes": "BIGINT", "scaling_efficiency": "DOUBLE",
             "iterations": "BIGINT", "noisy": "BOOLEAN", "provenance": "VARCHAR",
             "status": "VARCHAR", "reason": "VARCHAR", "failure_class": "VARCHAR", "remedy": "VARCHAR",
-            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR"}') AS p
+            "occurred_local": "TIMESTAMP", "source_path": "VARCHAR", "original": {"image_size": "DOUBLE"}}') AS p
     FROM new_events
     WHERE type = 'ResultRecorded'
 ),
@@ -31,7 +31,9 @@ rows AS (
     SELECT
         event_id AS result_id, run_id, event_id, host_id,
         p.model_id, p.model_family, p.hardware, p.choice, p.backend, p.device_id, p.device_name, p.fingerprint, p.threads,
-        p.mode, p.precision, p.batch_size, p.sequence_length, p.weights_source, p.weights_sha256,
+        p.mode, p.precision, p.batch_size, p.sequence_length,
+        p.original.image_size AS image_size, -- pixels along an edge, where a file states them; ours are the model's own
+        p.weights_source, p.weights_sha256,
         coalesce(mean_ms, p.latency_mean_ms) AS latency_mean_ms,
         CASE WHEN n IS NULL THEN p.latency_p50_ms WHEN n >= 11 THEN quantile_of(ordered, 0.5) END AS latency_p50_ms,
         CASE WHEN n IS NULL THEN p.latency_p90_ms WHEN n >= 64 THEN quantile_of(ordered, 0.9) END AS latency_p90_ms,

@@ -1,0 +1,56 @@
+"""Items per joule and per dollar of rent: from counted energy, else from what the spec sheet says of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from accel_platform.hardware.catalog import DeviceSpec
+
+
+def efficiencies(
+    cells: Sequence[Mapping[str, Any]], spec_of: Callable[[Mapping[str, Any]], DeviceSpec]
+) -> list[dict[str, Any]]:
+    """A row per cell of which either is known, with the cell's own fields.
+
+    `items_per_j` is 1 over the energy counted per item (`how` is `counted`); else throughput over the thermal design
+    power: the device draws no more for long, so it is at least that (`how` says so). `items_per_usd` is throughput over
+    the price of an hour, which `rent` names with its day and `rent_source` with who asks it. Limits are those of the
+    throughput.
+    """
+    rows = []
+    for cell in cells:
+        if not cell["throughput_items_per_s"]:
+            continue
+        spec = spec_of(cell)
+        row = {**cell, "spread": "spread unknown", "how": None, "rent": None, "rent_source": None}
+        energy, rates = cell["energy_j_per_item"], _rates(cell)
+        if rates["low"] is not None:
+            row["spread"] = f"lowest to highest of {cell['results']} results"
+        for name, per_second in (("items_per_j", spec.tdp_w), ("items_per_usd", _usd_per_s(spec))):
+            for limit, rate in rates.items():
+                key = name if limit == "value" else f"{name}_{limit}"
+                row[key] = rate / per_second if rate is not None and per_second else None
+        if energy:
+            row |= {"items_per_j": 1 / energy, "items_per_j_low": None, "items_per_j_high": None, "how": "counted"}
+        elif spec.tdp_w:
+            row["how"] = f"at least, by TDP {spec.tdp_w:g} W"
+        if spec.usd_per_hour:
+            row["rent"] = f"{spec.usd_per_hour:g} USD/h on {spec.usd_date}"
+            row["rent_source"] = f"{row['rent']}, {spec.usd_source}"
+        if row["items_per_j"] or row["items_per_usd"]:
+            rows.append(row)
+    return rows
+
+
+def _rates(cell: Mapping[str, Any]) -> dict[str, float | None]:
+    several = cell["results"] > 1
+    return {
+        "value": cell["throughput_items_per_s"],
+        "low": cell["throughput_low_items_per_s"] if several else None,
+        "high": cell["throughput_high_items_per_s"] if several else None,
+    }
+
+
+def _usd_per_s(spec: DeviceSpec) -> float | None:
+    return spec.usd_per_hour / 3600 if spec.usd_per_hour else None

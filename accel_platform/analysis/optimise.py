@@ -1,0 +1,74 @@
+"""What the best measured configuration of a model on a device does differently from the plainest one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Cell = Mapping[str, Any]
+_ONE = ("model_id", "mode", "sequence_length", "image_size", "processes", "provenance", "device_id", "device_name")
+"""What a choice of configuration leaves as it is: the model, its work, the silicon."""
+CHOICES = {"backend": "hardware", "precision": "precision", "batch": "batch_size"}
+"""What can be chosen, and the field that says it."""
+_PLAIN = ("cpu", "cuda", "rocm", "mps")
+"""Hardware names that PyTorch drives: what a model runs on when nobody chose anything."""
+
+
+def optimisations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """A row per model and device: the plainest configuration measured, the best, and what each choice alone gained.
+
+    Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, do not count. The plainest is
+    PyTorch's where it was measured, in float32 or else what there is, at the smallest batch; the best has the highest
+    throughput. `gain` is the best throughput over the plainest; `alone` holds, by choice, the cell that differs from
+    the plainest in that alone and gains most. Rows are ordered by how far the best still is from its roofline, the
+    farthest first and the unknown last.
+    """
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        answers = cell["verified"] is not False and cell["provenance"] != "emulated"
+        if answers and cell["throughput_items_per_s"] and cell["batch_size"]:
+            groups.setdefault(tuple(cell[name] for name in _ONE), []).append(cell)
+    rows = [_row(group) for group in groups.values()]
+    return sorted(rows, key=lambda row: (row["share"] is None, row["share"] or 0.0, -row["gain"], str(row["model_id"])))
+
+
+def _row(group: Sequence[Cell]) -> dict[str, Any]:
+    plain = min(group, key=_plainness)
+    best = max(group, key=_rate)
+    return {
+        **{name: plain[name] for name in _ONE},
+        "configurations": len(group),
+        "results": sum(cell["results"] for cell in group),
+        "plain": plain,
+        "best": best,
+        "gain": _rate(best) / _rate(plain),
+        "changes": [
+            f"{choice} {plain[field]} -> {best[field]}"
+            for choice, field in CHOICES.items()
+            if plain[field] != best[field]
+        ],
+        "alone": {choice: found for choice in CHOICES if (found := _alone(group, plain, choice)) is not None},
+        "share": best["share"],
+        "bound": best["bound"],
+        "roofline_ms": best["roofline_ms"],
+        "unavailable": best["unavailable"],
+    }
+
+
+def _alone(group: Sequence[Cell], plain: Cell, choice: str) -> dict[str, Any] | None:
+    others = [field for name, field in CHOICES.items() if name != choice]
+    alike = [c for c in group if c is not plain and all(c[field] == plain[field] for field in others)]
+    if not alike:
+        return None
+    best = max(alike, key=_rate)
+    return {"to": best[CHOICES[choice]], "gain": _rate(best) / _rate(plain)}
+
+
+def _plainness(cell: Cell) -> tuple[Any, ...]:
+    hardware, precision = str(cell["hardware"]), cell["precision"]
+    order = _PLAIN.index(hardware) if hardware in _PLAIN else len(_PLAIN)
+    return order, precision != "float32", cell["batch_size"], hardware, str(precision), -_rate(cell)
+
+
+def _rate(cell: Cell) -> float:
+    return float(cell["throughput_items_per_s"])

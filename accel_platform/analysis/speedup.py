@@ -1,0 +1,62 @@
+"""How many times as fast as on a processor: each cell over the `cpu` cell that is alike in all but the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_ALIKE = (
+    "model_id",
+    "mode",
+    "precision",
+    "batch_size",
+    "sequence_length",
+    "image_size",
+    "processes",
+    "provenance",
+    "verified",
+)
+BASELINE = "cpu"
+
+
+def speedups(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row per cell of other hardware that a processor ran alike, with the cell's own fields.
+
+    The baseline is the cell's own device where it is a processor, else the fastest of the processors that ran it alike.
+    `speedup` is the latency there over the latency here; its limits are the extremes over the results of both sides,
+    None where either has one.
+    """
+    baselines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        if cell["hardware"] == BASELINE and cell["latency_ms"]:
+            baselines.setdefault(_key(cell), []).append(cell)
+    pairs = []
+    for cell in cells:
+        if cell["hardware"] == BASELINE or not cell["latency_ms"]:
+            continue
+        found = baselines.get(_key(cell), [])
+        own = [b for b in found if b["device_id"] is not None and b["device_id"] == cell["device_id"]]
+        if found:
+            pairs.append(_pair(cell, min(own or found, key=lambda baseline: float(baseline["latency_ms"]))))
+    return pairs
+
+
+def _pair(cell: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+    several = min(cell["results"], baseline["results"]) > 1
+    return {
+        **cell,
+        "baseline": f"{BASELINE} on {baseline['device_name'] or baseline['device_id'] or 'a device not named'}",
+        "baseline_device_id": baseline["device_id"],
+        "baseline_latency_ms": baseline["latency_ms"],
+        "baseline_results": baseline["results"],
+        "speedup": baseline["latency_ms"] / cell["latency_ms"],
+        "speedup_low": baseline["latency_low_ms"] / cell["latency_high_ms"] if several else None,
+        "speedup_high": baseline["latency_high_ms"] / cell["latency_low_ms"] if several else None,
+        "spread": f"extremes over {cell['results']} and {baseline['results']} results"
+        if several
+        else "spread unknown: one result on a side",
+    }
+
+
+def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in _ALIKE)

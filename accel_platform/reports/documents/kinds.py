@@ -1,0 +1,65 @@
+"""The kinds of report: which sections each has. What stands in a section is `sections.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from accel_platform.analysis.selection import Selection
+from accel_platform.errors import NotFound
+from accel_platform.reports.documents import sections
+from accel_platform.reports.documents.model import Document, Section
+from accel_platform.reports.documents.source import Say, Source
+from accel_platform.warehouse.query import Reader
+
+Writer = Callable[[Source], Section]
+KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
+    "performance": (
+        "how fast each model is, where, at which batch size, and what changed",
+        (sections.overview, sections.fastest, sections.batches, sections.changes, sections.missing),
+    ),
+    "hardware": (
+        "what hosts have, what was measured on it, speed-up, efficiency and roofline",
+        (sections.overview, sections.devices, sections.fastest, sections.speed, sections.missing),
+    ),
+    "compatibility": (
+        "what runs where, how well, and why not",
+        (sections.overview, sections.compatibility, sections.missing),
+    ),
+    "coverage": (
+        "what was tested of what could be, and what would fill the holes",
+        (sections.overview, sections.coverage, sections.missing),
+    ),
+    "optimization": (
+        "how far each model is from the roofline, and what the best configuration does differently",
+        (sections.overview, sections.optimisation, sections.missing),
+    ),
+    "comprehensive": (
+        "all of these",
+        (
+            sections.overview,
+            sections.fastest,
+            sections.batches,
+            sections.models,
+            sections.devices,
+            sections.speed,
+            sections.compatibility,
+            sections.optimisation,
+            sections.coverage,
+            sections.changes,
+            sections.missing,
+        ),
+    ),
+}
+
+
+def report(kind: str, reader: Reader, selection: Selection, *, say: Say = lambda _: None) -> Document:
+    """A report of what the selection leaves at the snapshot in service; `say` hears how it goes.
+
+    Raises NotFound for another kind, WarehouseEmpty before the first snapshot.
+    """
+    if kind not in KINDS:
+        raise NotFound(f"There is no report {kind!r}. Reports: {', '.join(KINDS)}.")
+    source = Source(reader, selection, say)
+    _, writers = KINDS[kind]
+    written = [writer(source) for writer in writers]
+    return Document(f"{kind.capitalize()} report", source.facts(), written)

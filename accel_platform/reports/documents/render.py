@@ -1,0 +1,169 @@
+"""A report as text, Markdown, one HTML file, JSON, CSV files or a workbook. What it says is in the document."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from accel_platform.reports.documents.model import Document, Part, Picture, Table, Text
+from accel_platform.reports.drawing.render import specification, svg
+from accel_platform.reports.rendering import files, sheet, text
+from accel_platform.reports.rendering.values import json_text, shown
+
+Kind = Literal["table", "markdown", "html", "json", "csv", "xlsx"]
+_STYLE = """
+nav ul { columns: 2; } .facts { margin: 1rem 0; }
+.facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
+.facts dd { margin-left: 11.5rem; overflow-wrap: anywhere; } .rest, .none { font-size: .9em; }
+figure { margin: 1.5rem 0; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; color: inherit; } code { overflow-wrap: anywhere; }
+.table table { width: max-content; } td { max-width: 22rem; overflow-wrap: break-word; }
+:focus-visible { outline: 2px solid; outline-offset: 2px; }
+@media (max-width: 50rem) { nav ul { columns: 1; } figure svg { max-width: none; } }
+@media print { nav { display: none; } body { margin: 0; max-width: none; font-size: 11px; } h2 { break-after: avoid; }
+  figure, tr { break-inside: avoid; } .table { overflow: visible; } }
+"""
+_NOT_A_NAME = re.compile(r"[^a-z0-9]+")
+
+
+def render(document: Document, kind: Kind) -> bytes:
+    """The report in a format. `csv` is a ZIP of one file per table: a CSV file holds one table."""
+    if kind == "json":
+        return f"{json_text(as_json(document))}\n".encode()
+    if kind == "xlsx":
+        stream = io.BytesIO()
+        sheet.write_several(
+            [(table.title, files.flat(files.batches_of(table.rows))) for table in tables(document)],
+            stream,
+            title=document.title,
+        )
+        return stream.getvalue()
+    if kind == "csv":
+        return _zipped(document)
+    lines = {"table": terminal, "markdown": markdown, "html": page}[kind](document)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def tables(document: Document) -> list[Table]:
+    """Every table of a report, in order."""
+    return [part for section in document.sections for part in section.parts if isinstance(part, Table)]
+
+
+def as_json(document: Document) -> dict[str, Any]:
+    """The whole report; a chart is its Vega-Lite specification."""
+    return {
+        "title": document.title,
+        "facts": document.facts,
+        "sections": [
+            {"heading": section.heading, "parts": [_part_as_json(part) for part in section.parts]}
+            for section in document.sections
+        ],
+    }
+
+
+def terminal(document: Document) -> Iterator[str]:
+    """For a terminal, which has no charts: their names tell how to draw them."""
+    yield from (document.title, "=" * len(document.title), "")
+    width = max(map(len, document.facts))
+    yield from (f"{name.ljust(width)}  {shown(value)}" for name, value in document.facts.items())
+    for section in document.sections:
+        yield from ("", section.heading, "-" * len(section.heading))
+        for part in section.parts:
+            yield ""
+            if isinstance(part, Text):
+                yield shown(part.words)
+            elif isinstance(part, Picture):
+                yield f"Chart: accel chart {part.name} -o {part.name}.png" if part.chart else f"No chart: {part.reason}"
+            else:
+                yield part.title
+                yield from text.terminal(text.table_of(part.rows)) if part.rows else (part.empty,)
+                yield from [part.rest] if part.rest else []
+
+
+def markdown(document: Document) -> Iterator[str]:
+    """As GitHub reads it; charts are named, for Markdown holds none."""
+    yield from (f"# {text.in_markdown(document.title)}", "")
+    yield from (f"- {name}: {text.in_markdown(value)}" for name, value in document.facts.items())
+    for section in document.sections:
+        yield from ("", f"## {text.in_markdown(section.heading)}")
+        for part in section.parts:
+            yield ""
+            if isinstance(part, Text):
+                yield text.in_markdown(part.words)
+            elif isinstance(part, Picture):
+                said = (
+                    f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
+                )
+                yield said if part.chart else text.in_markdown(said)
+            else:
+                yield from (f"### {text.in_markdown(part.title)}", "")
+                yield from text.markdown(text.table_of(part.rows)) if part.rows else (part.empty,)
+                yield from ["", part.rest] if part.rest else []
+
+
+def page(document: Document) -> Iterator[str]:
+    """One file that works offline: contents, tables, and charts as SVG in the colours of the page."""
+    yield from text.html_page(document.title, _body(document), head=f"<style>{_STYLE}</style>")
+
+
+def _body(document: Document) -> Iterator[str]:
+    yield '<dl class="facts">'
+    for name, value in document.facts.items():
+        yield f"<dt>{html.escape(name)}</dt><dd>{html.escape(shown(value))}</dd>"
+    yield '</dl><nav aria-label="Contents"><h2>Contents</h2><ul>'
+    names = [f"{number}-{_name(section.heading)}" for number, section in enumerate(document.sections, 1)]
+    for name, section in zip(names, document.sections, strict=True):
+        yield f'<li><a href="#{name}">{html.escape(section.heading)}</a></li>'
+    yield "</ul></nav>"
+    for name, section in zip(names, document.sections, strict=True):
+        yield f'<section aria-labelledby="{name}"><h2 id="{name}">{html.escape(section.heading)}</h2>'
+        for part in section.parts:
+            yield from _html(part)
+        yield "</section>"
+
+
+def _html(part: Part) -> Iterable[str]:
+    if isinstance(part, Text):
+        return [f"<p>{_coded(part.words)}</p>"]
+    if isinstance(part, Picture):
+        if part.chart is None:
+            return [f'<p class="none">No chart of {html.escape(part.name)}: {_coded(part.reason or "")}</p>']
+        drawn = svg(part.chart, name=part.name)
+        # Who has no pointer scrolls a wide picture by its keys.
+        return [f'<figure tabindex="0" aria-label="chart: {html.escape(part.name)}">{drawn}</figure>']
+    if not part.rows:
+        return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
+    rest = [f'<p class="rest">{_coded(part.rest)}</p>'] if part.rest else []
+    return [*text.html_table(text.table_of(part.rows), part.title), *rest]
+
+
+def _coded(words: str) -> str:
+    """Escaped, with what stands between back quotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(shown(words)))
+
+
+def _part_as_json(part: Part) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"text": part.words}
+    if isinstance(part, Picture):
+        spec = None if part.chart is None else specification(part.chart)
+        return {"chart": part.name, "specification": spec, "reason": part.reason}
+    return {"table": part.title, "rows": list(part.rows), "total": part.total, "all_by": part.command}
+
+
+def _zipped(document: Document) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, table in enumerate(tables(document), 1):
+            content = io.BytesIO()
+            files.write(table.rows, content, "csv")
+            archive.writestr(f"{number:02}-{_name(table.title)}.csv", content.getvalue())
+    return stream.getvalue()
+
+
+def _name(heading: str) -> str:
+    return _NOT_A_NAME.sub("-", heading.casefold()).strip("-")[:60] or "table"

@@ -1,0 +1,300 @@
+"""The sections that reports are put together from: each reads its figures from a Source. None is computed here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from accel_platform.analysis.cells import comparable
+from accel_platform.analysis.matrix import RULE
+from accel_platform.analysis.optimise import optimisations
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.reports.documents.model import Section, Text, table
+from accel_platform.reports.documents.source import SHAPE, Row, Source, figures
+from accel_platform.reports.drawing.parts import label
+from accel_platform.workloads.families import find_model
+
+_REGRESSIONS = """
+SELECT regression_id, direction, model_id, hardware, precision, batch_size, sequence_length, before_ms, after_ms,
+    change_percent, processes_before, processes_after, noise_percent, found_at
+FROM regressions AS r WHERE state = 'open' AND {condition} ORDER BY found_at DESC, regression_id
+"""
+_DEVICES = """
+SELECT hardware, coalesce(name, device_id) AS device, count(DISTINCT host_id) AS hosts, bool_or(available) AS available,
+    bool_or(emulated) AS emulated, max_by(reason, observed_at) AS reason, max(driver) AS driver, max(cores) AS cores,
+    max(memory_mib) AS memory_mib, max(observed_at) AS seen
+FROM devices WHERE available GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_EVIDENCE = """
+SELECT r.hardware, coalesce(r.device_name, r.device_id, 'not named') AS device, r.provenance,
+    count(DISTINCT r.model_id) AS models, count(*) AS results, count(*) FILTER (r.status <> 'ok') AS failed,
+    count(DISTINCT r.run_id) AS runs, count(DISTINCT r.fingerprint) AS fingerprints, max(r.occurred_at) AS newest
+FROM results AS r WHERE {condition} GROUP BY ALL ORDER BY results DESC, 1, 2, 3
+"""
+_MATRIX = """
+SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
+    m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed, m.reason,
+    len(m.evidence) AS evidence
+FROM compat_matrix AS m WHERE {condition}
+ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
+"""
+_ARCHITECTURES = """
+SELECT hardware, category, count(*) FILTER (status = 'ok') AS ok, count(*) FILTER (status <> 'ok') AS failed,
+    mode(failure_class) FILTER (status <> 'ok') AS "commonest failure", max(checked_at) AS checked
+FROM coverage GROUP BY ALL ORDER BY ALL
+"""
+_FAMILIES = """
+SELECT coalesce(r.model_family, 'unknown') AS family, count(DISTINCT r.model_id) AS models,
+    list_sort(list(DISTINCT r.hardware)) AS hardware,
+    count(*) FILTER (r.provenance = 'measured' AND r.status = 'ok') AS measured,
+    count(*) FILTER (r.provenance = 'imported' AND r.status = 'ok') AS imported,
+    count(*) FILTER (r.provenance = 'emulated' AND r.status = 'ok') AS emulated,
+    count(*) FILTER (r.status <> 'ok') AS failed
+FROM results AS r WHERE r.model_family <> 'microbenchmark' AND {condition} GROUP BY 1
+ORDER BY count(*) DESC, 1
+"""
+_AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
+
+
+def overview(source: Source) -> Section:
+    """How much there is, and of what kind."""
+    return Section(
+        "Overview",
+        [
+            Text(
+                "A figure is the median over the results of one cell: one model on one device, in one mode, precision, "
+                "shape and provenance. Unlike cells are never averaged. Spread is the lowest and highest result of a "
+                "cell, and of single results the standard deviation of their samples."
+            ),
+            table("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
+            *(Text(line) for line in source.drawable[1]),
+        ],
+    )
+
+
+def fastest(source: Source) -> Section:
+    """Where each model runs fastest, and how the places compare."""
+    known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
+    groups = comparable(known)
+    rows = []
+    for group in groups:
+        for provenance in sorted({cell["provenance"] for cell in group}):
+            alike = [cell for cell in group if cell["provenance"] == provenance]
+            best = min(alike, key=lambda cell: float(cell["latency_ms"]))
+            rows.append({**figures(dict(best)), "places": len(alike)})
+    return Section(
+        "Fastest place of each model",
+        [
+            Text("At the shape that most places ran; a line per provenance, since one does not answer for another."),
+            table("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
+            source.picture("hardware"),
+        ],
+    )
+
+
+def batches(source: Source) -> Section:
+    """Against batch size."""
+    return Section("Batch size", [source.picture(name) for name in ("latency", "throughput", "memory")])
+
+
+def changes(source: Source) -> Section:
+    """What moved."""
+    condition, values = source.only().where()
+    rows = source.reader.rows(_REGRESSIONS.format(condition=condition), values)
+    return Section(
+        "Changes over time",
+        [
+            table("Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."),
+            source.picture("trend"),
+            source.picture("noise"),
+        ],
+    )
+
+
+def models(source: Source) -> Section:
+    """Families and categories."""
+    return Section("Models compared", [source.picture("family"), source.picture("category")])
+
+
+def devices(source: Source) -> Section:
+    """What hosts have, what the spec sheet says of it, and what rests on it."""
+    condition, values = source.selection.where()
+    there = [{**row, **_published(row["device"])} for row in source.reader.rows(_DEVICES)]
+    evidence = source.reader.rows(_EVIDENCE.format(condition=condition), values)
+    return Section(
+        "Hardware",
+        [
+            table(
+                "Devices of the hosts on record", there, "accel detect", empty="No host is on record: `accel detect`."
+            ),
+            table("Not available on any host", source.gaps.absent, "accel detect"),
+            table("Results by device", evidence, source.command("accel report hardware --format json")),
+        ],
+    )
+
+
+def speed(source: Source) -> Section:
+    """Against a processor, per watt and per dollar."""
+    return Section("Speed-up and efficiency", [source.picture("speedup"), source.picture("efficiency")])
+
+
+def compatibility(source: Source) -> Section:
+    """What runs where, by the rule of the matrix."""
+    condition, values = source.only().where("m")
+    rows = source.reader.rows(_MATRIX.format(condition=condition), values)
+    counts = Counter(
+        (row["hardware"], row["state"], row["rating"] or ("n/a" if row["state"] == "compatible" else "failed"))
+        for row in rows
+    )
+    by_state = [
+        {"hardware": hardware, "state": state, "verdict": verdict, "models on devices": count}
+        for (hardware, state, verdict), count in sorted(counts.items())
+    ]
+    failed = [row for row in rows if row["state"] == "failed"]
+    return Section(
+        "Compatibility",
+        [
+            Text(f"Rated by {RULE}. What nobody tested is in no line here: `accel matrix` has it."),
+            table(
+                "Models on devices by hardware and verdict",
+                by_state,
+                source.command("accel matrix"),
+                empty="No model counts as tested: only verified measurements and unsuspected imports do.",
+            ),
+            table("Failed", failed, source.command("accel matrix")),
+            table("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
+            source.picture("heatmap"),
+        ],
+    )
+
+
+def coverage(source: Source) -> Section:
+    """What was tested of what could be, and which commands would fill the holes."""
+    condition, values = source.selection.where()
+    families = source.reader.rows(_FAMILIES.format(condition=condition), values)
+    available = [row["hardware"] for row in source.reader.rows(_AVAILABLE)]
+    tested = {(cell["model_id"], cell["hardware"]) for cell in source.cells}
+    known = sorted({cell["model_id"] for cell in source.cells if find_model(cell["model_id"]) is not None})
+    untested = [
+        {"model": model, "hardware": hardware, "to measure": f"accel bench run --models {model} --hardware {hardware}"}
+        for model in known
+        for hardware in available
+        if (model, hardware) not in tested and (not source.selection.hardware or hardware in source.selection.hardware)
+    ]
+    return Section(
+        "Coverage",
+        [
+            table("Families", families, source.command("accel report coverage --format json"), empty="No results yet."),
+            table(
+                "Untested here: models of the catalogue on hardware that a host has",
+                untested,
+                source.command("accel matrix"),
+                empty="Every known model ran on all hardware that a host has.",
+            ),
+            table(
+                "Architectures of transformers that were checked",
+                source.reader.rows(_ARCHITECTURES),
+                "accel bench coverage --report",
+                empty="None was checked: `accel bench coverage`.",
+            ),
+        ],
+    )
+
+
+def optimisation(source: Source) -> Section:
+    """How far from the roofline, what bounds it, what the best configuration does differently."""
+    found = optimisations(source.rooflines)
+    reasons = Counter(row["unavailable"] for row in found if row["unavailable"])
+    return Section(
+        "Optimisation",
+        [
+            Text(
+                "The roofline is the least time that a batch can take: its FLOPs at the device's peak rate, or its "
+                "weights and activations at full bandwidth, by the spec sheet or what a host observed. Gain is the "
+                "best measured configuration's throughput over the plainest one's, on the same device and of the same "
+                "provenance; `alone` is what one choice gained while the others stayed as they were."
+            ),
+            table(
+                "Models on devices, the farthest from the roofline first",
+                [_optimised(row) for row in found],
+                source.command("accel report optimization --format json"),
+                empty="No cell has a throughput.",
+            ),
+            table(
+                "Why a roofline is not known",
+                [{"unavailable": reason, "models on devices": count} for reason, count in reasons.most_common()],
+            ),
+            source.picture("roofline"),
+        ],
+    )
+
+
+def missing(source: Source) -> Section:
+    """What the figures of a report do not cover."""
+    gaps, unverified = source.gaps, source.gaps.unverified
+    doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
+    return Section(
+        "Missing, failed, quarantined and doubted",
+        [
+            Text(
+                f"{sum(row['results'] for row in gaps.failed):,} results failed, "
+                f"{sum(row['records'] for row in gaps.quarantined):,} records are in quarantine, "
+                f"{doubted:,} results are suspect or simulated, {unverified['results'] - unverified['wrong']:,} of "
+                f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
+                f"{len(gaps.absent)} hardware names answer on no host."
+            ),
+            table("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
+            table("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
+            table("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
+            table("Hardware without a device", gaps.absent, "accel detect"),
+        ],
+    )
+
+
+def _sql(query: str) -> str:
+    return f'accel db query "{query}"'
+
+
+def _published(name: str | None) -> dict[str, Any]:
+    spec = find_spec(name)
+    return {
+        "peak_fp32_tflops": spec and spec.peak_fp32_tflops,
+        "bandwidth_gb_s": spec and spec.bandwidth_gb_s,
+        "tdp_w": spec and spec.tdp_w,
+        "usd_per_hour": spec and spec.usd_per_hour,
+    }
+
+
+def _optimised(row: Row) -> Row:
+    plain, best = row["plain"], row["best"]
+    alone = [f"{choice} {found['to']}: x{found['gain']:.2f}" for choice, found in row["alone"].items()]
+    return {
+        "model": row["model_id"],
+        "device": row["device_name"] or row["device_id"],
+        "work": label(plain, [name for name in SHAPE if name != "batch_size"]),
+        "plainest": _configuration(plain),
+        "items_per_s": plain["throughput_items_per_s"],
+        "best": _configuration(best),
+        "best items_per_s": best["throughput_items_per_s"],
+        "gain": row["gain"],
+        "differs in": ", ".join(row["changes"]) or "nothing: the plainest is the best measured",
+        "alone": ", ".join(alone) or None,
+        "share of roofline": row["share"],
+        "bound by": row["bound"],
+        "unavailable": row["unavailable"],
+        "results": row["results"],
+        "spread": _spread(best),
+        "provenance": row["provenance"],
+    }
+
+
+def _configuration(cell: Row) -> str:
+    return f"{cell['hardware']}, {cell['precision'] or 'precision not stated'}, batch {cell['batch_size']}"
+
+
+def _spread(cell: Row) -> str:
+    if cell["results"] > 1 and cell["throughput_low_items_per_s"] is not None:
+        return f"{cell['throughput_low_items_per_s']:.4g} to {cell['throughput_high_items_per_s']:.4g} items/s"
+    if cell["latency_std_ms"]:
+        return f"latency +- {cell['latency_std_ms']:.3g} ms within one run"
+    return "unknown: one result without samples"

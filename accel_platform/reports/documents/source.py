@@ -1,0 +1,119 @@
+"""What one report is made from: a snapshot, a selection and what follows from them, each read when first asked for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from accel_platform.analysis.cells import read_cells
+from accel_platform.analysis.gaps import Gaps
+from accel_platform.analysis.roofline import Rooflines
+from accel_platform.analysis.selection import Selection
+from accel_platform.reports.documents.model import Picture
+from accel_platform.reports.drawing.parts import NothingToDraw, figure_of, label
+from accel_platform.reports.drawing.registry import Drawable, chart, fit_to_draw
+from accel_platform.warehouse.query import Reader
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+SHAPE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
+
+
+class Source:
+    """Everything that sections of a report share."""
+
+    def __init__(self, reader: Reader, selection: Selection, say: Say) -> None:
+        self.reader, self.selection, self.say = reader, selection, say
+
+    @cached_property
+    def cells(self) -> list[Row]:
+        """Every cell, also those that are doubted."""
+        self.say("pooling results into cells")
+        return read_cells(self.reader, self.selection, evidence=False)
+
+    @cached_property
+    def drawable(self) -> Drawable:
+        """The cells whose figures may be told without a warning, and in words how many results others have."""
+        return fit_to_draw(self.cells, self.selection)
+
+    @cached_property
+    def gaps(self) -> Gaps:
+        self.say("counting what is missing")
+        return Gaps(self.reader, self.selection)
+
+    @cached_property
+    def rooflines(self) -> list[Row]:
+        """The fit cells held against the roofline."""
+        self.say("holding cells against the roofline")
+        return Rooflines(self.reader).rows(self.drawable[0])
+
+    def picture(self, name: str) -> Picture:
+        """A chart of the registry, or why there is none."""
+        self.say(f"drawing {name}")
+        try:
+            return Picture(name, chart(name, self.reader, self.selection, drawable=self.drawable))
+        except NothingToDraw as error:
+            return Picture(name, None, str(error))
+
+    def facts(self) -> dict[str, Any]:
+        """What the report is of."""
+        counts = self.gaps.counts
+        filters = self.selection.model_dump(exclude_defaults=True, mode="json")
+        by = ", ".join(f"{row['results']:,} {row['provenance']}" for row in self.gaps.by_provenance)
+        oldest, newest = counts["oldest"], counts["newest"]
+        return {
+            "Snapshot": self.reader.snapshot_id,
+            "Written": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "Filters": "; ".join(
+                f"{k} {', '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in filters.items()
+            )
+            or "none",
+            "Results": f"{counts['results']:,} ({by or 'none'}) of {counts['runs']:,} runs",
+            "Of": f"{counts['models']:,} models on {counts['devices']:,} devices under {counts['hardware']} names",
+            "Between": f"{oldest:%Y-%m-%d} and {newest:%Y-%m-%d}" if oldest and newest else "times not stated",
+        }
+
+    def only(self) -> Selection:
+        """The selection without what the compatibility matrix has no column for."""
+        kept = self.selection.model_dump(include={"model", "hardware", "device", "mode"})
+        return Selection(**kept)
+
+    def command(self, text: str) -> str:
+        """A command with the filters that any command takes."""
+        given = [
+            f"--{name} {' '.join(map(shlex.quote, values))}"
+            for name, values in (("model", self.selection.model), ("hardware", self.selection.hardware))
+            if values
+        ]
+        return " ".join([text, *given])
+
+
+def figures(cell: Row) -> Row:
+    """A cell as a row of a table: where, at what shape, what it rests on, its figures, the limits of its latency."""
+    latency = figure_of(cell, "latency")
+    return {
+        "model": cell["model_id"],
+        "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
+        "device": cell["device_name"] or cell["device_id"],
+        "shape": label(cell, SHAPE),
+        "precision": cell["precision"],
+        "provenance": told(cell),
+        "results": cell["results"],
+        "runs": cell["runs"],
+        "latency_ms": cell["latency_ms"],
+        "low": latency["low"],
+        "high": latency["high"],
+        "limits are": latency["spread"],
+        "items_per_s": cell["throughput_items_per_s"],
+        "memory_mib": cell["memory_peak_mib"],
+    }
+
+
+def told(cell: Row) -> str:
+    """The provenance, and what is to be known of it."""
+    unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
+    more = [word for word, said in (("not verified", unchecked), ("noisy", cell["noisy"])) if said]
+    return ", ".join([cell["provenance"], *more])

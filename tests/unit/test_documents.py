@@ -1,0 +1,194 @@
+"""Reports: every kind in every format, what they leave out told, and nothing in them that acts or is fetched."""
+
+from __future__ import annotations
+
+import html.parser
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from openpyxl import load_workbook
+from typer.testing import CliRunner
+
+from accel_platform.analysis.cells import read_cells
+from accel_platform.analysis.optimise import optimisations
+from accel_platform.analysis.roofline import ItemWork, Rooflines, limits_of
+from accel_platform.analysis.selection import Selection
+from accel_platform.cli import app
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.reports.documents.kinds import KINDS, report
+from accel_platform.reports.documents.model import Document, Picture, Section, Table, Text, table
+from accel_platform.reports.documents.render import as_json, render, tables
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from made_cells import HOSTILE, cell
+from predictor_world import world
+
+_RUN = CliRunner()
+
+
+class _Outside(html.parser.HTMLParser):
+    """What a page would fetch, its headings' ids, and the links within it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "srcset", "data", "poster") or (name == "href" and tag != "a"):
+                self.fetched.append(str(value))
+            if name == "id":
+                assert value not in self.ids, f"{value} twice"
+                self.ids.add(str(value))
+            if name == "href" and tag == "a":
+                self.links.append(str(value))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return world(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.fixture(scope="module")
+def reader(settings: Settings) -> Reader:
+    return Reader(settings)
+
+
+@pytest.fixture(scope="module")
+def everything(reader: Reader) -> Document:
+    return report("comprehensive", reader, Selection())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "comprehensive"])
+def test_a_report_says_of_what_it_is_and_what_it_lacks(reader: Reader, kind: str) -> None:
+    document = report(kind, reader, Selection(hardware=("cpu", "openvino")))
+    assert document.facts["Snapshot"] == reader.snapshot_id
+    assert document.facts["Filters"] == "hardware cpu, openvino"
+    assert "measured" in document.facts["Results"]
+    assert document.sections[-1].heading == "Missing, failed, quarantined and doubted"
+    assert "in quarantine" in next(p.words for p in document.sections[-1].parts if isinstance(p, Text))
+    for part in (part for section in document.sections for part in section.parts):
+        assert not isinstance(part, Picture) or part.chart is not None or part.reason
+
+
+def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: Document) -> None:
+    page = render(everything, "html").decode()
+    seen = _Outside()
+    seen.feed(page)
+    assert seen.fetched == []
+    assert "script" not in seen.tags
+    assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", page)
+    assert {link.removeprefix("#") for link in seen.links} <= seen.ids, "the contents lead somewhere"
+    assert seen.tags.count("h2") == len(everything.sections) + 1
+    assert 'lang="en"' in page
+    assert "color-scheme: light dark" in page
+    assert "@media print" in page
+
+
+def test_the_formats_hold_the_same_tables(everything: Document) -> None:
+    told = json.loads(render(everything, "json"))
+    assert [part["table"] for s in told["sections"] for part in s["parts"] if "table" in part] == [
+        part.title for part in tables(everything)
+    ]
+    charts = [part for s in told["sections"] for part in s["parts"] if "chart" in part]
+    assert any(part["specification"] for part in charts)
+    assert all(part["specification"] or part["reason"] for part in charts)
+    with zipfile.ZipFile(io.BytesIO(render(everything, "csv"))) as archive:
+        assert len(archive.namelist()) == len(tables(everything))
+    assert len(load_workbook(io.BytesIO(render(everything, "xlsx"))).sheetnames) == len(tables(everything))
+    for kind in ("table", "markdown"):
+        text = render(everything, kind).decode()  # type: ignore[arg-type]
+        assert all(section.heading in text for section in everything.sections)
+
+
+def test_hostile_names_are_text_in_every_format() -> None:
+    rows = [{"model": HOSTILE, "reason": "=cmd()|x"}]
+    document = Document(
+        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, 1, HOSTILE)])]
+    )
+    page = render(document, "html").decode()
+    seen = _Outside()
+    seen.feed(page)
+    assert "img" not in seen.tags
+    assert "script" not in seen.tags
+    assert "<img" not in render(document, "markdown").decode()
+    with zipfile.ZipFile(io.BytesIO(render(document, "csv"))) as archive:
+        [name] = archive.namelist()
+        assert re.fullmatch(r"01-[a-z0-9-]+\.csv", name)
+        assert b"'=cmd()" in archive.read(name)
+
+
+def test_a_long_table_is_cut_and_says_how_to_see_the_rest() -> None:
+    long = table("T", [{"n": n} for n in range(1000)], "accel matrix")
+    assert len(long.rows) == 40
+    assert long.rest == "40 of 1,000 rows. `accel matrix` lists all."
+    page = render(Document("R", {}, [Section("S", [long])]), "html").decode()
+    assert "<code>accel matrix</code> lists all." in page
+    assert as_json(Document("R", {}, [Section("S", [long])]))["sections"][0]["parts"][0]["total"] == 1000
+
+
+def test_the_best_configuration_is_held_against_the_plainest_of_the_same_silicon() -> None:
+    unknown = dict.fromkeys(("share", "bound", "roofline_ms", "unavailable"))
+    cells = [
+        cell(throughput_items_per_s=10.0, **unknown),
+        cell(throughput_items_per_s=15.0, batch_size=8, **unknown),
+        cell(throughput_items_per_s=20.0, hardware="openvino", **unknown),
+        cell(throughput_items_per_s=50.0, hardware="openvino", precision="int8", batch_size=8, **unknown),
+        cell(throughput_items_per_s=900.0, hardware="cuda", device_id="gpu-1", **unknown),
+        cell(throughput_items_per_s=999.0, hardware="qnn", provenance="emulated", **unknown),
+        cell(throughput_items_per_s=999.0, hardware="openvino", batch_size=16, verified=False, **unknown),
+    ]
+    cpu, gpu = sorted(optimisations(cells), key=lambda row: str(row["device_id"]))
+    assert cpu["gain"] == 5.0
+    assert cpu["changes"] == ["backend cpu -> openvino", "precision float32 -> int8", "batch 1 -> 8"]
+    assert cpu["alone"] == {"backend": {"to": "openvino", "gain": 2.0}, "batch": {"to": 8, "gain": 1.5}}
+    assert (gpu["gain"], gpu["changes"], gpu["alone"]) == (1.0, [], {})
+
+
+def test_a_roofline_is_what_the_device_can_do_or_says_what_is_not_known(reader: Reader) -> None:
+    l4 = find_spec("NVIDIA L4")
+    assert l4 is not None
+    assert l4.bandwidth_gb_s
+    limits = limits_of(ItemWork(1e8, 1e10, 1e7), "float32", 4, l4)
+    assert limits is not None
+    assert limits.memory_ms == pytest.approx(1e3 * (1e8 * 4 + 1e7 * 4) / (l4.bandwidth_gb_s * 1e9))
+    assert limits.bound == ("compute" if (limits.compute_ms or 0) >= limits.memory_ms else "memory")
+    assert limits_of(ItemWork(1e8, 1e10, 1e7), "amp", 4, l4) is None
+    for row in Rooflines(reader).rows(read_cells(reader, Selection())):
+        assert (row["share"] is None) <= (row["unavailable"] is not None)
+        assert row["share"] is None or row["share"] == pytest.approx(row["roofline_ms"] / row["latency_ms"])
+
+
+def test_the_commands_write_what_they_are_asked_for(settings: Settings, tmp_path: Path) -> None:
+    home = str(settings.home)
+    page = tmp_path / "r.html"
+    done = _RUN.invoke(app, ["report", "compatibility", "--home", home, "--model", "bert", "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "bytes written" in done.stderr
+    assert page.read_bytes().startswith(b"<!doctype html>")
+    told = _RUN.invoke(app, ["report", "coverage", "--home", home, "--json"])
+    assert json.loads(told.stdout)["title"] == "Coverage report"
+    drawn = tmp_path / "c.png"
+    done = _RUN.invoke(app, ["chart", "latency", "--home", home, "--hardware", "cpu", "openvino", "-o", str(drawn)])
+    assert done.exit_code == 0, done.output
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert "roofline" in _RUN.invoke(app, ["chart", "--list"]).stdout
+    for words, error in (
+        (["chart"], InvalidInput),
+        (["chart", "latency"], InvalidInput),
+        (["chart", "pie", "--json"], NotFound),
+        (["chart", "predicted", "--json", "--home", home], NotFound),
+        (["report", "coverage", "--home", home, "--format", "xlsx"], InvalidInput),
+        (["report", "coverage", "--home", home, "-o", str(tmp_path / "x.doc")], InvalidInput),
+    ):
+        with pytest.raises(error):
+            app(words, standalone_mode=False)

@@ -1,0 +1,318 @@
+"""Charts of rows: specifications that Vega-Lite knows, nothing unlike mixed, nothing fetched, nothing hidden."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel_platform.analysis.cells import comparable
+from accel_platform.analysis.efficiency import efficiencies
+from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.speedup import speedups
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.hardware.catalog import find_spec
+from accel_platform.reports.drawing import curves, fields, ranked, times
+from accel_platform.reports.drawing.parts import NothingToDraw, figure_of, key_of, names_of
+from accel_platform.reports.drawing.registry import CHARTS, chart, fit_to_draw
+from accel_platform.reports.drawing.render import kind_of, page, render, specification, svg
+from accel_platform.reports.drawing.theme import GROUND, PALETTE, SHAPES
+from accel_platform.warehouse.query import Reader
+from made_cells import HOSTILE, cell
+from predictor_world import world
+
+
+def marks(chart: Any) -> list[dict[str, Any]]:
+    """Every row that a chart draws."""
+    found: list[dict[str, Any]] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            found.extend(row for row in value.get("values") or () if isinstance(row, dict))
+            for inner in value.values():
+                look(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner)
+
+    spec = specification(chart)
+    look({key: value for key, value in spec.items() if key != "config"})
+    found += [row for rows in spec.get("datasets", {}).values() for row in rows]
+    return found
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(world(tmp_path_factory.mktemp("drawing")))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "latency",
+        "throughput",
+        "memory",
+        "hardware",
+        "family",
+        "speedup",
+        "heatmap",
+        "category",
+        "efficiency",
+        "roofline",
+        "noise",
+        "trend",
+    ],
+)
+def test_every_chart_is_of_the_schema_and_says_what_it_rests_on_or_why_it_is_not_there(
+    reader: Reader, name: str
+) -> None:
+    if name in _NOT_THERE:
+        with pytest.raises(NothingToDraw, match="accel chart --list"):
+            chart(name, reader, Selection())
+        return
+    drawn = chart(name, reader, Selection())
+    spec = specification(drawn)  # Altair holds it against the schema
+    assert spec["description"].startswith(spec["title"]["text"])
+    assert any("result" in line and "measured" in line for line in spec["title"]["subtitle"])
+    assert any(line.startswith("Snapshot ") for line in spec["title"]["subtitle"])
+    told = [row["tip"] for row in marks(drawn) if "tip" in row]
+    assert told
+    assert all("run" in tip and ("measured" in tip or "imported" in tip) for tip in told)
+    axes = re.findall(r'"title": "([^"]*\([^"]*\))"', json.dumps(spec))
+    assert axes or name == "heatmap", "a unit on an axis"
+
+
+def test_what_takes_a_file_apart_is_written_otherwise(tmp_path: Path) -> None:
+    rows = [cell(model_id=HOSTILE, device_name=HOSTILE, batch_size=size) for size in (1, 2)]
+    drawn = curves.curves(rows, "latency", [])
+    text = page(drawn)
+    assert HOSTILE not in text
+    assert "onerror=alert(1)>" not in text.replace("\\u003e", "")
+    assert not re.search(r"""(src|href|url\()\s*=?\s*["']?https?:""", text.rpartition("</head>")[2])
+    head, _, body = text.rpartition("</head>")
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", body)
+    assert not re.search(r"<(link|img|iframe)[^>]+(src|href)=", head.partition("<script>")[0])
+    assert "<img" not in svg(drawn)
+    assert HOSTILE not in svg(drawn)
+
+
+def test_each_kind_is_what_it_says() -> None:
+    drawn = curves.curves([cell(), cell(batch_size=4)], "throughput", [])
+    assert json.loads(render(drawn, "json"))["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+    assert render(drawn, "png", "dark").startswith(b"\x89PNG")
+    assert render(drawn, "svg").startswith(b"<svg")
+    assert b"<title>bert-base, cpu, Test CPU, inference" in render(drawn, "svg"), "marks say their figures"
+    assert "currentColor" in svg(drawn), "letters take the colour of the page"
+    with pytest.raises(InvalidInput, match=r"\.png"):
+        kind_of(Path("x.bmp"))
+
+
+def test_colours_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_ground() -> None:
+    def linear(colour: str) -> np.ndarray:
+        value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (one, other))
+        return (high + 0.05) / (low + 0.05)
+
+    def lab(light: np.ndarray) -> np.ndarray:
+        xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+        ratio = xyz @ np.clip(light, 0, 1) / [0.9505, 1.0, 1.089]
+        f = np.where(ratio > 0.008856, np.cbrt(ratio), 7.787 * ratio + 16 / 116)
+        return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+    # Machado, Oliveira and Fernandes (2009), severity 1: no red, no green.
+    seen = (
+        np.eye(3),
+        np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+        np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+    )
+    for one in PALETTE:
+        assert min(contrast(one, "#ffffff"), contrast(one, GROUND["dark"] or "")) >= 3.0, one
+    for one, other in itertools.combinations(PALETTE, 2):
+        apart = min(float(np.linalg.norm(lab(view @ linear(one)) - lab(view @ linear(other)))) for view in seen)
+        assert apart >= 20, (one, other, apart)
+    assert len(set(SHAPES.values())) == len(SHAPES)
+
+
+_NOT_THERE = ("family", "efficiency", "trend")
+"""In that world there is one model of each family, no published device, and no third result of a cell."""
+CELLS = st.lists(
+    st.builds(
+        cell,
+        model_id=st.sampled_from(["bert-base", "vit-base"]),
+        hardware=st.sampled_from(["cpu", "cuda", "openvino"]),
+        device_id=st.sampled_from(["cpu-1", "gpu-1"]),
+        precision=st.sampled_from(["float32", "int8", None]),
+        batch_size=st.sampled_from([1, 2, 8]),
+        sequence_length=st.sampled_from([None, 128]),
+        provenance=st.sampled_from(["measured", "imported", "emulated"]),
+        latency_ms=st.floats(0.01, 1e4),
+        results=st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=30,
+    unique_by=lambda c: tuple(
+        c[k] for k in ("model_id", "hardware", "device_id", "precision", "batch_size", "sequence_length", "provenance")
+    ),
+)
+
+
+@settings(max_examples=25)
+@given(CELLS)
+def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: list[dict[str, Any]]) -> None:
+    drawn = marks(curves.curves(cells, "latency", []))
+    by_tip = {row["tip"]: row for row in drawn if "tip" in row}
+    values = sorted(row["latency_ms"] for row in cells)
+    assert all(row["value"] in values for row in by_tip.values()), "no figure is made of several"
+    lines: dict[tuple[str, str], set[str]] = {}
+    for tip, row in by_tip.items():
+        lines.setdefault((row["group"], tip.split(",")[0]), set()).add(row["provenance"])
+    assert all(len(provenances) == 1 for provenances in lines.values())
+    for group in comparable(cells):
+        assert len({key_of(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
+
+
+@settings(max_examples=50)
+@given(CELLS)
+def test_a_speed_up_is_of_cells_alike_but_for_the_hardware(cells: list[dict[str, Any]]) -> None:
+    alike = ("model_id", "mode", "precision", "batch_size", "sequence_length", "provenance")
+    for pair in speedups(cells):
+        assert pair["hardware"] != "cpu"
+        against = [
+            c
+            for c in cells
+            if c["hardware"] == "cpu"
+            and c["latency_ms"] == pair["baseline_latency_ms"]
+            and all(c[name] == pair[name] for name in alike)
+        ]
+        assert against
+        assert pair["speedup"] == pytest.approx(pair["baseline_latency_ms"] / pair["latency_ms"])
+        own = [
+            c
+            for c in cells
+            if c["hardware"] == "cpu"
+            and c["device_id"] == pair["device_id"]
+            and all(c[name] == pair[name] for name in alike)
+        ]
+        assert not own or pair["baseline_device_id"] == pair["device_id"]
+
+
+def test_a_spread_is_of_results_or_of_one_results_samples_or_unknown() -> None:
+    several = figure_of(cell(results=3, latency_low_ms=18.0, latency_high_ms=24.0), "latency")
+    assert (several["low"], several["high"]) == (18.0, 24.0)
+    single = figure_of(cell(), "latency")
+    assert (single["low"], single["high"], single["spread"]) == (19.0, 21.0, "one standard deviation of the samples")
+    rate = figure_of(cell(), "throughput")
+    assert rate["low"] == pytest.approx(50 * 20 / 21)
+    assert figure_of(cell(latency_std_ms=None), "latency")["low"] is None
+    assert figure_of(cell(), "memory")["spread"] == "spread unknown"
+
+
+def test_what_may_not_be_drawn_is_counted() -> None:
+    rows = [
+        cell(),
+        cell(provenance="suspect", results=4),
+        cell(verified=False, results=2),
+        cell(provenance="imported", verified=None, device_id=None, device_name=None),
+    ]
+    kept, told = fit_to_draw(rows, Selection())
+    assert [row["provenance"] for row in kept] == ["measured"]
+    assert told == [
+        "Left out results: 4 that are suspect, 1 whose file names no device, 2 whose outputs were found wrong."
+    ]
+    assert len(fit_to_draw(rows, Selection(provenance="suspect"))[0]) == 2
+    [unverified] = fit_to_draw([cell(verified=None)], Selection())[0]
+    assert unverified["checked"] == "outputs not compared"
+
+
+def test_names_in_a_column_are_never_one_name() -> None:
+    rows = [
+        cell(device_name="A very long name of a device that nobody can read in one line at all"),
+        cell(device_name="A very long name of a device that nobody can read in one line at all, really", batch_size=2),
+    ]
+    names = names_of(rows, ["hardware", "device_name"])
+    assert len(set(names)) == 2
+    assert all(name.count("\n") <= 1 for name in names)
+
+
+def test_energy_is_counted_or_bounded_by_the_published_power() -> None:
+    l4 = find_spec("NVIDIA L4")
+    assert l4 is not None
+    assert l4.tdp_w
+    [bounded] = efficiencies([cell(hardware="cuda", device_name="NVIDIA L4")], lambda _: l4)
+    assert bounded["items_per_j"] == pytest.approx(50 / l4.tdp_w)
+    assert "at least" in bounded["how"]
+    [counted] = efficiencies([cell(energy_j_per_item=0.5)], lambda _: l4)
+    assert (counted["items_per_j"], counted["how"]) == (2.0, "counted")
+    assert ranked.efficiency([bounded, counted | {"device_id": "other"}], [])
+
+
+def test_a_roof_is_drawn_as_far_as_it_is_known() -> None:
+    point = cell(
+        achieved_flops_per_s=4e11,
+        intensity_flops_per_byte=30.0,
+        peak_flops_per_s=1e12,
+        share=0.4,
+        bound="compute",
+        bandwidth_bytes_per_s=1e11,
+        unavailable=None,
+    )
+    both = marks(fields.roofline([point], []))
+    assert {row["roof"] for row in both if "roof" in row} == {"peak and bandwidth"}
+    alone = point | {"bandwidth_bytes_per_s": None, "bound": None, "unavailable": "no bandwidth of it is published"}
+    assert {row["roof"] for row in marks(fields.roofline([alone], [])) if "roof" in row} == {"peak alone"}
+    nothing = point | {"achieved_flops_per_s": None, "unavailable": "what it costs is not on record"}
+    with pytest.raises(NothingToDraw, match="What it costs is not on record"):
+        fields.roofline([nothing], [])
+
+
+def test_a_trend_marks_its_shift_with_the_commit() -> None:
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    rows = [
+        {
+            **cell(),
+            "series": 0,
+            "order": n,
+            "run_id": f"run-{n}",
+            "commit": "a" * 40,
+            "occurred_at": at,
+            "median_ms": 20.0 + n,
+            "low_ms": 19.0,
+            "high_ms": 30.0,
+            "level_ms": 20.0,
+            "shift_percent": 7.5 if n == 3 else None,
+            "shift_p": 1e-6,
+        }
+        for n in range(1, 6)
+    ]
+    texts = [row["text"] for row in marks(times.trend(rows, [])) if "text" in row]
+    assert texts == ["+8 % aaaaaaaa"]
+
+
+def test_held_out_cells_stand_in_one_panel_per_mode_and_lack() -> None:
+    rows = [
+        {**cell(mode=mode), "lacking": "the device", "predicted_ms": 22.0, "measured_ms": 20.0}
+        for mode in ("inference", "training")
+    ]
+    spec = specification(fields.predicted(rows, []))
+    assert len(spec["concat"]) == 2
+    with pytest.raises(NothingToDraw, match="accel train"):
+        fields.predicted([], [])
+
+
+def test_the_registry_knows_every_chart_and_no_other(reader: Reader) -> None:
+    with pytest.raises(NotFound, match="roofline"):
+        chart("pie", reader, Selection())
+    outside = [{**cell(), "lacking": "nothing", "predicted_ms": 21.0, "measured_ms": 20.0}]
+    assert CHARTS["predicted"].read is None
+    assert chart("predicted", reader, Selection(), outside={"predicted": lambda: outside})
