@@ -15,6 +15,10 @@ class NotFound(AccelError):
     """What was asked for is not there. The service answers 404."""
 
 
+class Conflict(AccelError):
+    """What is asked for cannot be done to what is there as it is now. The service answers 409."""
+
+
 class LogUnavailable(AccelError):
     """The event log cannot be read or written (missing, read-only, full, unreachable)."""
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
-from service import accel, serving
 
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.query import Reader
 from figures import tell
+from service import accel, serving
 from synthetic import write_log
 
 Figure = dict[str, object]

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from service_load import Load, load
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
@@ -34,6 +33,7 @@ from figures import tell
 from predictor.advisor import Advisor
 from predictor.questions import RecommendQuery
 from predictor.train import train
+from service_load import Load, load
 
 Figure = dict[str, object]
 REFERENCE = Path(__file__).parent.parent / "samples" / "reference"
@@ -126,9 +126,14 @@ def serving(command: list[str]) -> Iterator[Served]:
             process.terminate()
 
 
+def accel_command(*words: str) -> list[str]:
+    """`accel` of this interpreter."""
+    return [sys.executable, "-c", "from accel_platform.cli import main; main()", *words]
+
+
 def accel(settings: Settings) -> list[str]:
-    code = "from accel_platform.cli import main; main()"
-    return [sys.executable, "-c", code, "serve", "--port", "0", "--home", str(settings.home)]
+    """The service over a home, on a free port."""
+    return accel_command("serve", "--port", "0", "--home", str(settings.home))
 
 
 def _constant(size: int) -> list[str]:

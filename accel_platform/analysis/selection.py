@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.query import Reader
 
 Name = str | None
 _MOST_NAMES = 50
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Selection(BaseModel):
@@ -36,6 +38,11 @@ class Selection(BaseModel):
     status: Name = Field(default=None, max_length=200, description="ok, failed or timeout, say.")
     since: date | datetime | None = Field(default=None, description="Results that occurred at or after this time.")
     until: date | datetime | None = Field(default=None, description="Results that occurred before this time.")
+
+    @field_validator("since", "until", mode="before")
+    @classmethod
+    def _written(cls, value: object) -> object:
+        return dated(value)
 
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
         """A SQL condition over columns of `results` under this alias, and its named parameters."""
@@ -129,6 +136,14 @@ def recorded_id(name: str) -> str:
         return resolve_model(name).model_id
     except NotFound:
         return name
+
+
+def dated(value: object) -> object:
+    """The value as it is. Raises ValueError for a number: nobody writes seconds since 1970 and means a date."""
+    text = isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
+    if text or isinstance(value, int | float):
+        raise ValueError("write a date such as 2026-11-20, or a time such as 2026-11-20T08:30:00Z")
+    return value
 
 
 def _instant(value: date | datetime) -> datetime:

@@ -27,7 +27,8 @@ LABEL = "request"
 """Label of a benchmark run: the request that it was made for."""
 _SKEW_MS = 3_600_000
 """So far apart the clocks of two hosts may be."""
-_PREFIX = "request-"
+PREFIX = "request-"
+"""Names of segments that tell of requests begin with it."""
 _SOURCE = "accel bench request"
 
 State = Literal["open", "running", "done", "failed", "cancelled"]
@@ -66,7 +67,7 @@ class Requests:
 
     def look(self) -> bool:
         """Take in what the log has got since; whether there was anything. Raises LogUnavailable."""
-        now = self._log.snapshot().beginning(_PREFIX).segments
+        now = self._log.snapshot().beginning(PREFIX).segments
         new = now - self._seen
         for event in self._log.read(Snapshot(new)):
             payload = event.payload
@@ -131,6 +132,21 @@ def request_benchmark(
 
     Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
     """
+    events = asking(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
+    log.append(events, key=f"{PREFIX}{events[0].event_id}")
+    return [event.event_id for event in events]
+
+
+def asking(
+    config: BenchmarkConfig | Mapping[str, Any],
+    *,
+    by: Literal["cli", "api", "schedule", "suite"],
+    priority: int = 0,
+    max_runtime_s: float | None = None,
+    causation_id: UUID | None = None,
+) -> list[Event]:
+    """The events that ask for a benchmark, to be stored in one segment of a name that begins with PREFIX. Raises as
+    `request_benchmark` does."""
     asked = config_of(config)
     names = _foreseen(asked)
     # Who measures may work in another folder, and knows neither this one's commit nor its clock.
@@ -147,9 +163,8 @@ def request_benchmark(
             priority=priority,
             max_runtime_s=max_runtime_s,
         )
-        events.append(Event.of(payload, source=_SOURCE, host_id=host_id()))
-    log.append(events, key=f"{_PREFIX}{events[0].event_id}")
-    return [event.event_id for event in events]
+        events.append(Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=causation_id))
+    return events
 
 
 def claim(log: EventLog, request_id: UUID, attempt: int, *, claimed_by: str) -> bool:
@@ -191,7 +206,7 @@ def runs_of(log: EventLog, request_id: UUID) -> list[str]:
 
 def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> bool:
     event = Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=request_id)
-    return log.append([event], key=f"{_PREFIX}{request_id}-{what}").new
+    return log.append([event], key=f"{PREFIX}{request_id}-{what}").new
 
 
 def _foreseen(config: BenchmarkConfig) -> list[str]:

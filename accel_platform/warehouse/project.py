@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow as pa
 from accel_platform.errors import LogUnavailable
 from accel_platform.events import EventLog, codec
 from accel_platform.events.log import Source
-from accel_platform.events.types import PAYLOADS
+from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
 from accel_platform.warehouse import projection
 from accel_platform.warehouse.projection import DERIVED, PER_EVENT, Layer, Projection
 from accel_platform.warehouse.rules import broken_rules_sql
@@ -97,6 +98,18 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
         [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         con.execute("DETACH layer")
         return int(events)
+
+
+def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
+    """The data rules that the results among these events break, by event: results that would be set aside."""
+    if not any(event.type == ResultRecorded.__name__ for event in events):
+        return {}
+    with duckdb.connect(":memory:") as con:
+        con.execute("SET TimeZone = 'UTC'; SET threads = 1")
+        con.execute(_QUANTILE)
+        con.register("new_events", codec.to_arrow(events))
+        broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
+        return dict(con.execute(broken).fetchall())
 
 
 def add_matrix(staged: Projection) -> None:

@@ -23,6 +23,9 @@ from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 _KEPT = 3
 """Projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
 
+_AUDITED_S = 3_600
+"""Longer than this nobody takes from staging a projection to publishing it."""
+
 Progress = Callable[[str], None]
 
 
@@ -156,6 +159,7 @@ def publish(settings: Settings, staged: Staged) -> None:
             return
         project.add_matrix(staged.projection)
         write_durably(directory / "CURRENT", staged.projection.name)
+        _was_in_service(directory / staged.projection.name).touch()
         _retire(directory, keep=staged.projection)
 
 
@@ -206,12 +210,22 @@ def _kept(below: Projection, count: int) -> Projection | None:
     return Projection(below.directory, layers[-1].snapshot_id, below.schema_id, layers)
 
 
+def _was_in_service(path: Path) -> Path:
+    """The mark beside a projection that CURRENT has named."""
+    return path.with_suffix(".served")
+
+
 def _retire(directory: Path, *, keep: Projection) -> None:
-    """Delete projections but the newest few, and the layers none of the rest is made of."""
+    """Delete projections but the newest few, and the layers none of the rest is made of.
+
+    One that was never in service may still be audited by whoever staged it, while others publish.
+    """
     by_age = sorted(directory.glob("projection-*.json"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-_KEPT]:
-        if path.name != keep.name:
+        served = _was_in_service(path)
+        if path.name != keep.name and (served.exists() or time.time() - path.stat().st_mtime > _AUDITED_S):
             path.unlink()
+            served.unlink(missing_ok=True)
     used: set[str] = set()
     for path in directory.glob("projection-*.json"):
         try:

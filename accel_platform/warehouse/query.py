@@ -40,6 +40,15 @@ class Reader:
         """The snapshot a query would see now. Raises WarehouseEmpty before the first publish."""
         return self._newest()[0].snapshot_id
 
+    @property
+    def projection_id(self) -> str:
+        """What a query would read now: another one where the tables of a snapshot were made again."""
+        return self._newest()[0].name.removesuffix(".json")
+
+    def pinned(self) -> Reader:
+        """A reader that stays with what is in service now, so that several queries see one snapshot."""
+        return _Pinned(self._settings, self._newest())
+
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """The rows of one SELECT as dicts. Raises InvalidInput with the database's words if it does not run."""
         return self.rows_with_snapshot(sql, parameters)[0]
@@ -61,6 +70,18 @@ class Reader:
             _only_reads(cursor, sql)
             return cursor.sql(sql, params=parameters or None).to_arrow_table()
 
+    @contextmanager
+    def stream(self, sql: str, parameters: Parameters = (), *, rows: int = 10_000) -> Iterator[pa.RecordBatchReader]:
+        """The rows of one SELECT a batch of so many at a time, in memory that does not grow with their number.
+
+        Raises InvalidInput as `rows` does.
+        """
+        with self._newest()[1].cursor() as cursor:
+            with _in_words():
+                _only_reads(cursor, sql)
+                batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(rows)
+            yield batches
+
     def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
         with self._lock:
             for attempt in range(5):
@@ -77,6 +98,15 @@ class Reader:
                         raise
             assert self._open is not None
             return self._open
+
+
+class _Pinned(Reader):
+    def __init__(self, settings: Settings, stays: tuple[Projection, duckdb.DuckDBPyConnection]) -> None:
+        super().__init__(settings)
+        self._stays = stays
+
+    def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
+        return self._stays
 
 
 def _only_reads(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -6,7 +6,7 @@ import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -14,14 +14,36 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.families import resolve_model
 from predictor.advisor import Advisor
 from predictor.service import door, problems
 from predictor.service.door import metrics
+from predictor.service.door.caller import log_of
+from predictor.service.openapi import plain
 from predictor.service.pages import routes as pages
-from predictor.service.routes import advice, query, results, state
+from predictor.service.projecting import Projecting
+from predictor.service.routes import (
+    advice,
+    charts,
+    comparing,
+    events,
+    hardware,
+    matrix,
+    models,
+    old,
+    progress,
+    query,
+    regressions,
+    requests,
+    results,
+    runs,
+    state,
+    writing,
+)
+from predictor.service.telling import Telling, on_leaving
 from predictor.subject import item_cost
 
 _VERSION = version("accel-platform")
@@ -35,55 +57,76 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     `host` is the address it listens on: where others than this machine can connect, nobody comes in without a key.
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
-    sandbox = Sandbox(settings)
+    projecting, sandbox, log = Projecting(settings), Sandbox(settings), EventLog.open(settings)
+    telling = Telling(advisor.reader, log)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_following, advisor, sandbox),
+        lifespan=partial(_beside, advisor, projecting, telling, sandbox),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
     door.install(app, settings, host)
-    for router in (
-        advice.router(advisor),
-        state.router(advisor, settings, _VERSION),
-        results.router(advisor),
-        query.router(sandbox),
-    ):
-        app.include_router(router)
+
+    def log_for(request: Request) -> EventLog:
+        return log_of(request, settings)
+
+    app.include_router(state.router(advisor, settings, _VERSION))
+    app.include_router(results.router(advisor, log))
+    app.include_router(events.router(advisor, log))
+    for noun in (advice, charts, models, hardware, runs, matrix, old):
+        app.include_router(noun.router(advisor))
+    app.include_router(comparing.router(advisor, settings))
+    app.include_router(regressions.router(advisor, log_for, projecting.written))
+    app.include_router(writing.router(log_for, projecting.written))
+    app.include_router(requests.router(log, log_for, projecting.written))
+    app.include_router(progress.router(telling))
+    app.include_router(query.router(sandbox))
     pages.install(app, advisor, settings)
+
+    documented = app.openapi
+    app.openapi = cache(lambda: plain(documented()))  # type: ignore[method-assign]  # as FastAPI says to extend it
 
     @app.get("/", include_in_schema=False, response_model=None)
     def index(request: Request) -> dict[str, Any] | Response:
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/dashboard")
-        base = str(request.base_url)
-        routes = {
-            "GET": ["dashboard", "docs", "openapi.json", "health", "ready", "metrics", "results", "matrix"],
-            "POST": ["recommend", "predict", "predict/batch", "query"],
-        }
-        return {
-            "name": app.title,
-            "open": {method: [base + path for path in paths] for method, paths in routes.items()},
-        }
+        base = str(request.base_url).removesuffix("/")
+        opened = {"GET": [f"{base}/{page}" for page in ("dashboard", "docs", "openapi.json")]}
+        for path, operations in app.openapi()["paths"].items():
+            for method in operations:
+                if "{" not in path:
+                    opened.setdefault(method.upper(), []).append(base + path)
+        return {"name": app.title, "open": opened}
 
     return app
 
 
 @asynccontextmanager
-async def _following(advisor: Advisor, sandbox: Sandbox, _: FastAPI) -> AsyncIterator[None]:
-    """Beside the requests: put new snapshots and predictors into service, and import what costing a model needs."""
+async def _beside(
+    advisor: Advisor, projecting: Projecting, telling: Telling, sandbox: Sandbox, _: FastAPI
+) -> AsyncIterator[None]:
+    """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()
     threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
-    following = threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True)
-    following.start()
+    on_leaving(telling.ending)
+    beside = [
+        threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True),
+        threading.Thread(target=projecting.run, name="project", daemon=True),
+        threading.Thread(target=telling.watch, name="tell", daemon=True),
+    ]
+    for thread in beside:
+        thread.start()
     yield
     stop.set()
     sandbox.close()
-    following.join()
+    projecting.stop()
+    telling.ending.set()
+    for thread in beside:
+        thread.join()
     gc.unfreeze()
 
 

@@ -11,9 +11,11 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.errors import AccelError, Conflict, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.events.types import PAYLOADS
 from accel_platform.keys import KeysDamaged
 from accel_platform.warehouse.sandbox import SandboxBusy
 from predictor.service.pages.errors import page_of, wants_page
@@ -21,8 +23,12 @@ from predictor.service.schemas import Problem
 
 CONTENT_TYPE = "application/problem+json"
 MOST_BODY_BYTES = 256 * 1024
+MOST_POSTED_BYTES = 16 * 1024 * 1024
+"""Of what is posted to the log: results with their samples, many at a time."""
+POSTED_TO = ("/events", "/results")
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
+    (Conflict, 409, "conflict", "Not as things are"),
     (NotFound, 404, "not-found", "Not found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
     (SandboxBusy, 503, "busy", "Too many queries at once"),
@@ -30,6 +36,7 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _log = logging.getLogger("accel.service")
 
 
@@ -64,7 +71,7 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
 
 async def accel_error(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
-    return _answer(request, status, kind, title, str(error))
+    return _answer(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
 
 
 def refusal(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
@@ -86,11 +93,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
 def _field(error: dict[str, Any]) -> str:
     """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong.
 
-    Which kind of model or hardware was meant (`<config>`) is no part of the path.
+    Which kind of model, hardware or event was meant (`<config>`, `RunStarted`) is no part of the path.
     """
     if error["type"] == "json_invalid":
         return "body"
-    path = (str(part) for part in error["loc"] if part not in ("body", "query"))
+    path = (str(part) for part in error["loc"] if part not in ("body", "query") and part not in PAYLOADS)
     return ".".join(part for part in path if not part.startswith("<")) or "body"
 
 
@@ -100,7 +107,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     detail = f"{error.detail}: {request.method} {request.url.path}. GET / lists what there is."
     response = _answer(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["Allow"] = ", ".join(_methods(request))
     return response
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path takes: the framework names the methods of the first route that fits only."""
+    routes = request.app.router.routes
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 def bug(request: Request, error: Exception) -> Response:
@@ -111,20 +130,21 @@ def bug(request: Request, error: Exception) -> Response:
 
 
 class _BodyLimit:
-    """Stops reading a body at MOST_BODY_BYTES, whether or not its length was announced."""
+    """Stops reading a body at its limit, whether or not its length was announced."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = 0
+        most = MOST_POSTED_BYTES if scope["type"] == "http" and scope["path"] in POSTED_TO else MOST_BODY_BYTES
 
         async def limited() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > MOST_BODY_BYTES:
-                raise HTTPException(413, f"The body is larger than {MOST_BODY_BYTES} bytes")
+            if read > most:
+                raise HTTPException(413, f"The body is larger than {most} bytes")
             return message
 
         await self._app(scope, limited if scope["type"] == "http" else receive, send)

@@ -1,30 +1,103 @@
-"""What the read-only routes are asked and answer, and problem documents. No logic lives here."""
+"""What the routes that read are asked, and problem documents; what they answer is in `rows.py`. No logic lives here."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-from uuid import UUID
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from accel_platform.analysis.selection import Selection, dated, recorded_id
+from predictor.service.paging import equal
 
 
-class MatrixQuery(BaseModel):
-    """Which cells of the matrix; a parameter of another name is an error, not a filter that does nothing."""
+class PageQuery(BaseModel):
+    """How many rows at a time, and after which; a parameter of another name is an error, not one that does nothing."""
 
     model_config = ConfigDict(extra="forbid")
-    model: str | None = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
-    hardware: str | None = Field(default=None, max_length=200)
-    mode: str | None = Field(default=None, max_length=200, description="inference, generation or training.")
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(default=None, max_length=2000, description="`next_cursor` of the page before.")
 
 
-class ResultsQuery(MatrixQuery):
+class ResultsQuery(Selection, PageQuery):
     """Which results, and how many at a time."""
 
-    provenance: str | None = Field(default=None, max_length=200)
-    status: str | None = Field(default=None, max_length=200)
-    limit: int = Field(default=100, ge=1, le=1000)
-    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
+
+Name = Annotated[str | None, Field(default=None, max_length=200)]
+
+
+class MatrixQuery(PageQuery):
+    """Which cells of the matrix."""
+
+    model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id, or a family.")
+    hardware: Name
+    mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
+    state: Name = Field(default=None, max_length=200, description="compatible or failed.")
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """A condition over the matrix as `r`, and its values."""
+        condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
+        if self.model is None:
+            return condition, values
+        return f"{condition} AND $model IN (r.model_id, r.model_family)", {**values, "model": recorded_id(self.model)}
+
+
+class ModelsQuery(PageQuery):
+    """Which models."""
+
+    family: Name
+    modality: Name
+
+
+class DevicesQuery(PageQuery):
+    """Which devices."""
+
+    host_id: Name
+    hardware: Name
+    available: bool | None = None
+
+
+class RunsQuery(PageQuery):
+    """Which runs."""
+
+    kind: Name = Field(default=None, max_length=200, description="benchmark, import or training, say.")
+    status: Name
+    host_id: Name
+    commit: Name
+
+
+class RegressionsQuery(PageQuery):
+    """Which regressions."""
+
+    model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
+    hardware: Name
+    mode: Name
+    state: Literal["open", "accepted", "gone"] | None = None
+    direction: Literal["regressed", "improved"] | None = None
+
+
+class CoverageQuery(PageQuery):
+    """Which architectures."""
+
+    model_type: Name
+    family: Name
+    category: Name
+    hardware: Name
+    status: Name
+
+
+Moment = Annotated[AwareDatetime | None, BeforeValidator(dated)]
+
+
+class EventsQuery(PageQuery):
+    """Which events."""
+
+    type: Name = Field(default=None, max_length=200, description="Such as ResultRecorded.")
+    run_id: Name
+    host_id: Name
+    source: Name
+    since: Moment = Field(default=None, description="Recorded at or after this time.")
+    until: Moment = Field(default=None, description="Recorded before this time.")
 
 
 class Health(BaseModel):
@@ -43,78 +116,6 @@ class Ready(BaseModel):
     """Questions are answered."""
 
     status: str = Field(examples=["ready"])
-    snapshot_id: str
-
-
-class Result(BaseModel):
-    """One benchmark cell as it was measured or imported. Unknown is null, never 0; latencies are of whole batches."""
-
-    result_id: UUID
-    run_id: str | None
-    event_id: UUID
-    host_id: str | None
-    model_id: str
-    model_family: str
-    hardware: str
-    backend: str
-    device_id: str | None
-    device_name: str | None
-    mode: str
-    precision: str | None
-    batch_size: int | None
-    sequence_length: int | None
-    latency_mean_ms: float | None
-    latency_p50_ms: float | None
-    latency_p90_ms: float | None
-    latency_p95_ms: float | None
-    latency_p99_ms: float | None
-    latency_min_ms: float | None
-    latency_max_ms: float | None
-    latency_std_ms: float | None
-    first_ms: float | None
-    load_ms: float | None
-    compile_ms: float | None
-    throughput_items_per_s: float | None
-    memory_peak_mib: float | None
-    samples: int | None
-    noisy: bool | None
-    provenance: str
-    status: str
-    reason: str | None
-    occurred_at: datetime | None
-    occurred_local: datetime | None
-    source_path: str | None
-
-
-class ResultPage(BaseModel):
-    """Results, newest first."""
-
-    results: list[Result]
-    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null after the last.")
-    snapshot_id: str
-
-
-class MatrixCell(BaseModel):
-    """Whether a model runs on a device, and how it compares with the others it runs on."""
-
-    model_id: str
-    model_family: str | None
-    hardware: str
-    device_id: str | None
-    device_name: str | None
-    mode: str
-    state: str
-    rating: str | None
-    latency_p50_ms: float | None
-    batch_size: int | None
-    reason: str | None
-    evidence: list[UUID]
-
-
-class Matrix(BaseModel):
-    """The compatibility matrix at one snapshot."""
-
-    cells: list[MatrixCell]
     snapshot_id: str
 
 

@@ -227,7 +227,7 @@ def test_results_are_filtered(client: TestClient) -> None:
     assert client.get("/results", params={"model": "' OR 1=1 --"}).json()["results"] == []
 
 
-@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"cursor": "rubbish!"}, {"cursor": "AAAA"}])
+@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"cursor": "x" * 2001}])
 def test_bad_pages_are_422(client: TestClient, query: dict[str, Any]) -> None:
     _problem(client.get("/results", params=query), 422, "invalid-input")
 

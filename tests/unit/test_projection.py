@@ -471,3 +471,15 @@ def test_kept_layers_shrink_at_least_fourfold(sizes: list[int], arriving: int) -
     layers = [Layer(f"l{i}", str(i), size) for i, size in enumerate(sizes)]
     kept = project.layers_to_keep(layers, arriving)
     assert kept == 0 or sizes[kept - 1] >= 4 * (arriving + sum(sizes[kept:]))
+
+
+def test_what_is_being_audited_stays_while_others_publish(settings: Settings, log: EventLog) -> None:
+    log.append([event(result())])
+    staged = publish.stage(settings, full=True)
+    for batch_size in range(2, 7):
+        log.append([event(result(batch_size=batch_size))])
+        publish.publish(settings, publish.stage(settings))
+    assert all(verdict.passed for verdict in publish.check(staged))
+    publish.publish(settings, staged)
+    assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 6}]
+    assert len(list(settings.warehouse_dir.glob("projection-*.json"))) == 4

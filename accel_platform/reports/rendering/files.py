@@ -150,7 +150,7 @@ def _csv(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
     schema = pa.schema([(guarded(field.name), field.type) for field in batches.schema])
     with csv.CSVWriter(stream, schema) as writer:
         for batch in batches:
-            writer.write_batch(pa.record_batch([_guarded(column) for column in batch.columns], schema=schema))
+            writer.write_batch(pa.record_batch([guarded_column(column) for column in batch.columns], schema=schema))
             count += batch.num_rows
     return count
 
@@ -166,7 +166,7 @@ def _parquet(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
     return count
 
 
-def _guarded(column: pa.Array) -> pa.Array:
+def guarded_column(column: pa.Array) -> pa.Array:
     """`values.guarded` for a whole column of text."""
     if not pa.types.is_string(column.type):
         return column

@@ -18,6 +18,7 @@ from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
+from predictor.service.door.caller import log_of
 from predictor.service.pages.links import asked, link, read_pairs
 from predictor.service.pages.site import Site
 
@@ -65,7 +66,7 @@ def router(site: Site, settings: Settings) -> APIRouter:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
             form = read_pairs(Acceptance, pairs)
-            await run_in_threadpool(_accept, site, settings, regression_id, form)
+            await run_in_threadpool(_accept, site, settings, log_of(request, settings), regression_id, form)
         except InvalidInput as error:
             given, problem = dict(pairs), str(error)
             return await run_in_threadpool(
@@ -112,8 +113,8 @@ def _cell(row: dict[str, Any]) -> str:
     return cell(MeasuredSeries.model_construct(**row))
 
 
-def _accept(site: Site, settings: Settings, regression_id: str, form: Acceptance) -> None:
+def _accept(site: Site, settings: Settings, log: EventLog, regression_id: str, form: Acceptance) -> None:
     """Store the person's word, and bring the tables up to it."""
     event = Event.of(acceptance(site.reader, regression_id, by=form.by, reason=form.reason), source="dashboard")
-    EventLog.open(settings).append([event], key=f"accepted-{event.event_id}")
+    log.append([event], key=f"accepted-{event.event_id}")
     bring_up_to_date(settings)

@@ -1,68 +1,119 @@
-"""Routes that read the tables of results and the compatibility matrix."""
+"""Routes that read results: pages of them, one with all that is known of it, and all of them as a stream."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 
-from accel_platform.analysis.selection import recorded_id
-from accel_platform.errors import InvalidInput
+from accel_platform.analysis.selection import Selection
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
+from predictor.service import exporting
+from predictor.service.answering import NOT_MODIFIED, answer, has_it, parsed, validators
+from predictor.service.intake import PENDING, pending
+from predictor.service.paging import Listing
 from predictor.service.problems import documented
-from predictor.service.schemas import Matrix, MatrixQuery, Result, ResultPage, ResultsQuery
+from predictor.service.rows import Doubt, Result, ResultPage, StoredEvent, Verification
+from predictor.service.schemas import ResultsQuery
 
-_RESULT_COLUMNS = ", ".join(Result.model_fields)
+_COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
+_RESULTS = Listing("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
+_ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
+# Of its own run alone: what another one found says nothing of it.
+_VERIFICATIONS = f"""
+SELECT {", ".join(f"v.{name}" for name in Verification.model_fields)}
+FROM verifications AS v JOIN results AS r ON r.result_id = $id
+    AND r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
+    AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
+    AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
+    AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
+    AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
+ORDER BY v.event_id
+"""
+_DOUBTS = """
+SELECT s.event_id, s.rule, s.verdict, s.evidence, s.confidence, min(o.overruled_by) AS overruled_by
+FROM suspicions AS s LEFT JOIN overrulings AS o USING (result_id, rule)
+WHERE s.result_id = $id
+GROUP BY ALL ORDER BY s.rule, s.evidence
+"""
+_EVENT = f"SELECT {', '.join(StoredEvent.model_fields)} FROM events WHERE event_id = $id"
 
 
-def router(advisor: Advisor) -> APIRouter:
+class OneResult(BaseModel):
+    """A result with what it rests on and what speaks against it."""
+
+    result: Result
+    samples_ms: list[float] = Field(description="Raw samples in order, each of one whole batch; none for claims.")
+    verifications: list[Verification] = Field(description="Of its own run; empty where outputs were never compared.")
+    suspicions: list[Doubt]
+    event: StoredEvent
+    snapshot_id: str
+
+
+def router(advisor: Advisor, log: EventLog) -> APIRouter:
     routes = APIRouter(tags=["results"])
+    reader = advisor.reader
 
-    @routes.get("/results", responses=documented(422, 503))
-    def results(asked: Annotated[ResultsQuery, Query()]) -> ResultPage:
+    @routes.get("/results", response_model=ResultPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def results(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
         """Rows of the results table, newest first."""
-        clauses, values = _where(asked.model_dump(include={"model", "hardware", "mode", "provenance", "status"}))
-        if asked.cursor is not None:
-            clauses.append("result_id < ?")
-            values.append(_decode(asked.cursor))
-        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        rows, snapshot_id = advisor.reader.rows_with_snapshot(
-            f"SELECT {_RESULT_COLUMNS} FROM results {where} ORDER BY result_id DESC LIMIT {asked.limit + 1}", values
-        )
-        page = [Result.model_validate(row) for row in rows[: asked.limit]]
-        more = _encode(page[-1].result_id) if len(rows) > asked.limit else None
-        return ResultPage(results=page, next_cursor=more, snapshot_id=snapshot_id)
 
-    @routes.get("/matrix", responses=documented(422, 503))
-    def matrix(asked: Annotated[MatrixQuery, Query()]) -> Matrix:
-        """The compatibility matrix."""
-        clauses, values = _where(asked.model_dump())
-        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        rows, snapshot_id = advisor.reader.rows_with_snapshot(
-            f"SELECT * FROM compat_matrix {where} ORDER BY model_id, hardware, device_name, mode", values
-        )
-        return Matrix.model_validate({"cells": rows, "snapshot_id": snapshot_id})
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = asked.where()
+            rows, more = _RESULTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"results": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/results.{form}", responses=_streams() | documented(422, 503) | NOT_MODIFIED, response_class=Response)
+    def export(request: Request, form: exporting.Form, asked: Annotated[Selection, Query()]) -> Response:
+        """All results that the filters leave, in no order, as a stream: Arrow IPC, CSV or a JSON object per line.
+
+        Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
+        """
+        now = reader.pinned()
+        headers = validators(now, form)
+        if has_it(request, headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        condition, values = asked.where()
+        rows = now.stream(f"SELECT {exporting.columns(form)} FROM results AS r WHERE {condition}", values)
+        headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
+        return StreamingResponse(exporting.written(form, rows), media_type=exporting.TYPES[form], headers=headers)
+
+    @routes.get(
+        "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+    )
+    def result(request: Request, result_id: UUID) -> Response:
+        """One result with its raw samples, the verifications of its run, what speaks against it, and its event."""
+
+        def read(now: Reader) -> dict[str, Any] | Response:
+            values = {"id": result_id}
+            found = now.rows(_ONE, values)
+            if not found:
+                if (soon := pending(log, result_id, now)) is not None:
+                    return soon
+                raise NotFound(f"There is no result {result_id}.")
+            [event] = parsed(now.rows(_EVENT, values), "payload")
+            return {
+                "result": found[0],
+                "samples_ms": [sample / 1e6 for sample in event["samples_ns"] or ()],
+                "verifications": now.rows(_VERIFICATIONS, values),
+                "suspicions": now.rows(_DOUBTS, values),
+                "event": event,
+                "snapshot_id": now.snapshot_id,
+            }
+
+        return answer(reader, request, read)
 
     return routes
 
 
-def _where(filters: dict[str, str | None]) -> tuple[list[str], list[Any]]:
-    """Conditions and their values; a filter that is None leaves nothing out."""
-    model = filters["model"]
-    columns = {"model_id": model and recorded_id(model), **{k: v for k, v in filters.items() if k != "model"}}
-    given = {column: value for column, value in columns.items() if value is not None}
-    return [f"{column} = ?" for column in given], list(given.values())
-
-
-def _encode(result_id: UUID) -> str:
-    return base64.urlsafe_b64encode(result_id.bytes).decode().rstrip("=")
-
-
-def _decode(cursor: str) -> UUID:
-    try:
-        return UUID(bytes=base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidInput("The cursor is none that this service gave: begin again without one.") from error
+def _streams() -> dict[int | str, dict[str, Any]]:
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in exporting.TYPES.values()}
+    return {200: {"description": "The rows.", "content": content}}

@@ -1,0 +1,342 @@
+"""A client of the service: one method per operation, pages as iterators, writes that may be sent again.
+
+    from accel_platform.client import Client
+
+    with Client("http://127.0.0.1:8000") as accel:
+        for result in accel.results(model="bert-base", status="ok"):
+            print(result["hardware"], result["latency_p50_ms"])
+
+Answers are the JSON of the service as dicts; `/docs` of the service describes every field. A test holds the methods
+against its OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+
+from accel_platform.errors import AccelError
+
+Answer = dict[str, Any]
+_AGAIN = (429, 502, 503, 504)
+_LONGEST_PAUSE_S = 10.0
+
+
+class Refused(AccelError):
+    """The service answered with a problem; `status` is HTTP's, `problem` the RFC 9457 document."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        super().__init__(f"{problem.get('detail') or problem.get('title') or 'The service refused'} (HTTP {status})")
+
+
+class Unreachable(AccelError):
+    """No answer came, or none that ends."""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One thing that `progress` told."""
+
+    id: str
+    kind: str
+    """`snapshot` or `request`."""
+    data: Answer
+
+
+class Client:
+    """Talks to one service; safe to share between threads.
+
+    What fails for a moment (no connection, 429, 503) is tried again so many times with growing pauses; writes carry an
+    Idempotency-Key, so that one whose answer was lost is stored once. Raises Refused or Unreachable.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        key: str | None = None,
+        timeout_s: float = 60.0,
+        tries: int = 4,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, transport=transport)
+        self._tries = max(1, tries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # Questions
+
+    def recommend(self, **question: Any) -> Answer:
+        """`POST /recommend`: rank hardware for a model."""
+        return self._json("POST", "/recommend", body=question)
+
+    def predict(self, **question: Any) -> Answer:
+        """`POST /predict`: the figures of one model on one piece of hardware."""
+        return self._json("POST", "/predict", body=question)
+
+    def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> Answer:
+        """`POST /predict/batch`: up to 1,000 cells at once."""
+        return self._json("POST", "/predict/batch", body={"queries": list(queries)})
+
+    # Reading
+
+    def health(self) -> Answer:
+        """`GET /health`."""
+        return self._json("GET", "/health")
+
+    def results(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /results`: every result that the filters leave, newest first, fetched page by page."""
+        return self._rows("/results", "results", filters)
+
+    def result(self, result_id: str) -> Answer:
+        """`GET /results/{result_id}`: with samples, verifications, suspicions and event."""
+        return self._json("GET", f"/results/{_part(result_id)}")
+
+    def export(self, path: Path, form: Literal["arrow", "csv", "ndjson"], **filters: Any) -> int:
+        """`GET /results.{form}`: stream all results into a file; its size in bytes. What breaks off leaves no file."""
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with (
+                self._http.stream("GET", f"/results.{form}", params=_given(filters)) as response,
+                part.open("wb") as to,
+            ):
+                if response.status_code != 200:
+                    response.read()
+                    raise _refused(response)
+                for piece in response.iter_bytes():
+                    to.write(piece)
+            part.rename(path)
+        except httpx.TransportError as error:
+            raise Unreachable(f"The service broke off: {error}.") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return path.stat().st_size
+
+    def models(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /models`."""
+        return self._rows("/models", "models", filters)
+
+    def model(self, model_id: str) -> Answer:
+        """`GET /models/{model_id}`, by any of its names."""
+        return self._json("GET", f"/models/{quote(model_id)}")
+
+    def hardware(self) -> list[Answer]:
+        """`GET /hardware`."""
+        return list(self._json("GET", "/hardware")["hardware"])
+
+    def one_hardware(self, name: str) -> Answer:
+        """`GET /hardware/{name}`: what hosts found under it, and the devices results are of."""
+        return self._json("GET", f"/hardware/{_part(name)}")
+
+    def devices(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /devices`."""
+        return self._rows("/devices", "devices", filters)
+
+    def catalogue(self) -> list[Answer]:
+        """`GET /catalogue`: the public spec sheet."""
+        return list(self._json("GET", "/catalogue")["devices"])
+
+    def runs(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /runs`."""
+        return self._rows("/runs", "runs", filters)
+
+    def run(self, run_id: str) -> Answer:
+        """`GET /runs/{run_id}`."""
+        return self._json("GET", f"/runs/{quote(run_id)}")
+
+    def matrix(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /matrix`: cells of the compatibility matrix."""
+        return self._rows("/matrix", "cells", filters)
+
+    def matrix_history(self, **asked: Any) -> list[Answer]:
+        """`GET /matrix/history`: how verdicts changed, the oldest first."""
+        return list(self._json("GET", "/matrix/history", params=asked)["changes"])
+
+    def coverage(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /coverage`."""
+        return self._rows("/coverage", "coverage", filters)
+
+    def compare(self, **asked: Any) -> Answer:
+        """`GET /compare`: equal shapes side by side."""
+        return self._json("GET", "/compare", params=asked)
+
+    def changes(self, **asked: Any) -> Answer:
+        """`GET /changes`: what moved between two snapshots."""
+        return self._json("GET", "/changes", params=asked)
+
+    def trend(self, **asked: Any) -> Answer:
+        """`GET /trend`: a figure over time."""
+        return self._json("GET", "/trend", params=asked)
+
+    def charts(self) -> list[Answer]:
+        """`GET /charts`: the kinds that `chart` draws."""
+        return list(self._json("GET", "/charts")["charts"])
+
+    def chart(self, name: str, kind: Literal["json", "svg", "png", "html"] = "svg", **filters: Any) -> bytes:
+        """`GET /charts/{name}.{kind}`: a chart of what the filters leave."""
+        response = self._http.get(f"/charts/{_part(name)}.{kind}", params=_given(filters))
+        if response.status_code != 200:
+            raise _refused(response)
+        return response.content
+
+    def regressions(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /regressions`."""
+        return self._rows("/regressions", "regressions", filters)
+
+    def regression(self, regression_id: str) -> Answer:
+        """`GET /regressions/{regression_id}`."""
+        return self._json("GET", f"/regressions/{_part(regression_id)}")
+
+    def events(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /events`."""
+        return self._rows("/events", "events", filters)
+
+    def event(self, event_id: str) -> Answer:
+        """`GET /events/{event_id}`."""
+        return self._json("GET", f"/events/{_part(event_id)}")
+
+    def snapshots(self) -> Answer:
+        """`GET /snapshots`."""
+        return self._json("GET", "/snapshots")
+
+    def requests(self, **filters: Any) -> Iterator[Answer]:
+        """`GET /requests`: benchmarks that were asked for."""
+        return self._rows("/requests", "requests", filters)
+
+    def request(self, request_id: str) -> Answer:
+        """`GET /requests/{id}`."""
+        return self._json("GET", f"/requests/{_part(request_id)}")
+
+    def progress(self, *, for_s: float = 3600.0, after: str | None = None) -> Iterator[Happened]:
+        """`GET /progress`: what happens, as it happens; `after` is the id of the last thing that was told."""
+        headers = {"Last-Event-ID": after} if after is not None else {}
+        told: dict[str, str] = {}
+        timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
+        try:
+            with self._http.stream(
+                "GET", "/progress", params={"for_s": for_s}, headers=headers, timeout=timeout
+            ) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _refused(response)
+                for line in response.iter_lines():
+                    name, _, value = line.partition(": ")
+                    if name:
+                        told[name] = value
+                    elif "data" in told:
+                        yield Happened(told["id"], told["event"], json.loads(told["data"]))
+                        told = {}
+        except httpx.TransportError as error:
+            raise Unreachable(f"The service broke off: {error}.") from error
+
+    # Writing
+
+    def add_results(self, claims: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Answer:
+        """`POST /results`: add figures that somebody states, all or none. `key` names the request for ever; by default
+        it is new for each call."""
+        return self._write("/results", list(claims), key)
+
+    def add_events(self, events: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Answer:
+        """`POST /events`: add events of measurements made elsewhere, all or none."""
+        return self._write("/events", list(events), key)
+
+    def ask_for_benchmark(self, *, key: str | None = None, **benchmark: Any) -> list[Answer]:
+        """`POST /benchmarks`: the requests, one per hardware name."""
+        return list(self._write("/benchmarks", benchmark, key)["requests"])
+
+    def cancel(self, request_id: str) -> Answer:
+        """`POST /requests/{id}/cancel`."""
+        return self._json("POST", f"/requests/{_part(request_id)}/cancel", again=False)
+
+    def accept(self, regression_id: str, *, by: str, reason: str, key: str | None = None) -> Answer:
+        """`POST /regressions/{regression_id}/accept`."""
+        return self._write(f"/regressions/{_part(regression_id)}/accept", {"by": by, "reason": reason}, key)
+
+    def _write(self, path: str, body: Any, key: str | None) -> Answer:
+        return self._json("POST", path, body=body, headers={"Idempotency-Key": key or str(uuid4())})
+
+    def _rows(self, path: str, name: str, filters: Mapping[str, Any]) -> Iterator[Answer]:
+        cursor = None
+        while True:
+            page = self._json("GET", path, params={**filters, "cursor": cursor})
+            yield from page[name]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        again: bool = True,
+    ) -> Answer:
+        content = None if body is None else json.dumps(body, default=str).encode()
+        sent = {**({"Content-Type": "application/json"} if content is not None else {}), **(headers or {})}
+        for number in range(1, self._tries + 1):
+            last = number == self._tries
+            try:
+                response = self._http.request(method, path, params=_given(params or {}), content=content, headers=sent)
+            except httpx.TransportError as error:
+                # Taking a request back twice says that it has ended, which the first one may have done.
+                if last or not again:
+                    raise Unreachable(f"No answer from {self._http.base_url}: {error}.") from error
+            else:
+                soon = method == "GET" and response.status_code == 202  # the tables are about to have it
+                if response.status_code < 400 and not soon:
+                    answer: Answer = response.json()
+                    return answer
+                if last or not (soon or response.status_code in _AGAIN):
+                    raise _refused(response)
+            time.sleep(_pause_s(number))
+        raise AssertionError("the last try returns or raises")
+
+
+def _pause_s(number: int) -> float:
+    """Doubling, and by chance up to that: clients that failed together come back apart."""
+    return random.uniform(0.1, 1.0) * min(_LONGEST_PAUSE_S, 0.25 * float(2**number))  # noqa: S311
+
+
+def _given(params: Mapping[str, Any]) -> httpx.QueryParams:
+    """Query parameters without those that are None; lists become repeated parameters."""
+    pairs: list[tuple[str, str | int | float | bool | None]] = []
+    for name, value in params.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not None:
+                text = one.isoformat() if hasattr(one, "isoformat") else str(one)
+                pairs.append((name, text.lower() if isinstance(one, bool) else text))
+    return httpx.QueryParams(pairs)
+
+
+def _part(text: str) -> str:
+    return quote(str(text), safe="")
+
+
+def _refused(response: httpx.Response) -> Refused:
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {"title": response.text[:200]}
+    return Refused(response.status_code, problem if isinstance(problem, dict) else {"title": str(problem)[:200]})

@@ -1,0 +1,253 @@
+"""What may be posted: claims about results, and what a measuring process saw. What is done with it is `intake.py`.
+
+Two doors, because they are worth different things. `POST /results` takes figures that somebody states: they are
+`imported`, name where they come from, and count as any imported file does. `POST /events` takes what a process of this
+platform measured on a machine without the log: raw samples, device, fingerprint, and in the same request what came of
+comparing the outputs, for nothing that was not verified is compatible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    UUID7,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NaiveDatetime,
+    Tag,
+    WithJsonSchema,
+)
+
+from accel_platform.events.types import (
+    ArchitectureChecked,
+    DeviceObserved,
+    HostObserved,
+    ModelDescribed,
+    Payload,
+    Positive,
+    ResultRecorded,
+    RunFinished,
+    RunStarted,
+    Status,
+    VerificationRecorded,
+)
+
+MOST_ITEMS = 1_000
+"""Results or events in one request."""
+_MOST_DEPTH = 32
+_MOST_INTEGER = 2**53 - 1
+"""Beyond it JSON readers disagree about what was written."""
+_MOST_TEXT = 100_000
+
+
+def require_storable(value: Any, depth: int = 0) -> None:
+    """Raises ValueError, in words, for a value that some reader of the log could not read."""
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+    if isinstance(value, str):
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError("text with a NUL or half a surrogate pair cannot be stored")
+        if len(value) > _MOST_TEXT:
+            raise ValueError(f"a text is longer than {_MOST_TEXT:,} characters")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is not finite")
+    elif isinstance(value, int) and abs(value) > _MOST_INTEGER:
+        raise ValueError(f"a whole number is beyond {_MOST_INTEGER:,}")
+    elif isinstance(value, Mapping):
+        for key, member in value.items():
+            require_storable(key, depth)
+            require_storable(member, depth + 1)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            require_storable(member, depth + 1)
+
+
+Id = Annotated[str, Field(min_length=1, max_length=200)]
+_UUID7 = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+EventId = Annotated[UUID7, WithJsonSchema({"type": "string", "pattern": _UUID7})]
+Local = Annotated[
+    NaiveDatetime,
+    WithJsonSchema({"type": "string", "pattern": r"^20[0-9]{2}-0[1-9]-[012][1-8]T[01][0-9]:[0-5][0-9]:[0-5][0-9]$"}),
+]
+"""A time without a zone, for which JSON schema has no format."""
+
+
+class Claim(ResultRecorded):
+    """A result that somebody states. Unknown is left out, never 0. A sample is the time of one whole batch."""
+
+    model_config = ConfigDict(
+        title="Claim",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model_id": "bert-base",
+                    "model_family": "bert",
+                    "hardware": "cuda",
+                    "backend": "tensorrt",
+                    "device_name": "NVIDIA A10",
+                    "precision": "float16",
+                    "batch_size": 8,
+                    "sequence_length": 128,
+                    "latency_mean_ms": 6.2,
+                    "source_path": "https://example.com/our-report.html",
+                }
+            ]
+        },
+    )
+    ENVELOPE: ClassVar[frozenset[str]] = frozenset(("occurred_at", "host_id", "run_id"))
+
+    model_id: Id
+    model_family: Id
+    hardware: Id
+    backend: Id
+    status: Status = "ok"
+    provenance: Literal["imported"] = "imported"
+    suspicions: tuple[()] = ()
+    occurred_local: Local | None = None
+    source_path: str = Field(
+        min_length=1, max_length=2000, description="Where the figures come from: a URL, a file, a person."
+    )
+    occurred_at: AwareDatetime | None = Field(default=None, description="When it was measured; null where unknown.")
+    host_id: Id | None = None
+    run_id: Id | None = None
+
+    def recorded(self) -> ResultRecorded:
+        """The payload of its event."""
+        return ResultRecorded(**self.model_dump(exclude=set(self.ENVELOPE)))
+
+
+class Posted(BaseModel):
+    """One event as it is posted: what a measuring process would have written itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    type: str
+    payload: Payload
+    event_id: EventId | None = Field(default=None, description="An event id counts once; default: one is given.")
+    occurred_at: AwareDatetime | None = Field(default=None, description="When it happened; null where unknown.")
+    host_id: Id | None = None
+    run_id: Id | None = None
+
+    def recorded(self) -> Payload:
+        """The payload of its event."""
+        return self.payload
+
+
+class Measurement(ResultRecorded):
+    """What a process of this platform found: a figure with its samples, or why there is none."""
+
+    provenance: Literal["measured", "emulated"]
+    precision: Id
+    batch_size: Positive
+    suspicions: tuple[()] = ()
+    occurred_local: None = None
+    source_path: None = None
+
+
+class PostedHost(Posted):
+    type: Literal["HostObserved"]
+    payload: HostObserved
+    host_id: Id
+
+
+class PostedDevice(Posted):
+    type: Literal["DeviceObserved"]
+    payload: DeviceObserved
+    host_id: Id
+
+
+class PostedModel(Posted):
+    type: Literal["ModelDescribed"]
+    payload: ModelDescribed
+
+
+class PostedRunStart(Posted):
+    type: Literal["RunStarted"]
+    payload: RunStarted
+    run_id: Id
+
+
+class PostedRunEnd(Posted):
+    type: Literal["RunFinished"]
+    payload: RunFinished
+    run_id: Id
+
+
+class PostedResult(Posted):
+    type: Literal["ResultRecorded"]
+    payload: Measurement
+    run_id: Id
+
+    def recorded(self) -> ResultRecorded:
+        return ResultRecorded(**self.payload.model_dump())
+
+
+class PostedVerification(Posted):
+    type: Literal["VerificationRecorded"]
+    payload: VerificationRecorded
+    run_id: Id
+
+
+class PostedArchitecture(Posted):
+    type: Literal["ArchitectureChecked"]
+    payload: ArchitectureChecked
+
+
+AnyPosted = Annotated[
+    PostedHost
+    | PostedDevice
+    | PostedModel
+    | PostedRunStart
+    | PostedRunEnd
+    | PostedResult
+    | PostedVerification
+    | PostedArchitecture,
+    Field(discriminator="type"),
+]
+
+
+def _kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list | tuple) else "<one>"
+
+
+Claims = Annotated[
+    Annotated[Claim, Tag("<one>")] | Annotated[list[Claim], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
+    Discriminator(_kind),
+]
+PostedEvents = Annotated[
+    Annotated[AnyPosted, Tag("<one>")]
+    | Annotated[list[AnyPosted], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
+    Discriminator(_kind),
+]
+
+_CELL = (
+    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "processes",
+    "weights_sha256",
+)  # fmt: skip
+
+
+def unbelievable(events: Iterable[Posted]) -> list[tuple[int, str]]:
+    """Which of the events claim more than comes with them: their places, and why."""
+    events = list(events)
+    compared = {
+        _cell(event) for event in events if isinstance(event, PostedVerification)
+    }  # by run and everything that makes a cell
+    wrong = []
+    for place, event in enumerate(events):
+        if not isinstance(event, PostedResult):
+            continue
+        result = event.payload
+        if result.status == "ok" and not (result.samples_ns and result.device_id and result.fingerprint):
+            wrong.append((place, "a measurement brings samples_ns, device_id and fingerprint; claims go to /results"))
+        elif result.status == "ok" and _cell(event) not in compared:
+            wrong.append((place, "a measurement brings the VerificationRecorded of its cell and run in one request"))
+    return wrong
+
+
+def _cell(event: Posted) -> tuple[Any, ...]:
+    return (event.run_id, *(getattr(event.payload, name) for name in _CELL))

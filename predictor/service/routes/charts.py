@@ -1,0 +1,78 @@
+"""Routes that draw: every kind of chart, of what the filters leave, as a specification, a picture or a page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.selection import Selection
+from accel_platform.errors import NotFound
+from accel_platform.reports.drawing.registry import CHARTS, chart, drawing
+from accel_platform.reports.drawing.render import Kind, render
+from accel_platform.reports.drawing.theme import Theme
+from predictor.advisor import Advisor
+from predictor.service.answering import NOT_MODIFIED, has_it, validators
+from predictor.service.problems import documented
+
+_TYPES: dict[Kind, str] = {
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "html": "text/html; charset=utf-8",
+}
+
+
+class ChartQuery(Selection):
+    """What is drawn, and in which colours."""
+
+    theme: Theme = "light"
+
+
+class Chart(BaseModel):
+    """One kind of chart."""
+
+    name: str
+    shows: str
+    needs: str = Field(description="Which figures it is made of.")
+
+
+class Charts(BaseModel):
+    """The kinds of charts that `/charts/{name}.{kind}` draws."""
+
+    charts: list[Chart]
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["charts"])
+    reader = advisor.reader
+    picture = {"schema": {"type": "string", "format": "binary"}}
+    content = {kind.partition(";")[0]: picture for kind in _TYPES.values()} | {"application/json": {"schema": {}}}
+    drawn: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": content}}
+
+    @routes.get("/charts")
+    def charts() -> Charts:
+        """The kinds of charts there are."""
+        return Charts(charts=[Chart(name=n, shows=d.shows, needs=d.needs) for n, d in CHARTS.items() if d.read])
+
+    @routes.get(
+        "/charts/{name}.{kind}",
+        responses={**drawn, **documented(404, 422, 503), **NOT_MODIFIED},
+        response_class=Response,
+    )
+    def one(request: Request, name: str, kind: Kind, asked: Annotated[ChartQuery, Query()]) -> Response:
+        """A chart as Vega-Lite, SVG, PNG, or a page with everything in it. 404, and why, where there is nothing to
+        draw."""
+        if drawing(name).read is None:
+            raise NotFound(f"{name!r} is made of what the predictor held out: `accel chart {name}` draws it.")
+        now = reader.pinned()
+        headers = validators(now, f"{name}.{kind}")
+        if has_it(request, headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        selection = Selection(**asked.model_dump(exclude={"theme"}))
+        return Response(
+            render(chart(name, now, selection), kind, asked.theme), media_type=_TYPES[kind], headers=headers
+        )
+
+    return routes

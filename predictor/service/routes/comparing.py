@@ -1,0 +1,166 @@
+"""Routes that hold figures against each other: side by side, over time, between two snapshots. `analysis` judges."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.changes import changes
+from accel_platform.analysis.comparison import By, side_by_side
+from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.trend import Metric, trends
+from accel_platform.settings import Settings
+from accel_platform.warehouse.as_of import tables_as_of
+from accel_platform.warehouse.query import Reader
+from predictor.advisor import Advisor
+from predictor.service.answering import NOT_MODIFIED, answer
+from predictor.service.problems import documented
+
+Models = Annotated[tuple[str, ...], Field(min_length=1, max_length=50, description="Keys, ids or families.")]
+Ref = Annotated[str, Field(min_length=1, max_length=200)]
+Rows = list[dict[str, Any]]
+
+
+class CompareQuery(Selection):
+    """What stands side by side."""
+
+    model: Models
+    by: By = Field(default="hardware", description="One model over hardware names, or models on one of them.")
+
+
+class ChangesQuery(Selection):
+    """Which cells, and between which snapshots."""
+
+    model: Models
+    before: Ref = Field(description="A snapshot's name or id, or a date.")
+    after: Ref | None = Field(default=None, description="Default: what is in service.")
+    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+
+
+class TrendQuery(Selection):
+    """Which series of which figure."""
+
+    model: Models
+    metric: Metric = "latency_ms"
+    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+    limit: int = Field(default=50, ge=1, le=500, description="Series, those with most points first.")
+
+
+class SideBySide(BaseModel):
+    """Figures of equal shapes; ratios are of latencies, to those of the first name."""
+
+    snapshot_id: str
+    by: By
+    names: list[str] = Field(description="What is compared, the first of them with the others.")
+    rows: Rows = Field(description="Cells of each shape together: figures, spread, provenance, evidence; `ratio` or"
+                       " `note` why there is none.")  # fmt: skip
+    unpaired: Rows = Field(description="Cells of shapes that one name alone was measured at.")
+    lacking: dict[str, str] = Field(description="Names without any figure, and the command that would measure one.")
+
+
+class Changed(BaseModel):
+    """Cells that were measured before and again since."""
+
+    before: str = Field(description="Id of the snapshot.")
+    after: str
+    rows: Rows = Field(description="With a `verdict`: slower, faster, fails now, works now, undecided or same.")
+    only_before: int
+    only_after: int
+
+
+class TrendPoint(BaseModel):
+    """One result."""
+
+    result_id: UUID
+    run_id: str | None
+    at: datetime
+    commit: str | None
+    value: float
+    std: float | None
+    samples: int | None
+    noisy: bool
+
+
+class TrendShift(BaseModel):
+    """A lasting change, and what a person said of it."""
+
+    point: TrendPoint
+    commit_before: str | None
+    before: float | None
+    after: float | None
+    change_percent: float | None
+    worse: bool | None
+    p_value: float | None
+    regression_id: str | None
+    state: str | None
+    accepted_by: str | None
+    accepted_reason: str | None
+
+
+class OneTrend(BaseModel):
+    """One cell under one fingerprint, oldest point first."""
+
+    series: dict[str, Any]
+    metric: Metric
+    median: float | None
+    spread_percent: float | None
+    points: list[TrendPoint]
+    shifts: list[TrendShift]
+    undated: int = Field(description="Results that are in no point, for nobody knows when they occurred.")
+
+
+class Trends(BaseModel):
+    """Series of one figure."""
+
+    trends: list[OneTrend]
+    series: int = Field(description="How many there are, also beyond the limit.")
+    snapshot_id: str
+
+
+def router(advisor: Advisor, settings: Settings) -> APIRouter:
+    routes = APIRouter(tags=["comparing"])
+    reader = advisor.reader
+    problems = documented(400, 404, 422, 503)
+
+    @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
+    def compare(request: Request, asked: Annotated[CompareQuery, Query()]) -> Response:
+        """Equal shapes side by side: one model over its hardware, or several models on one hardware name.
+
+        Nothing is averaged over unlike shapes, devices or provenance.
+        """
+        return answer(reader, request, lambda now: asdict(side_by_side(now, _selection(asked), asked.by)))
+
+    @routes.get("/changes", responses=problems)
+    def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
+        """What got slower, faster or broke between two snapshots. Tables of the past are made where there are none,
+        which takes seconds."""
+        before = Reader(tables_as_of(settings, asked.before))
+        after = reader.pinned() if asked.after is None else Reader(tables_as_of(settings, asked.after))
+        found = changes(before, after, _selection(asked), min_change_percent=asked.min_change_percent)
+        return Changed.model_validate(asdict(found))
+
+    @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
+    def trend(request: Request, asked: Annotated[TrendQuery, Query()]) -> Response:
+        """A figure over time: a series per cell, device and fingerprint, where it moved, and the commits around it."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            found = trends(now, _selection(asked), asked.metric, min_change_percent=asked.min_change_percent)
+            found.sort(key=lambda trend: -len(trend.points))
+            told = [
+                {**asdict(one), "median": one.median, "spread_percent": one.spread_percent}
+                for one in found[: asked.limit]
+            ]
+            return {"trends": told, "series": len(found), "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes
+
+
+def _selection(asked: Selection) -> Selection:
+    return Selection(**{name: getattr(asked, name) for name in Selection.model_fields})

@@ -1,0 +1,144 @@
+"""The Python client against the service's OpenAPI document and against the service itself."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from accel_platform.client import Client, Refused, Unreachable
+from accel_platform.settings import Settings
+from predictor.service.app import create_app
+from predictor.service.projecting import Projecting
+from predictor.service.serve import listen
+from predictor_world import MODELS, measured_grid, world
+
+CLAIM = {"model_id": "bert-base", "model_family": "bert", "hardware": "cuda", "backend": "tensorrt", "batch_size": 8,
+         "latency_mean_ms": 6.2, "source_path": "paper"}  # fmt: skip
+WITHOUT_METHOD = {
+    "GET /performance",  # old names of what the client has
+    "GET /performance/comparison/{model}",
+    "GET /compatibility",
+}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return world(tmp_path_factory.mktemp("client"), measured_grid(MODELS[:3]))
+
+
+@pytest.fixture(scope="module")
+def app(settings: Settings) -> Iterator[FastAPI]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Projecting, "written", lambda self: None)
+        yield create_app(settings)
+
+
+@pytest.fixture(scope="module")
+def client(app: FastAPI) -> Iterator[Client]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=30) as client:
+            yield client
+        server.should_exit = True
+        thread.join()
+
+
+def _operations(app: FastAPI) -> set[str]:
+    return {f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item}
+
+
+def test_every_operation_has_a_method_and_every_method_an_operation(app: FastAPI) -> None:
+    documented = {
+        operation: name
+        for name, method in inspect.getmembers(Client, inspect.isfunction)
+        if not name.startswith("_")
+        for operation in re.findall(r"`((?:GET|POST) /\S*)`", inspect.getdoc(method) or "")
+    }
+    assert set(documented) == _operations(app) - WITHOUT_METHOD
+    public = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
+    assert public - set(documented.values()) == {"close"}
+
+
+def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> None:
+    results = list(client.results(limit=7, status="ok"))
+    assert len(results) == 18
+    assert client.result(results[0]["result_id"])["result"] == results[0]
+    assert client.event(results[0]["event_id"])["event"]["type"] == "ResultRecorded"
+    assert [model["model_id"] for model in client.models(limit=1)] == ["bert-base", "t5-small", "vit-base"]
+    assert client.model("google-bert/bert-base-uncased")["model"]["model_id"] == "bert-base"
+    assert len(list(client.matrix(model="vit-base", limit=2))) == 3
+    assert [change["before"] for change in client.matrix_history(model="vit-base")] == ["untested"] * 3
+    assert len(list(client.events(type="ResultRecorded", limit=10))) == 18
+    assert client.run("run-1")["run"] == next(client.runs())
+    assert {h["hardware"] for h in client.hardware() if h["available"]} == {"cpu", "onnxruntime", "openvino"}
+    assert client.one_hardware("cpu")["hardware"]["results"] == 6
+    assert len(list(client.devices(available=True))) == 3
+    assert client.snapshots()["tables"] == client.health()["snapshot_id"]
+    assert client.compare(model=["bert-base", "t5-small"], by="model_id", hardware="cpu")["rows"]
+    assert client.trend(model="bert-base")["series"] == 6
+    assert client.changes(model="bert-base", before="2999-01-01")["rows"] == []
+    assert client.recommend(model="bert-base", batch_size=1)["recommendations"]
+    assert client.predict(model="bert-base", hardware="cpu", batch_size=1)["provenance"] == "measured"
+    assert len(client.predict_many([{"model": "bert-base", "hardware": "cpu"}])["answers"]) == 1
+    assert (list(client.regressions()), list(client.coverage()), len(client.catalogue()) > 50) == ([], [], True)
+    size = client.export(tmp_path / "all.ndjson", "ndjson")
+    assert size == len((tmp_path / "all.ndjson").read_bytes())
+    assert len((tmp_path / "all.ndjson").read_text().splitlines()) == 18
+    assert [told.kind for told in client.progress(for_s=1)] == ["snapshot"]
+
+
+def test_writes_of_the_client(client: Client) -> None:
+    first, again = (client.add_results([CLAIM], key="mine") for _ in range(2))
+    assert first == again
+    [request] = client.ask_for_benchmark(models=["bert-base"], hardware_types=["cpu"])
+    assert client.request(request["request_id"]) == request
+    assert client.cancel(request["request_id"])["state"] == "cancelled"
+    assert [r["state"] for r in client.requests()] == ["cancelled"]
+    with pytest.raises(Refused) as refused:
+        client.accept("nothing", by="me", reason="why")
+    assert refused.value.status == 404
+    with pytest.raises(Refused) as wrong:
+        client.add_events([{"type": "RunStarted", "run_id": "r", "payload": {}}])
+    assert wrong.value.problem["errors"][0]["field"] == "0.payload.kind"
+    with pytest.raises(Refused):
+        client.regression("nothing")
+
+
+def test_what_fails_for_a_moment_is_tried_again_under_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    keys: list[str] = []
+    busy, done = httpx.Response(503, json={"detail": "busy"}), httpx.Response(201, json={})
+    answers: list[Any] = [httpx.ReadError("cut"), busy, done]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["idempotency-key"])
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    with Client(transport=httpx.MockTransport(answer)) as client:
+        assert client.add_results([CLAIM]) == {}
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+def test_what_never_answers_is_said_to_be_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("nobody there", request=request)
+
+    with Client(transport=httpx.MockTransport(refuse)) as client, pytest.raises(Unreachable, match="nobody there"):
+        client.health()

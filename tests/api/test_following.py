@@ -1,0 +1,32 @@
+"""What is written through the service comes into the tables by itself, and whoever listens is told."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from accel_platform.warehouse.query import Reader
+from predictor.service.app import create_app
+from predictor_world import MODELS, measured_grid, world
+
+CLAIM = {"model_id": "bert-base", "model_family": "bert", "hardware": "cuda", "backend": "tensorrt", "batch_size": 8,
+         "latency_mean_ms": 6.2, "source_path": "paper"}  # fmt: skip
+
+
+def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    with TestClient(create_app(settings)) as client:
+        answer = client.post("/results", json=CLAIM)
+        told = client.get("/progress", params={"for_s": 1}).text
+        assert "event: snapshot" in told
+        deadline = time.monotonic() + 60
+        while (found := client.get(answer.headers["location"])).status_code == 202:
+            assert time.monotonic() < deadline, "the tables did not follow"
+            time.sleep(0.1)
+        assert found.json()["result"]["provenance"] == "imported"
+        last = next(line.partition(": ")[2] for line in told.splitlines() if line.startswith("id: "))
+        missed = client.get("/progress", params={"for_s": 1.5}, headers={"Last-Event-ID": last}).text
+        assert '"new_results":1' in missed
+    assert Reader(settings).rows("SELECT count(*) AS n FROM results WHERE source = 'api'") == [{"n": 1}]

@@ -1,0 +1,203 @@
+"""Every noun over HTTP: pages, ETags, exports, comparisons, the routes of the replaced API."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
+from accel_platform.settings import Settings
+from accel_platform.warehouse.query import Reader
+from predictor.service import rows
+from predictor.service.app import create_app
+from predictor_world import MODELS, append, measured_grid, result, world
+
+TABLES = {
+    rows.Result: "results",
+    rows.Verification: "verifications",
+    rows.Model: "models",
+    rows.Device: "devices",
+    rows.Run: "runs",
+    rows.MatrixCell: "compat_matrix",
+    rows.Regression: "regressions",
+    rows.Coverage: "coverage",
+    rows.StoredEvent: "events",
+}
+
+
+def _imported(**changes: Any) -> ResultRecorded:
+    return result(MODELS[0], "cpu", 2, provenance="imported", source_path="paper.csv", **changes)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    settings = world(tmp_path_factory.mktemp("read"), measured_grid(MODELS[:4]))
+    [event] = append(settings, [_imported(model_id="google/odd model", device_name="=HYPERLINK(1)")])
+    doubt = {"rule": "too_good", "evidence": "faster than light", "confidence": 0.9, "result_id": event.event_id}
+    overruled = SuspicionOverruled(result_id=event.event_id, rule="too_good", by="ann", reason="it is")
+    append(settings, [ResultSuspected(verdict="suspect", **doubt), overruled])
+    return settings
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[TestClient]:
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def test_answers_have_the_columns_of_the_tables(settings: Settings) -> None:
+    reader = Reader(settings)
+    for model, table in TABLES.items():
+        columns = [row["column_name"] for row in reader.rows(f"DESCRIBE {table}")]
+        assert list(model.model_fields) == columns, table
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/results", "results"),
+        ("/models", "models"),
+        ("/devices", "devices"),
+        ("/matrix", "cells"),
+        ("/events", "events"),
+        ("/performance", "performance"),
+        ("/compatibility", "compatibility"),
+    ],
+)
+def test_pages_are_whole_and_disjoint(client: TestClient, path: str, name: str) -> None:
+    whole = client.get(path, params={"limit": 1000}).json()[name]
+    assert len(whole) > 3
+    paged, cursor = [], None
+    while True:
+        answer = client.get(path, params={"limit": 3, **({"cursor": cursor} if cursor else {})}).json()
+        assert len(answer[name]) <= 3
+        paged += answer[name]
+        if (cursor := answer["next_cursor"]) is None:
+            break
+    assert paged == whole
+
+
+@pytest.mark.parametrize("cursor", ["rubbish!", "AAAA", "WyJ4Il0", "W10", "bnVsbA", "WzFd"])
+def test_a_cursor_of_nobody_is_404(client: TestClient, cursor: str) -> None:
+    for path in ("/results", "/events", "/models", "/runs", "/requests"):
+        # One text is a place among models: anything may be the name of one.
+        assert client.get(path, params={"cursor": cursor}).status_code in ((200, 404) if path == "/models" else (404,))
+
+
+def test_an_etag_spares_reading_again_until_the_tables_change(tmp_path: Any) -> None:
+    settings = world(tmp_path, measured_grid(MODELS[:1]))
+    with TestClient(create_app(settings)) as client:
+        first = client.get("/results")
+        kept = {"If-None-Match": first.headers["etag"]}
+        again = client.get("/results", headers=kept)
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", kept["If-None-Match"])
+        assert client.get("/results", headers={"If-None-Match": f'"x", W/{kept["If-None-Match"]}'}).status_code == 304
+        assert client.get("/results.csv", headers=kept).status_code == 200
+        append(settings, [_imported()])
+        changed = client.get("/results", headers=kept)
+        assert changed.status_code == 200
+        assert changed.headers["etag"] != first.headers["etag"]
+        assert len(changed.json()["results"]) == len(first.json()["results"]) + 1
+
+
+def test_one_result_has_its_samples_verification_and_event(client: TestClient) -> None:
+    [row] = client.get("/results", params={"model": "bert-base", "hardware": "cpu", "batch_size": 1}).json()["results"]
+    one = client.get(f"/results/{row['result_id']}").json()
+    assert one["result"] == row
+    assert len(one["samples_ms"]) == row["samples"] == 30
+    assert min(one["samples_ms"]) == pytest.approx(row["latency_min_ms"])
+    assert [v["passed"] for v in one["verifications"]] == [True]
+    assert one["suspicions"] == []
+    assert one["event"]["payload"]["model_id"] == "bert-base"
+    [odd] = client.get("/results", params={"provenance": "imported"}).json()["results"]
+    [doubt] = client.get(f"/results/{odd['result_id']}").json()["suspicions"]
+    assert (doubt["rule"], doubt["confidence"], doubt["overruled_by"]) == ("too_good", 0.9, "ann")
+    assert client.get(f"/results/{uuid4()}").status_code == 404
+    assert client.get("/results/7").status_code == 422
+
+
+def test_filters_are_those_of_every_command(client: TestClient) -> None:
+    def found(**filters: Any) -> list[dict[str, Any]]:
+        return list(client.get("/results", params={"limit": 1000, **filters}).json()["results"])
+
+    both = found(model=["bert-base", "vit"], hardware=["cpu", "openvino"], provenance="measured")
+    assert {(r["model_id"], r["hardware"]) for r in both} == {
+        (m, h) for m in ("bert-base", "vit-base") for h in ("cpu", "openvino")
+    }
+    assert found(since="2999-01-01") == []
+    assert len(found(until="2999-01-01T00:00:00Z")) == 25
+    assert client.get("/results", params={"since": "12.5"}).status_code == 422
+
+
+def test_models_with_slashes_and_by_alias(client: TestClient) -> None:
+    assert client.get("/models/google/odd model").json()["model"]["results"] == 1
+    assert client.get("/models/bert-base-uncased").json()["model"]["model_id"] == "bert-base"
+    known = client.get("/models/bert-large")
+    assert (known.status_code, "accel bench run" in known.json()["detail"]) == (404, True)
+    runs = client.get("/runs").json()["runs"]
+    assert [run["run_id"] for run in runs] == ["run-1"]
+    assert client.get("/runs/run-1").json()["run"] == runs[0]
+
+
+def test_hardware_says_what_is_there_and_what_is_known(client: TestClient) -> None:
+    names = {row["hardware"]: row for row in client.get("/hardware").json()["hardware"]}
+    assert (names["cpu"]["available"], names["cuda"]["available"], names["cuda"]["results"]) == (True, False, 0)
+    one = client.get("/hardware/cuda").json()
+    assert one["seen"][0]["reason"] == "no NVIDIA driver"
+    assert client.get("/hardware/toaster").status_code == 404
+    assert {"H100", "A100"} <= {part for d in client.get("/catalogue").json()["devices"] for part in d["name"].split()}
+
+
+def test_exports_hold_every_row_in_every_form(client: TestClient) -> None:
+    whole = {row["result_id"]: row for row in client.get("/results", params={"limit": 1000}).json()["results"]}
+    lines = [json.loads(line) for line in client.get("/results.ndjson").text.splitlines()]
+    assert {line["result_id"] for line in lines} == set(whole)
+    assert all(line.keys() == whole[line["result_id"]].keys() for line in lines)
+    line = next(line for line in lines if line["model_id"] == "vit-base")
+    assert line["latency_p50_ms"] == whole[line["result_id"]]["latency_p50_ms"]
+    assert line["occurred_at"] == whole[line["result_id"]]["occurred_at"]
+    table = pa.ipc.open_stream(client.get("/results.arrow").content).read_all()
+    assert set(table["result_id"].to_pylist()) == set(whole)
+    found = list(csv.DictReader(io.StringIO(client.get("/results.csv").text)))
+    assert {row["result_id"] for row in found} == set(whole)
+    assert [row["device_name"] for row in found if row["model_id"] == "google/odd model"] == ["'=HYPERLINK(1)"]
+    assert client.get("/results.xml").status_code == 422
+    some = client.get("/results.csv", params={"model": "vit-base", "hardware": "cpu"})
+    assert len(some.text.splitlines()) == 3
+
+
+def test_comparisons_and_trends_stand_on_the_same_cells(client: TestClient) -> None:
+    side = client.get("/compare", params={"model": "bert-base"}).json()
+    assert side["names"][0] in ("cpu", "onnxruntime", "openvino")
+    assert len(side["rows"]) == 6
+    trend = client.get("/trend", params={"model": "bert-base", "hardware": "cpu", "metric": "latency_ms"}).json()
+    assert trend["series"] == len(trend["trends"]) == 2
+    assert client.get("/changes", params={"model": "bert-base", "before": "no-such"}).status_code == 404
+    assert client.get("/compare").status_code == 422
+    old = client.get("/performance/comparison/bert-base").json()
+    assert {row["hardware_type"] for row in old["comparison"]} == {"cpu", "onnxruntime", "openvino"}
+
+
+def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
+    names = {chart["name"] for chart in client.get("/charts").json()["charts"]}
+    assert "hardware" in names
+    about = {"model": "bert-base"}
+    assert client.get("/charts/hardware.json", params=about).json()["$schema"].startswith("https://vega")
+    assert client.get("/charts/hardware.png", params=about).content.startswith(b"\x89PNG")
+    assert "<svg" in client.get("/charts/hardware.svg", params=about).text
+    assert "vegaEmbed" in client.get("/charts/hardware.html", params=about).text
+    nothing = client.get("/charts/hardware.svg", params={"model": "bert-base", "since": "2999-01-01"})
+    assert (nothing.status_code, client.get("/charts/pie.svg").status_code) == (404, 404)
+
+
+def test_every_method_of_a_path_is_allowed_by_name(client: TestClient) -> None:
+    refused = client.put("/results")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
