@@ -97,6 +97,11 @@ class Client:
         """`POST /predict/batch`: up to 1,000 cells at once."""
         return self._json("POST", "/predict/batch", body={"queries": list(queries)})
 
+    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int = 1000) -> Answer:
+        """`POST /query`: one SELECT over the tables."""
+        values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+        return self._json("POST", "/query", body={"sql": sql, "parameters": values, "max_rows": max_rows})
+
     # Reading
 
     def health(self) -> Answer:

@@ -34,6 +34,7 @@ class Result(BaseModel):
     precision: str | None
     batch_size: int | None
     sequence_length: int | None
+    image_size: float | None = Field(description="Pixels along an edge, where a file states them.")
     weights_source: str | None
     weights_sha256: str | None
     latency_mean_ms: float | None
@@ -128,6 +129,8 @@ class Model(BaseModel):
     layers: int | None
     flops_per_item: int | None
     activation_bytes_per_item: int | None
+    layer_output_bytes_per_item: int | None
+    image_size: int | None
     results: int
 
 

@@ -27,6 +27,8 @@ WITHOUT_METHOD = {
     "GET /performance",  # old names of what the client has
     "GET /performance/comparison/{model}",
     "GET /compatibility",
+    "GET /ready",  # for probes and Prometheus
+    "GET /metrics",
 }
 
 
@@ -91,6 +93,7 @@ def test_each_method_reaches_its_operation(client: Client, tmp_path: Path) -> No
     assert client.recommend(model="bert-base", batch_size=1)["recommendations"]
     assert client.predict(model="bert-base", hardware="cpu", batch_size=1)["provenance"] == "measured"
     assert len(client.predict_many([{"model": "bert-base", "hardware": "cpu"}])["answers"]) == 1
+    assert client.query("SELECT count(*) FROM results WHERE status = $1", ["ok"])["rows"] == [[18]]
     assert (list(client.regressions()), list(client.coverage()), len(client.catalogue()) > 50) == ([], [], True)
     size = client.export(tmp_path / "all.ndjson", "ndjson")
     assert size == len((tmp_path / "all.ndjson").read_bytes())

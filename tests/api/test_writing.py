@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.types import MeasuredSeries, RegressionFound
+from accel_platform.events.types import MeasuredSeries, RegressionFound, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.service.app import create_app
@@ -72,7 +72,12 @@ def log(settings: Settings) -> EventLog:
 
 
 def _stored(log: EventLog, before: Snapshot) -> list[Event]:
-    return list(log.read(Snapshot(log.snapshot().segments - before.segments)))
+    """Less the event beside them that says who wrote."""
+    new = list(log.read(Snapshot(log.snapshot().segments - before.segments)))
+    audits = [event.payload for event in new if isinstance(event.payload, WriteAudited)]
+    assert {audit.by for audit in audits} == {"loopback"}
+    assert sum(audit.events for audit in audits) == len(new) - len(audits)
+    return [event for event in new if not isinstance(event.payload, WriteAudited)]
 
 
 def test_a_claim_is_imported_and_says_where_it_comes_from(client: TestClient, log: EventLog) -> None:

@@ -62,7 +62,7 @@ def router(sandbox: Sandbox) -> APIRouter:
         response_model=SqlRows,
         responses={
             200: {"content": {ARROW: {"schema": {"type": "string", "format": "binary"}}}},
-            **documented(413, 422, 503),
+            **documented(400, 413, 422, 503),
         },
     )
     async def query(asked: SqlQuery, request: Request) -> Response:
