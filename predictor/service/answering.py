@@ -39,9 +39,10 @@ def validators(reader: Reader, form: str = "json") -> dict[str, str]:
     """The headers by which an answer from these tables may be kept.
 
     The ETag is strong: one URL gives the same bytes as long as the projection in service and the version of the
-    platform are the same. `no-cache` lets it be kept, and asks each time whether it still holds.
+    platform are the same. `no-cache` lets it be kept, and asks each time whether it still holds; `private`, by no proxy
+    that would hand it to people without a key.
     """
-    return {"ETag": f'"{reader.projection_id}.{_VERSION}.{form}"', "Cache-Control": "no-cache"}
+    return {"ETag": f'"{reader.projection_id}.{_VERSION}.{form}"', "Cache-Control": "private, no-cache"}
 
 
 def has_it(request: Request, etag: str) -> bool:

@@ -15,6 +15,7 @@ from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
 from accel_platform.events import EventLog
+from accel_platform.events.audited import AuditedLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.families import resolve_model
@@ -71,7 +72,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     problems.install(app)
     door.install(app, settings, host)
 
-    def log_for(request: Request) -> EventLog:
+    def log_for(request: Request) -> AuditedLog:
         return log_of(request, settings)
 
     app.include_router(state.router(advisor, settings, _VERSION))

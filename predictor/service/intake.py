@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events.audited import AuditedLog
 from accel_platform.warehouse.project import broken_rules
 from accel_platform.warehouse.query import Reader
 
@@ -71,13 +72,15 @@ def request_id(path: str, body: Any) -> UUID:
     return UUID(int=int.from_bytes(digest[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62)
 
 
-def store(log: EventLog, events: Sequence[Event], *, path: str, key: str | None, prefix: str = _PREFIX) -> Stored:
+def store(log: AuditedLog, events: Sequence[Event], *, key: str | None, prefix: str = _PREFIX) -> Stored:
     """Append the events as one segment. The `key` of a client names it, so that sending again stores nothing more.
 
+    It means something to that client alone: what another one sent under the same key is neither told nor in its way.
     The events' `causation_id` says what was asked. Raises InvalidInput where the key was used for something else,
     LogUnavailable.
     """
-    digest = hashlib.sha256(f"{path}\0{key}".encode()).hexdigest()[:40]
+    writer = log.writer
+    digest = hashlib.sha256("\0".join((writer.key_id or "", writer.path, key or "")).encode()).hexdigest()[:40]
     segment = f"{prefix}{digest}" if key is not None else f"{prefix}{events[0].event_id}"
     if log.append(events, key=segment).new:
         return Stored(segment, tuple(events), replayed=False)

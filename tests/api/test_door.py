@@ -170,6 +170,27 @@ def test_a_write_names_who_wrote_in_the_same_segment(home: Settings, tmp_path: P
     assert secret not in str(audit)
 
 
+def test_an_idempotency_key_is_its_callers_own(home: Settings, tmp_path: Path) -> None:
+    settings = home.model_copy(update={"log_uri": str(tmp_path / "log")})
+    first, second = (Keys(settings).create(name, Scope.write)[1] for name in ("one", "two"))
+    claim = {"model_id": "bert-base", "model_family": "bert", "hardware": "cpu", "backend": "x", "source_path": "r.csv"}
+    with _asking(settings) as client:
+
+        def post(secret: str, batch_size: int) -> Any:
+            headers = {**_bearer(secret), "Idempotency-Key": "report-7"}
+            return client.post("/results", json={**claim, "batch_size": batch_size}, headers=headers)
+
+        mine, theirs, again, other = post(first, 1), post(second, 1), post(first, 1), post(second, 2)
+    assert (mine.status_code, theirs.status_code) == (202, 202)
+    assert "idempotency-replayed" not in theirs.headers
+    assert mine.json()["event_ids"] != theirs.json()["event_ids"]
+    assert again.json() == mine.json()
+    assert again.headers["idempotency-replayed"] == "true"
+    assert other.status_code == 422
+    written = [event.payload.by for event in EventLog.open(settings).read() if isinstance(event.payload, WriteAudited)]
+    assert sorted(written) == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "", "[::2]:80", "[", "10.0.0.1"]
 )

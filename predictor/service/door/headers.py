@@ -37,6 +37,12 @@ def policy(html: str = "") -> str:
 
 
 _PAGE = policy().encode()
+ALONE = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
+"""For a page that brings everything with it and needs nobody: its scripts run, and in a sandbox, where no request and no
+cookie is to be had."""
 
 
 class Headers:

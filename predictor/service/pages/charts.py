@@ -39,7 +39,7 @@ def router(site: Site) -> APIRouter:
         query: Annotated[ChartQuery, Depends(asked(ChartQuery))],
     ) -> Response:
         etag = f'"{release()}-{site.reader.snapshot_id}"'
-        headers = {"etag": etag, "cache-control": "no-cache"}
+        headers = {"etag": etag, "cache-control": "private, no-cache"}
         if etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if CHARTS.get(name) is None or CHARTS[name].read is None:

@@ -58,7 +58,7 @@ class Site:
         while True:
             snapshot_id = self.reader.snapshot_id
             etag = f'W/"{release()}-{snapshot_id}-{also}"'
-            headers = {"etag": etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+            headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "accept-encoding"}
             if etag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers=headers)
             content = make()

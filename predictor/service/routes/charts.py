@@ -14,6 +14,7 @@ from accel_platform.reports.drawing.render import Kind, render
 from accel_platform.reports.drawing.theme import Theme
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, has_it, validators
+from predictor.service.door.headers import ALONE
 from predictor.service.problems import documented
 
 _TYPES: dict[Kind, str] = {
@@ -70,6 +71,8 @@ def router(advisor: Advisor) -> APIRouter:
         headers = validators(now, f"{name}.{kind}")
         if has_it(request, headers["ETag"]):
             return Response(status_code=304, headers=headers)
+        if kind == "html":
+            headers["Content-Security-Policy"] = ALONE
         selection = Selection(**asked.model_dump(exclude={"theme"}))
         return Response(
             render(chart(name, now, selection), kind, asked.theme), media_type=_TYPES[kind], headers=headers

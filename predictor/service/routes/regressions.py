@@ -96,7 +96,7 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, accepting))
         if idempotency_key is None and rows[0]["state"] == "accepted":
             raise Conflict(f"The regression {regression_id} was accepted already, by {rows[0]['accepted_by']}.")
-        stored = store(log_for(request), [event], path=request.url.path, key=idempotency_key)
+        stored = store(log_for(request), [event], key=idempotency_key)
         written()
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"

@@ -192,7 +192,7 @@ def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRo
             max_runtime_s=asked.max_runtime_s,
             causation_id=request_id(request.url.path, asked),
         )
-        stored = store(log_for(request), events, path=request.url.path, key=idempotency_key, prefix=PREFIX)
+        stored = store(log_for(request), events, key=idempotency_key, prefix=PREFIX)
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         written()

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Request, Response
 
-from accel_platform.events import Event, EventLog
+from accel_platform.events import Event
+from accel_platform.events.audited import AuditedLog
 from predictor.service.intake import SOURCE, ItemsRefused, Written, refuse_broken, request_id, store
 from predictor.service.lines import LinesRoute, or_lines, strictly
 from predictor.service.posted import Claim, Claims, Posted, PostedEvents, unbelievable
@@ -20,10 +21,11 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[!-~]+$",
-        description="Names this request: sent again with the same body it stores nothing more and answers the same.",
+        description="Names this request among those of the API key: sent again with the same body it stores nothing more and"
+        " answers the same.",
     ),
 ]
-LogFor = Callable[[Request], EventLog]
+LogFor = Callable[[Request], AuditedLog]
 """The log in the name of whoever asks."""
 
 
@@ -101,7 +103,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
 
     def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> Written:
         refuse_broken(events)
-        stored = store(log_for(request), events, path=request.url.path, key=key)
+        stored = store(log_for(request), events, key=key)
         written()
         ids = [event.event_id for event in stored.events]
         if stored.replayed:
