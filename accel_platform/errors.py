@@ -19,6 +19,10 @@ class Conflict(AccelError):
     """What is asked for cannot be done to what is there as it is now. The service answers 409."""
 
 
+class Busy(AccelError):
+    """Others' questions are being answered: ask again soon. The service answers 503."""
+
+
 class LogUnavailable(AccelError):
     """The event log cannot be read or written (missing, read-only, full, unreachable)."""
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.projection import Projection, WarehouseDamaged, attach_statements, require_current
 
@@ -60,10 +60,6 @@ class Rows:
     elapsed_ms: float
 
 
-class SandboxBusy(AccelError):
-    """Others' queries are running. The service answers 503."""
-
-
 class Cancelled(AccelError):
     """Whoever asked has gone."""
 
@@ -100,7 +96,7 @@ class Sandbox:
     ) -> Rows:
         """The first `max_rows` rows of one SELECT.
 
-        Raises InvalidInput, with the database's words or the limit it met, where it does not run; SandboxBusy;
+        Raises InvalidInput, with the database's words or the limit it met, where it does not run; Busy;
         Cancelled soon after `cancelled` is set; WarehouseEmpty.
         """
         cancelled = cancelled or threading.Event()
@@ -112,7 +108,7 @@ class Sandbox:
             }
         )
         if not self._turns.acquire(timeout=self._limits.wall_s):
-            raise SandboxBusy("Other queries are running just now: ask again in a few seconds.")
+            raise Busy("Other queries are running just now: ask again in a few seconds.")
         try:
             projection, child = self._take()
             with child:

@@ -14,10 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accel_platform.errors import AccelError, Conflict, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.errors import AccelError, Busy, Conflict, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
 from accel_platform.events.types import PAYLOADS
 from accel_platform.keys import KeysDamaged
-from accel_platform.warehouse.sandbox import SandboxBusy
 from predictor.service.pages.errors import page_of, wants_page
 from predictor.service.schemas import Problem
 
@@ -31,7 +30,7 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (Conflict, 409, "conflict", "Not as things are"),
     (NotFound, 404, "not-found", "Not found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
-    (SandboxBusy, 503, "busy", "Too many queries at once"),
+    (Busy, 503, "busy", "Too many questions of this kind at once"),
     (KeysDamaged, 503, "keys-damaged", "The keys cannot be read"),
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),

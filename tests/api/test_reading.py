@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +17,11 @@ from fastapi.testclient import TestClient
 
 from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
+from accel_platform.warehouse.as_of import tables_as_of
 from accel_platform.warehouse.query import Reader
 from predictor.service import rows
 from predictor.service.app import create_app
+from predictor.service.routes import comparing
 from predictor_world import MODELS, append, measured_grid, result, world
 
 TABLES = {
@@ -186,6 +190,26 @@ def test_comparisons_and_trends_stand_on_the_same_cells(client: TestClient) -> N
     assert {row["hardware_type"] for row in old["comparison"]} == {"cpu", "onnxruntime", "openvino"}
 
 
+def test_tables_of_the_past_are_made_for_one_at_a_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def slowly(*asked: Any) -> Any:
+        looking.set()
+        assert go_on.wait(30)
+        return tables_as_of(*asked)
+
+    monkeypatch.setattr(comparing, "tables_as_of", slowly)
+    about = {"model": "bert-base", "before": "2999-01-01"}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.get, "/changes", params=about)
+        assert looking.wait(30)
+        second = client.get("/changes", params=about)
+        go_on.set()
+        assert first.result().status_code == 200
+    assert (second.status_code, second.json()["type"]) == (503, "urn:accel:problem:busy")
+    assert client.get("/changes", params=about).status_code == 200
+
+
 def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
     names = {chart["name"] for chart in client.get("/charts").json()["charts"]}
     assert "hardware" in names
@@ -193,7 +217,13 @@ def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
     assert client.get("/charts/hardware.json", params=about).json()["$schema"].startswith("https://vega")
     assert client.get("/charts/hardware.png", params=about).content.startswith(b"\x89PNG")
     assert "<svg" in client.get("/charts/hardware.svg", params=about).text
-    assert "vegaEmbed" in client.get("/charts/hardware.html", params=about).text
+    page = client.get("/charts/hardware.html", params=about)
+    assert "vegaEmbed" in page.text
+    policy = page.headers["content-security-policy"]
+    assert "'unsafe-inline'" in policy, "what draws the chart stands in the page"
+    assert policy.startswith("sandbox allow-scripts ")
+    assert "default-src 'none'" in policy
+    assert "allow-same-origin" not in policy
     nothing = client.get("/charts/hardware.svg", params={"model": "bert-base", "since": "2999-01-01"})
     assert (nothing.status_code, client.get("/charts/pie.svg").status_code) == (404, 404)
 

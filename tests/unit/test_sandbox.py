@@ -15,12 +15,12 @@ import duckdb
 import psutil
 import pytest
 
-from accel_platform.errors import InvalidInput, WarehouseEmpty
+from accel_platform.errors import Busy, InvalidInput, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse import sandbox_child
 from accel_platform.warehouse.projection import attach_statements, require_current
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.sandbox import Cancelled, Limits, Sandbox, SandboxBusy
+from accel_platform.warehouse.sandbox import Cancelled, Limits, Sandbox
 from predictor_world import MODELS, append, measured_grid, result, world
 
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t) SELECT count(*) FROM t"
@@ -100,6 +100,9 @@ ESCAPES = {
     "settings as a view": "SELECT * FROM pg_catalog.pg_settings",
     "one setting": "SELECT current_setting('allowed_paths')",
     "one setting, shouted": "SELECT CURRENT_SETTING('allowed_paths')",
+    "one setting, in quotes": "SELECT system.main.\"Current_Setting\"('allowed_paths')",
+    "one setting as a method": "SELECT 'allowed_paths'.current_setting()",
+    "a query as JSON": "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('FROM duckdb_databases()'))",
     "where the files lie": "SELECT path FROM duckdb_databases()",
     "the same as a view": "SELECT path FROM duckdb_databases",
     "the same under another name": "WITH x AS (WITH duckdb_databases AS (SELECT 1) SELECT 1) FROM duckdb_databases",
@@ -231,7 +234,7 @@ def test_so_many_at_a_time(settings: Settings) -> None:
                 sandbox.query(ENDLESS, max_rows=1, cancelled=gone)
 
         sandbox._turns.acquire()
-        with pytest.raises(SandboxBusy, match="again"):
+        with pytest.raises(Busy, match="again"):
             sandbox.query("SELECT 1", max_rows=1)
         sandbox._turns.release()
         thread = threading.Thread(target=stay)

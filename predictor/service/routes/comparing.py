@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from accel_platform.analysis.changes import changes
 from accel_platform.analysis.comparison import By, side_by_side
 from accel_platform.analysis.selection import Selection
 from accel_platform.analysis.trend import Metric, trends
+from accel_platform.errors import Busy
 from accel_platform.settings import Settings
 from accel_platform.warehouse.as_of import tables_as_of
 from accel_platform.warehouse.query import Reader
@@ -125,6 +127,7 @@ class Trends(BaseModel):
 def router(advisor: Advisor, settings: Settings) -> APIRouter:
     routes = APIRouter(tags=["comparing"])
     reader = advisor.reader
+    making = threading.Lock()
     problems = documented(400, 404, 422, 503)
 
     @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
@@ -138,10 +141,15 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
     @routes.get("/changes", responses=problems)
     def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
         """What got slower, faster or broke between two snapshots. Tables of the past are made where there are none,
-        which takes seconds."""
-        before = Reader(tables_as_of(settings, asked.before))
-        after = reader.pinned() if asked.after is None else Reader(tables_as_of(settings, asked.after))
-        found = changes(before, after, _selection(asked), min_change_percent=asked.min_change_percent)
+        which takes seconds: for one at a time, others come again."""
+        if not making.acquire(blocking=False):
+            raise Busy("Tables of the past are being read for somebody else: ask again in a few seconds.")
+        try:
+            before = Reader(tables_as_of(settings, asked.before))
+            after = reader.pinned() if asked.after is None else Reader(tables_as_of(settings, asked.after))
+            found = changes(before, after, _selection(asked), min_change_percent=asked.min_change_percent)
+        finally:
+            making.release()
         return Changed.model_validate(asdict(found))
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)

@@ -15,7 +15,8 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.warehouse.sandbox import Rows, Sandbox, SandboxBusy
+from accel_platform.errors import Busy
+from accel_platform.warehouse.sandbox import Rows, Sandbox
 from predictor.service.problems import documented
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -69,7 +70,7 @@ def router(sandbox: Sandbox) -> APIRouter:
         """Run one SELECT in a process of its own: no files, no network, 10 s, 512 MiB. `Accept` chooses JSON or Arrow;
         of an Arrow stream the header `X-Truncated` tells whether there were more rows."""
         if threads.available_tokens < 1:
-            raise SandboxBusy("Many queries wait already: ask again in a few seconds.")
+            raise Busy("Many queries wait already: ask again in a few seconds.")
         gone = threading.Event()
         watching = create_task(_watch(request, gone))
         run = partial(sandbox.query, asked.sql, asked.parameters, max_rows=asked.max_rows, cancelled=gone)
