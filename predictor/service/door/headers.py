@@ -41,8 +41,8 @@ ALONE = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
-"""For a page that brings everything with it and needs nobody: its scripts run, and in a sandbox, where no request and no
-cookie is to be had."""
+"""For a page that brings everything with it and needs nobody: its scripts run, and in a sandbox, where neither requests
+nor cookies are to be had."""
 
 
 class Headers:

@@ -21,8 +21,8 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[!-~]+$",
-        description="Names this request among those of the API key: sent again with the same body it stores nothing more and"
-        " answers the same.",
+        description="Names this request among those of one API key: sent again with the same body it stores nothing"
+        " more and answers the same.",
     ),
 ]
 LogFor = Callable[[Request], AuditedLog]
