@@ -44,6 +44,10 @@ class Unreachable(AccelError):
     """No answer came, or none that ends."""
 
 
+class NotYet(AccelError):
+    """What was asked for is stored, and the tables have not followed yet."""
+
+
 @dataclass(frozen=True)
 class Happened:
     """One thing that `progress` told."""
@@ -58,7 +62,7 @@ class Client:
     """Talks to one service; safe to share between threads.
 
     What fails for a moment (no connection, 429, 503) is tried again so many times with growing pauses; writes carry an
-    Idempotency-Key, so that one whose answer was lost is stored once. Raises Refused or Unreachable.
+    Idempotency-Key, so that one whose answer was lost is stored once. Raises Refused, Unreachable or NotYet.
     """
 
     def __init__(
@@ -313,6 +317,8 @@ class Client:
                 if response.status_code < 400 and not soon:
                     answer: Answer = response.json()
                     return answer
+                if last and soon:
+                    raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
                 if last or not (soon or response.status_code in _AGAIN):
                     raise _refused(response)
             time.sleep(_pause_s(number))

@@ -88,7 +88,7 @@ def _side_by_side(
     found = side_by_side(Reader(settings_for(home, as_of)), asked, "model_id" if by_model else "hardware")
     kind, output = to
     rows = found.rows if kind in ("csv", "parquet", "xlsx") else _known([_told(row) for row in found.rows])
-    nothing = f"No shape was measured on both sides. To measure: `{how_to_measure(asked)}`."
+    nothing = f"No shape was measured on both sides. {_why_none(found) or f'To measure: `{how_to_measure(asked)}`.'}"
     answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for name, command in found.lacking.items():
         note(f"nothing of {name}: `{command}` measures it")
@@ -126,6 +126,19 @@ def _changes(
     title = f"Between {found.before[:12]} and {found.after[:12]}"
     answer(rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between.")
     note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
+
+
+def _why_none(found: Comparison) -> str | None:
+    """Of two models that were measured and can never have one shape, for only one of them reads a sequence."""
+    if found.by != "model_id" or found.lacking:
+        return None
+    reads: dict[str, set[bool]] = {}
+    for cell in found.unpaired:
+        reads.setdefault(cell["model_id"], set()).add(cell["sequence_length"] is not None)
+    if len(reads) != 2 or set.intersection(*reads.values()):
+        return None
+    with_, without = sorted(reads, key=lambda name: True not in reads[name])
+    return f"There is none: {with_} reads sequences, {without} does not."
 
 
 def _known(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from accel_platform.client import Client, Refused, Unreachable
+from accel_platform.client import Client, NotYet, Refused, Unreachable
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.projecting import Projecting
@@ -135,6 +135,13 @@ def test_what_fails_for_a_moment_is_tried_again_under_one_key(monkeypatch: pytes
         assert client.add_results([CLAIM]) == {}
     assert len(keys) == 3
     assert len(set(keys)) == 1
+
+
+def test_what_is_stored_and_not_in_the_tables_yet_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_platform.client.time.sleep", lambda _: None)
+    answers = httpx.MockTransport(lambda _: httpx.Response(202, json={"event_id": "7", "readable": "soon"}))
+    with Client("http://nowhere", transport=answers) as client, pytest.raises(NotYet, match="/results/7 is stored"):
+        client.result("7")
 
 
 def test_what_never_answers_is_said_to_be_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
