@@ -31,7 +31,7 @@ help:
 	@echo "make test   install what tests need, and run all of them"
 	@echo "make lint   style, types and the walls between the packages"
 	@echo "make bench  the figures of benchmarks/README.md"
-	@echo "make audit  known vulnerabilities of what is installed (asks pypi.org)"
+	@echo "make audit  known vulnerabilities of what is installed (asks PyPI)"
 	@echo "make sbom   sbom.cdx.json: what is installed, as a CycloneDX bill of materials"
 	@echo "make clean  remove $(VENV) and caches; what was measured (.accel) stays"
 

@@ -23,7 +23,7 @@ def main(pip_audit: str, python: str) -> int:
         report = json.loads(done.stdout)
     except ValueError:
         said = (done.stderr.strip() or "nothing").splitlines()[-1]
-        print(f"Not audited: pip-audit could not ask pypi.org, which this needs. It said: {said}", file=sys.stderr)
+        print(f"Not audited: pip-audit could not ask PyPI, which this needs. It said: {said}", file=sys.stderr)
         return 2
     code, lines = verdict(report)
     print("\n".join(lines), file=sys.stderr if code else sys.stdout)
@@ -42,12 +42,12 @@ def verdict(report: dict[str, Any]) -> tuple[int, list[str]]:
     audited = len(packages) - len(skipped)
     if not audited:
         said = (
-            f"Not audited: of {len(packages)} packages pip-audit found none at pypi.org, so it asked somebody who "
-            "knows of no vulnerabilities. Run it where pypi.org itself can be reached."
+            f"Not audited: of {len(packages)} packages pip-audit found none at PyPI, so it asked somebody who "
+            "knows of no vulnerabilities. Run it where PyPI itself can be reached."
         )
         return 2, [said]
     if skipped:
-        lines.append(f"Not audited, for they are not at pypi.org: {', '.join(skipped)}")
+        lines.append(f"Not audited, for they are not at PyPI: {', '.join(skipped)}")
     known = sum(len(entry.get("vulns", [])) for entry in packages)
     return (1 if known else 0), [*lines, f"{audited} packages audited, {known} known vulnerabilities"]
 
