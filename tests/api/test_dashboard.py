@@ -158,6 +158,8 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert text.count("is-best") == 1
     several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
     assert "peak memory" in several
+    [drawn] = re.findall(r'src="(/dashboard/charts/hardware.svg[^"]*theme=light[^"]*)"', text)
+    assert client.get(drawn.replace("&amp;", "&")).headers["content-type"] == "image/svg+xml"
     against = text[text.index("Against cpu") :]
     assert against.count('<th scope="row"') == 3, "cpu of two hosts, and openvino"
     assert re.search(r'<td class="num">[\d.]+ to [\d.]+<small>over ', against)

@@ -59,6 +59,7 @@ def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
         "query": query,
         "complete": complete,
         "held": held,
+        "filters": selection.model_dump(exclude_defaults=True, mode="json"),
         "most_held": _MOST_HELD,
         "columns": columns,
         "rows": rows[:_MOST_ROWS],
