@@ -33,6 +33,7 @@ PATHS = (
     "/results",
     "/runs",
     "/events",
+    "/matrix/history?model=bert-base&hardware=cpu",
 )
 
 

@@ -15,7 +15,7 @@ from accel_platform.events.types import Provenance
 from accel_platform.warehouse.query import Reader
 
 By = Literal["hardware", "model_id"]
-_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "processes")
+_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 _PLACE = ("hardware", "choice", "device_id")
 _TRUST: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 _DETAILS = """
@@ -41,15 +41,17 @@ class Comparison:
     """Names without any figure, and the command that would measure one."""
 
 
-def side_by_side(reader: Reader, selection: Selection, by: By) -> Comparison:
+def side_by_side(
+    reader: Reader, selection: Selection, by: By, *, cells: Sequence[dict[str, Any]] | None = None
+) -> Comparison:
     """The selection's models on one hardware name (`by` is `model_id`), or one model on its hardware names.
 
     Only equal shapes stand side by side. A row's `ratio` is its latency over that of the first name at the same shape
-    and of the same provenance, else `note` says why there is none. Raises NotFound for what nothing knows, and
-    WarehouseEmpty.
+    and of the same provenance, else `note` says why there is none. `cells` are the selection's, where they were read
+    already. Raises NotFound for what nothing knows, and WarehouseEmpty.
     """
     require_known(reader, selection)
-    cells = read_cells(reader, selection)
+    cells = read_cells(reader, selection) if cells is None else cells
     names = _names(cells, selection.model if by == "model_id" else selection.hardware, by)
     shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):

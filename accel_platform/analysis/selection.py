@@ -49,11 +49,13 @@ class Selection(BaseModel):
         conditions: list[str] = ["true"]
         values: dict[str, Any] = {}
         if self.model:
-            conditions.append(f"({table}.model_id IN (SELECT unnest($models)) OR "
-                              f"{table}.model_family IN (SELECT unnest($models)))")  # fmt: skip
+            # Names repeat, so that a list is looked through once for each of them; a subquery would be joined.
+            conditions.append(
+                f"(list_contains($models, {table}.model_id) OR list_contains($models, {table}.model_family))"
+            )
             values["models"] = self.recorded_models()
         if self.hardware:
-            conditions.append(f"{table}.hardware IN (SELECT unnest($hardware))")
+            conditions.append(f"list_contains($hardware, {table}.hardware)")
             values["hardware"] = list(self.hardware)
         if self.device is not None:
             conditions.append(f"$device IN ({table}.device_id, {table}.device_name)")

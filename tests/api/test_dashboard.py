@@ -148,6 +148,8 @@ def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
     [href] = re.findall(r'href="/dashboard(/matrix/cell\?model=bert-base&amp;hardware=openvino[^"]*)"', heat)
     evidence = page(client, href.replace("&amp;", "&"))
     assert len(re.findall(r'href="/dashboard/results/[0-9a-f-]{36}"', evidence)) == 2
+    [href] = re.findall(r'href="/dashboard(/matrix/history[^"]*)"', evidence)
+    assert page(client, href.replace("&amp;", "&")).count("is-untested") >= 1
     assert "accel bench run --models gpt2 --hardware qnn" in page(client, "/matrix/cell?model=gpt2&hardware=qnn")
 
 
@@ -156,6 +158,12 @@ def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     assert text.count("is-best") == 1
     several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
     assert "peak memory" in several
+    [drawn] = re.findall(r'src="(/dashboard/charts/hardware.svg[^"]*theme=light[^"]*)"', text)
+    assert client.get(drawn.replace("&amp;", "&")).headers["content-type"] == "image/svg+xml"
+    against = text[text.index("Against cpu") :]
+    assert against.count('<th scope="row"') == 3, "cpu of two hosts, and openvino"
+    assert re.search(r'<td class="num">[\d.]+ to [\d.]+<small>over ', against)
+    assert "Did you mean" in page(client, "/compare?model=bert-bsae", 404)
     assert "vit-base" in several
 
 

@@ -86,6 +86,8 @@ class Gate:
             if sent.key is not None and (wait_s := self._wrong.take(address)):
                 return _too_many(scope, wait_s, "wrong keys")
             return _unknown(scope, headers, wrong=sent.key is not None)
+        # Known from here on: a page that refuses lets them sign out, and the log names them.
+        scope["state"]["caller"] = _caller(key)
         needed = needed_for(scope["method"], scope["path"])
         if not key.scope.includes(needed):
             return _problem(
@@ -95,7 +97,6 @@ class Gate:
             )  # fmt: skip
         if wait_s := self._rates.take(key.key_id):
             return _too_many(scope, wait_s, "requests with this key")
-        scope["state"]["caller"] = _caller(key)
         return None
 
     def _is_of_another_site(self, headers: dict[bytes, bytes]) -> bool:

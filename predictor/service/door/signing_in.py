@@ -19,6 +19,7 @@ _HOURS = 12
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sign in · accel</title>
+<link rel="icon" href="data:,">
 <style>
 :root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
 main {{ max-width: 26rem; margin: 15vh auto; padding: 0 1rem }}

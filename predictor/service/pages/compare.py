@@ -1,4 +1,5 @@
-"""The page that holds models or hardware side by side, shape by shape. What a cell is, is `analysis/cells.py`."""
+"""The page that holds models or hardware side by side, shape by shape. What a cell is, is `analysis/cells.py`;
+ratios, and whether they are more than chance, `analysis/comparison.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
 from accel_platform.analysis.cells import read_cells
+from accel_platform.analysis.comparison import Comparison, side_by_side
 from accel_platform.analysis.selection import Selection
 from predictor.service.pages.links import asked
 from predictor.service.pages.models import known_models
@@ -23,7 +25,9 @@ METRICS: dict[Metric, tuple[str, bool]] = {
 }
 """What each is called, and whether less of it is better."""
 _MOST_ROWS = 200
-_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "processes")
+_MOST_HELD = 80
+"""Cells that are held against each other: it takes the samples of them all."""
+_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 
 
 class CompareQuery(Selection):
@@ -47,11 +51,16 @@ def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
     models = [row["model_id"] for row in known_models(site)]
     selection = Selection(**query.model_dump(exclude={"metric", "by"}))
     complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
-    cells = [cell for cell in read_cells(site.reader, selection) if cell[query.metric] is not None] if complete else []
+    cells = read_cells(site.reader, selection) if complete else []
+    held = _held(site, selection, query.by, cells) if complete and len(cells) <= _MOST_HELD else None
+    cells = [cell for cell in cells if cell[query.metric] is not None]
     columns, rows = _table(cells, query)
     return {
         "query": query,
         "complete": complete,
+        "held": held,
+        "filters": selection.model_dump(exclude_defaults=True, mode="json"),
+        "most_held": _MOST_HELD,
         "columns": columns,
         "rows": rows[:_MOST_ROWS],
         "found": len(rows),
@@ -59,6 +68,10 @@ def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
         "less_is_better": METRICS[query.metric][1],
         "choices": {**choices(site), "model": models},
     }
+
+
+def _held(site: Site, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
+    return side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
 
 
 def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

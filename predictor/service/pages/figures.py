@@ -85,6 +85,7 @@ def shape(row: Mapping[str, Any]) -> str:
         row.get("precision"),
         f"batch {row['batch_size']}" if row.get("batch_size") else None,
         f"length {row['sequence_length']}" if row.get("sequence_length") else None,
+        f"{row['image_size']} px" if row.get("image_size") else None,
         f"{row['processes']} processes" if (row.get("processes") or 1) > 1 else None,
     ]
     return ", ".join(part for part in parts if part) or "shape unknown"

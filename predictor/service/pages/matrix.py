@@ -8,6 +8,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.matrix import Matrix, compatibility_matrix
+from accel_platform.analysis.matrix_history import DAYS_MOST, matrix_history
+from accel_platform.analysis.selection import Selection
 from accel_platform.errors import NotFound
 from predictor.service.pages.links import asked
 from predictor.service.pages.site import Site
@@ -58,6 +60,11 @@ def router(site: Site) -> APIRouter:
     def cell(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
         return site.page(request, "matrix_cell.html", lambda: _cell(site, query))
 
+    # A page of its own: each day on which something was recorded is replayed for it.
+    @routes.get("/history")
+    def history(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
+        return site.page(request, "matrix_history.html", lambda: _history(site, query))
+
     return routes
 
 
@@ -94,9 +101,24 @@ def _families(site: Site) -> dict[str, str | None]:
 
 def _cell(site: Site, query: CellQuery) -> dict[str, Any]:
     devices = site.reader.rows(_CELL, query.model_dump())
-    known = site.reader.rows("SELECT model_id FROM models WHERE model_id = ?", (query.model,))
-    if not devices and not known:
-        raise NotFound(f"No model is called {query.model!r} here: the matrix shows all there are")
+    if not devices:
+        _require_known(site, query.model)
     ids = [event_id for row in devices for event_id in row["evidence"]]
     evidence = site.reader.rows(_EVIDENCE, {"ids": ids[:_MOST_EVIDENCE]}) if ids else []
     return {"query": query, "devices": devices, "evidence": evidence, "evidence_found": len(ids)}
+
+
+def _history(site: Site, query: CellQuery) -> dict[str, Any]:
+    _require_known(site, query.model)
+    selection = Selection(model=(query.model,), hardware=(query.hardware,))
+    changes = [
+        change
+        for change in matrix_history(site.reader, selection, mode=query.mode)
+        if change["model_id"] == query.model
+    ]
+    return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
+
+
+def _require_known(site: Site, model_id: str) -> None:
+    if not site.reader.rows("SELECT model_id FROM models WHERE model_id = ?", (model_id,)):
+        raise NotFound(f"No model is called {model_id!r} here: the matrix shows all there are")

@@ -9,10 +9,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.cells import read_cells
-from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.selection import Selection, recorded_id
 from accel_platform.errors import NotFound
-from accel_platform.events.types import Provenance
+from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
 from predictor.service.pages.links import asked, order
 from predictor.service.pages.results import RECENT
@@ -20,7 +19,6 @@ from predictor.service.pages.site import Site
 
 _SHOWN = 100
 _MOST_CELLS = 100
-_MOST_SERIES = 12
 _SORTS = ("model_id", "family", "parameters", "flops_per_item", "results", "newest_at")
 _CELL_SORTS = (
     "hardware",
@@ -33,6 +31,7 @@ _CELL_SORTS = (
 )
 _BELIEVED: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
 """What answers for something comes first."""
+_IDENTITY = ", ".join(f"r.{name}" for name in MeasuredSeries.model_fields)
 
 _MODELS = """
 WITH newest AS (SELECT model_id, max(occurred_at) AS newest_at FROM results GROUP BY model_id),
@@ -50,6 +49,14 @@ ORDER BY m.results DESC, m.model_id
 _COMPATIBILITY = """
 SELECT * EXCLUDE (evidence), len(evidence) AS evidence FROM compat_matrix WHERE model_id = $model
 ORDER BY mode, relative_speed DESC NULLS LAST, hardware, device_name LIMIT 100
+"""
+# Ids of our own results begin with their time.
+_SERIES = f"""
+SELECT {_IDENTITY}, list(r.latency_p50_ms ORDER BY r.result_id) AS medians, max(r.result_id) AS newest
+FROM judged_results AS r
+WHERE r.provenance = 'measured' AND r.status = 'ok' AND r.verified IS NOT FALSE AND r.latency_p50_ms IS NOT NULL
+    AND r.precision IS NOT NULL AND r.batch_size IS NOT NULL AND {{condition}}
+GROUP BY {_IDENTITY} HAVING count(*) > 1 ORDER BY count(*) DESC, {_IDENTITY} LIMIT 12
 """
 _REGRESSIONS = "SELECT * FROM regressions WHERE model_id = $model ORDER BY found_at DESC, regression_id LIMIT 10"
 
@@ -124,7 +131,7 @@ def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
     [model] = described
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
-    cells = sorted(read_cells(reader, selection), key=lambda row: _BELIEVED.index(row["provenance"]))
+    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _BELIEVED.index(row["provenance"]))
     cells = order(cells, query.sort, _CELL_SORTS)
     about = {"model": model_id}
     return {
@@ -133,7 +140,7 @@ def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
         "filters": selection.model_dump(exclude_defaults=True, mode="json"),
         "cells": cells[:_MOST_CELLS],
         "cells_found": len(cells),
-        "series": _series(site, model_id, query),
+        "series": _series(site, condition, values),
         "compatibility": reader.rows(_COMPATIBILITY, about),
         "regressions": reader.rows(_REGRESSIONS, about),
         "recent": reader.rows(RECENT.format(condition=condition, limit=15), values),
@@ -149,19 +156,9 @@ def _choices(site: Site, model_id: str) -> dict[str, list[Any]]:
     return {name: row[name] or [] for name in names}
 
 
-def _series(site: Site, model_id: str, query: CellsQuery) -> list[dict[str, Any]]:
+def _series(site: Site, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Medians of our own processes in order of time, the longest series first."""
-    hardware = query.hardware[0] if len(query.hardware) == 1 else None
-    found: list[tuple[int, dict[str, Any]]] = []
-    for series, processes in read_measured(site.reader, model=model_id, hardware=hardware).items():
-        medians = [process.median_ms for process in processes if process.median_ms is not None]
-        fits = all(
-            getattr(query, field) in (None, getattr(series, field))
-            for field in ("mode", "precision", "batch_size", "sequence_length")
-        )
-        if len(medians) > 1 and fits:
-            newest = processes[-1].result_id
-            shown = {"cell": cell(series), "series": series, "medians": medians, "newest": newest}
-            found.append((len(medians), shown))
-    found.sort(key=lambda one: (-one[0], one[1]["cell"]))
-    return [shown for _, shown in found[:_MOST_SERIES]]
+    return [
+        {**row, "cell": cell(MeasuredSeries.model_construct(**row))}
+        for row in site.reader.rows(_SERIES.format(condition=condition), values)
+    ]

@@ -57,8 +57,8 @@ class Site:
         """
         while True:
             snapshot_id = self.reader.snapshot_id
-            etag = f'W/"{release()}-{snapshot_id}-{also}"'
-            headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "accept-encoding"}
+            etag = f'W/"{release()}-{snapshot_id}-{also}{_key_of(request) or ""}"'
+            headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "accept-encoding, cookie"}
             if etag in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers=headers)
             content = make()
@@ -72,8 +72,20 @@ class Site:
 def render(template: str, request: Request, **content: Any) -> str:
     """The page as text; everything that is not markup of ours is escaped."""
     here = request.url.path
-    about = {"here": here, "asked": request.query_params.multi_items(), "snapshot_id": None, "newest_at": None}
+    about = {
+        "here": here,
+        "asked": request.query_params.multi_items(),
+        "signed_in": _key_of(request) is not None,
+        "snapshot_id": None,
+        "newest_at": None,
+    }
     return _environment().get_template(template).render(**{**about, **content})
+
+
+def _key_of(request: Request) -> str | None:
+    """The id of the key that the door let in; None where it asks for none, or was shown none."""
+    caller = request.scope.get("state", {}).get("caller")
+    return caller.key_id if caller else None
 
 
 @cache
