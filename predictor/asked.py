@@ -48,9 +48,9 @@ class Asked:
 
     def cells(self, target: Target) -> list[Cell]:
         """The cells that answer it, the best first."""
-        shape = self.mode, self.batch_size, self.sequence_length
+        model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
-            Cell(self.subject.model_id, target, shape[0], precision, *shape[1:], image_size)
+            Cell(model_id, target, self.mode, precision, batch_size, length, image_size)
             for image_size in self._image_sizes()
             for precision in self.precisions
         ]

@@ -76,8 +76,6 @@ WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR 
 GROUP BY ALL ORDER BY ALL
 """
 _COUNTING = ("measured", "imported")
-_OUTER = ("model", "hardware", "device", "mode")
-"""Filters that leave cells out and change none that stay."""
 
 
 def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, mode: str = "inference") -> Matrix:

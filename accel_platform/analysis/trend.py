@@ -6,7 +6,7 @@ Unlike `shifts.py`, which watches latencies of ours for alerts, this looks back 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import fmean, median, stdev
 from typing import Any, Literal, get_args
@@ -105,6 +105,10 @@ class Trend:
         ids = [point.result_id for point in self.points]
         values = [point.value for point in self.points[ids.index(since) if since else 0 :]]
         return 100 * stdev(values) / fmean(values) if len(values) > 1 and fmean(values) else None
+
+    def document(self) -> dict[str, Any]:
+        """The whole series, with its median and spread, for machines."""
+        return {**asdict(self), "median": self.median, "spread_percent": self.spread_percent}
 
 
 def trends(

@@ -55,8 +55,6 @@ def trend(
 
     Files hold every point; a terminal shows a line per series and one per shift.
     """
-    from dataclasses import asdict
-
     from accel_platform.analysis.selection import how_to_measure
     from accel_platform.analysis.trend import trends
     from accel_platform.errors import InvalidInput
@@ -67,10 +65,7 @@ def trend(
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
     found = trends(Reader(settings_for(home, as_of)), asked, metric.value, min_change_percent=min_change_percent)
     nothing = f"No result with {metric.value} is there. To measure: `{how_to_measure(asked)}`."
-    document = [
-        {**asdict(one), "median": one.median, "spread_percent": one.spread_percent}
-        for one in found
-    ]  # fmt: skip
+    document = [one.document() for one in found]
     people = kind in ("table", "markdown", "html")
     rows = [_line(one) for one in found] if people else _points(found)
     answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)

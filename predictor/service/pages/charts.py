@@ -12,6 +12,7 @@ from accel_platform.errors import NotFound
 from accel_platform.reports.drawing.parts import NothingToDraw
 from accel_platform.reports.drawing.registry import CHARTS, chart
 from accel_platform.reports.drawing.render import render
+from predictor.service.answering import has_it
 from predictor.service.pages.links import asked
 from predictor.service.pages.site import Site, release
 
@@ -40,7 +41,7 @@ def router(site: Site) -> APIRouter:
     ) -> Response:
         etag = f'"{release()}-{site.reader.snapshot_id}"'
         headers = {"etag": etag, "cache-control": "private, no-cache"}
-        if etag in request.headers.get("if-none-match", ""):
+        if has_it(request, etag):
             return Response(status_code=304, headers=headers)
         if CHARTS.get(name) is None or CHARTS[name].read is None:
             raise NotFound(f"No page draws a chart {name!r}: there are {', '.join(CHARTS)}")

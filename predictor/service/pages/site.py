@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
+from predictor.service.answering import has_it
 from predictor.service.pages import drawings, figures, links
 
 HERE = Path(__file__).parent
@@ -57,9 +58,9 @@ class Site:
         """
         while True:
             snapshot_id = self.reader.snapshot_id
-            etag = f'W/"{release()}-{snapshot_id}-{also}{_key_of(request) or ""}"'
-            headers = {"etag": etag, "cache-control": "private, no-cache", "vary": "accept-encoding, cookie"}
-            if etag in request.headers.get("if-none-match", ""):
+            etag = f'"{release()}-{snapshot_id}-{also}{_key_of(request) or ""}"'
+            headers = {"etag": f"W/{etag}", "cache-control": "private, no-cache", "vary": "accept-encoding, cookie"}
+            if has_it(request, etag):
                 return Response(status_code=304, headers=headers)
             content = make()
             newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])

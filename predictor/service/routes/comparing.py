@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -14,7 +12,7 @@ from pydantic import BaseModel, Field
 from accel_platform.analysis.changes import changes
 from accel_platform.analysis.comparison import By, side_by_side
 from accel_platform.analysis.selection import Selection
-from accel_platform.analysis.trend import Metric, trends
+from accel_platform.analysis.trend import Metric, Point, Shift, trends
 from accel_platform.errors import Busy
 from accel_platform.settings import Settings
 from accel_platform.warehouse.as_of import tables_as_of
@@ -75,35 +73,6 @@ class Changed(BaseModel):
     only_after: int
 
 
-class TrendPoint(BaseModel):
-    """One result."""
-
-    result_id: UUID
-    run_id: str | None
-    at: datetime
-    commit: str | None
-    value: float
-    std: float | None
-    samples: int | None
-    noisy: bool
-
-
-class TrendShift(BaseModel):
-    """A lasting change, and what a person said of it."""
-
-    point: TrendPoint
-    commit_before: str | None
-    before: float | None
-    after: float | None
-    change_percent: float | None
-    worse: bool | None
-    p_value: float | None
-    regression_id: str | None
-    state: str | None
-    accepted_by: str | None
-    accepted_reason: str | None
-
-
 class OneTrend(BaseModel):
     """One cell under one fingerprint, oldest point first."""
 
@@ -111,8 +80,8 @@ class OneTrend(BaseModel):
     metric: Metric
     median: float | None
     spread_percent: float | None
-    points: list[TrendPoint]
-    shifts: list[TrendShift]
+    points: list[Point]
+    shifts: list[Shift]
     undated: int = Field(description="Results that are in no point, for nobody knows when they occurred.")
 
 
@@ -159,10 +128,7 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
         def read(now: Reader) -> dict[str, Any]:
             found = trends(now, _selection(asked), asked.metric, min_change_percent=asked.min_change_percent)
             found.sort(key=lambda trend: -len(trend.points))
-            told = [
-                {**asdict(one), "median": one.median, "spread_percent": one.spread_percent}
-                for one in found[: asked.limit]
-            ]
+            told = [one.document() for one in found[: asked.limit]]
             return {"trends": told, "series": len(found), "snapshot_id": now.snapshot_id}
 
         return answer(reader, request, read)

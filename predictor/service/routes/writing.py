@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Body, Header, Request, Response
 
@@ -52,17 +53,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         """
         items: Sequence[Claim] = claims if isinstance(claims, list) else [claims]
         cause = request_id(request.url.path, items)
-        events = [
-            Event.of(
-                claim.recorded(),
-                source=SOURCE,
-                occurred_at=claim.occurred_at,
-                host_id=claim.host_id,
-                run_id=claim.run_id,
-                causation_id=cause,
-            )
-            for claim in items
-        ]
+        events = [_event(claim, cause) for claim in items]
         return _answered(request, response, events, idempotency_key)
 
     @routes.post(
@@ -87,18 +78,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         if wrong := unbelievable(items):
             raise ItemsRefused(wrong)
         cause = request_id(request.url.path, items)
-        events = [
-            Event.of(
-                item.recorded(),
-                source=SOURCE,
-                occurred_at=item.occurred_at,
-                host_id=item.host_id,
-                run_id=item.run_id,
-                event_id=item.event_id,
-                causation_id=cause,
-            )
-            for item in items
-        ]
+        events = [_event(item, cause, event_id=item.event_id) for item in items]
         return _answered(request, response, events, idempotency_key)
 
     def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> Written:
@@ -112,3 +92,15 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         return Written(event_ids=ids, segment=stored.segment)
 
     return routes
+
+
+def _event(item: Claim | Posted, cause: UUID, event_id: UUID | None = None) -> Event:
+    return Event.of(
+        item.recorded(),
+        source=SOURCE,
+        occurred_at=item.occurred_at,
+        host_id=item.host_id,
+        run_id=item.run_id,
+        causation_id=cause,
+        event_id=event_id,
+    )
