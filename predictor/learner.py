@@ -236,8 +236,8 @@ class Learner:
 
 _APART = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
 """How much less a figure says of the same work where one of these differs, in logs of its weight."""
-_DOUBT = math.exp(-3.0)
-"""Weight of nothing being carried over: that of one figure in which one of these differs that make 3."""
+_DOUBT = math.exp(-4.0)
+"""Weight of carrying nothing over: that of one figure of another device behind another kind of driver."""
 
 
 @dataclass(frozen=True)
