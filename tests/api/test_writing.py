@@ -194,7 +194,7 @@ def test_a_measurement_brings_its_verification(client: TestClient, log: EventLog
 
 
 @pytest.mark.parametrize(
-    "type_", ["PredictorPromoted", "ShiftAccepted", "SourceDeleted", "BenchmarkClosed", "Nonsense"]
+    "type_", ["PredictorPromoted", "ShiftAccepted", "ShiftRejected", "SourceDeleted", "BenchmarkClosed", "Nonsense"]
 )
 def test_what_the_platform_decides_nobody_posts(client: TestClient, type_: str) -> None:
     assert client.post("/events", json={"type": type_, "payload": {}}).status_code == 422
