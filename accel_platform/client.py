@@ -277,7 +277,7 @@ class Client:
         return self._json("POST", f"/requests/{_part(request_id)}/cancel", again=False)
 
     def accept(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:
-        """`POST /regressions/{regression_id}/accept`: its level is the new baseline. `by` is needed without API keys."""
+        """`POST /regressions/{regression_id}/accept`: its level is the baseline. `by` is needed without API keys."""
         return self._write(f"/regressions/{_part(regression_id)}/accept", {"by": by, "reason": reason}, key)
 
     def reject(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:

@@ -1,4 +1,4 @@
-"""What people decided about recorded shifts, and the events by which they do. How a shift is found is not known here."""
+"""What people decided about recorded shifts, and the events by which they do. How shifts are found is `shifts.py`."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftR
 
 
 def _as_before(process: Process, row: Mapping[str, Any]) -> bool:
-    """Whether it lies nearer to where the series was than to where it moved, as the table `regressions` asks for `gone`."""
+    """Whether it lies nearer to where the series was than to where it moved: what makes a shift `gone`, too."""
     if row["after_ms"] is None:
         return process.failure is None
     if row["before_ms"] is None:
         return process.failure is not None
     if process.median_ms is None:
         return False
-    return abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"])
+    return bool(abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"]))
 
 
 def _named(reader: Reader, beginning: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The whole history of each series: when it moved, and the events that say so. What people make of it is `decided.py`."""
+"""The whole history of each series: when it moved, and the events that say so. What people decide is `decided.py`."""
 
 from __future__ import annotations
 

@@ -156,9 +156,7 @@ def history(
 @app.command(name="list")
 def list_regressions(
     *,
-    state: Annotated[
-        RegressionState | None, typer.Option(help="Only those of this state.", show_default="all")
-    ] = None,
+    state: Annotated[RegressionState | None, typer.Option(help="Only those of this state.", show_default="all")] = None,
     as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
@@ -223,10 +221,10 @@ def reject(
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
-    """Say that a recorded shift is none (noise, a machine in a wrong state): its results no longer count in their series.
+    """Say that a recorded shift is none: noise, or a machine in a wrong state.
 
-    The baseline stays where it was, and the same level measured again is a shift again. Of accepting and rejecting the
-    last word counts.
+    Its results no longer count in their series, whose baseline stays where it was; the same level measured again is a
+    shift again. Of accepting and rejecting the last word counts.
     """
     from accel_platform.analysis.decided import rejection
 

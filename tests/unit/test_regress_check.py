@@ -289,9 +289,7 @@ class TestRecorded:
         assert lab.rows()[0]["state"] == "gone"
 
     @pytest.mark.parametrize(("by", "reason", "which"), [("", "r", 0), ("b", " ", 0), ("b", "r", 1)])
-    def test_a_word_needs_a_name_a_reason_and_a_regression(
-        self, lab: Lab, by: str, reason: str, which: int
-    ) -> None:
+    def test_a_word_needs_a_name_a_reason_and_a_regression(self, lab: Lab, by: str, reason: str, which: int) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         record_found(lab.settings, [regression_of(lab.only())])
@@ -400,7 +398,10 @@ class TestRejected:
             [row] = lab.rows()
             assert row["state"] == state
             assert [row[f"{one}_reason"] for one in ("accepted", "rejected")].count(None) == 1
-            assert lab.only().reason == {"accepted": "its new level was accepted", "rejected": "its shift was rejected"}[state]
+            assert (
+                lab.only().reason
+                == {"accepted": "its new level was accepted", "rejected": "its shift was rejected"}[state]
+            )
         told = lab.reader().rows("SELECT count(*) AS n FROM events WHERE starts_with(type, 'Shift')")
         assert told == [{"n": 3}]
 

@@ -14,7 +14,7 @@ from accel_platform.analysis.decided import acceptance, rejection
 from accel_platform.analysis.measured import read_measured
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
+from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
@@ -30,7 +30,8 @@ WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = 
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
 _SAID = """
-SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason FROM events
+SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
+FROM events
 WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
 ORDER BY recorded_at DESC, event_id DESC
 """
@@ -71,11 +72,8 @@ def router(site: Site, settings: Settings) -> APIRouter:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
             form = read_pairs(Word, pairs)
-            make = acceptance if word == "accept" else rejection
-            payload = await run_in_threadpool(
-                make, site.reader, regression_id, by=speaker(request, form.by), reason=form.reason
-            )
-            await run_in_threadpool(_keep, settings, log_of(request, settings), payload)
+            by, log = speaker(request, form.by), log_of(request, settings)
+            await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
         except InvalidInput as error:
             given, problem = dict(pairs), str(error)
             return await run_in_threadpool(
@@ -125,8 +123,9 @@ def _cell(row: dict[str, Any]) -> str:
     return cell(MeasuredSeries.model_construct(**row))
 
 
-def _keep(settings: Settings, log: EventLog, payload: ShiftAccepted | ShiftRejected) -> None:
+def _decide(site: Site, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str) -> None:
     """Store the person's word, and bring the tables up to it."""
-    event = Event.of(payload, source="dashboard")
+    make = acceptance if word == "accept" else rejection
+    event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
     log.append([event], key=f"decided-{event.event_id}")
     bring_up_to_date(settings)
