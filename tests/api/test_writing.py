@@ -218,14 +218,12 @@ def test_a_benchmark_is_asked_for_followed_and_taken_back(client: TestClient) ->
     assert client.post("/benchmarks", json=files).status_code == 422
 
 
-def test_a_regression_is_accepted_or_rejected_and_the_last_word_counts(
-    client: TestClient, settings: Settings, log: EventLog
-) -> None:
+def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, settings: Settings, log: EventLog) -> None:
     series = MeasuredSeries(model_id="bert-base", hardware="cpu", device_id="d", fingerprint="f", mode="inference",
                             precision="float32", batch_size=1)  # fmt: skip
-    first_result = next(event.event_id for event in log.read(types={"ResultRecorded"}))
+    one = next(event.event_id for event in log.read(types={"ResultRecorded"}))
     found = RegressionFound(**series.model_dump(), regression_id="abcdef123456", found_by="check", state="regressed",
-                            processes_before=5, processes_after=2, first_result=first_result, evidence=(first_result,))  # fmt: skip
+                            processes_before=5, processes_after=2, first_result=one, evidence=(one,))  # fmt: skip
     log.append([Event.of(found, source="test")])
     refresh(settings)
     [listed] = client.get("/regressions", params={"state": "open"}).json()["regressions"]
@@ -243,5 +241,5 @@ def test_a_regression_is_accepted_or_rejected_and_the_last_word_counts(
         assert client.post(f"{path}/{word}", json={"by": "cy", "reason": "me too"}).status_code == 409
         told = client.get(path).json()["regression"]
         assert (told["state"], told[f"{state}_by"]) == (state, person)
-    assert (told["accepted_by"], told["rejected_results"]) == (None, [str(first_result)])
+    assert (told["accepted_by"], told["rejected_results"]) == (None, [str(one)])
     assert client.get("/regressions", params={"state": "open"}).json()["regressions"] == []

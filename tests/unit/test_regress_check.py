@@ -306,7 +306,7 @@ class TestRecorded:
 
 
 class TestRejected:
-    """What a person calls no real shift counts neither against a candidate nor for the level that others are held to."""
+    """What a person calls no real shift counts neither against a candidate nor for the level others are held to."""
 
     def _reject(self, lab: Lab, regression_id: str) -> None:
         lab.log.append([event(rejection(lab.reader(), regression_id, by="bob", reason="it throttled"))])
@@ -398,10 +398,7 @@ class TestRejected:
             [row] = lab.rows()
             assert row["state"] == state
             assert [row[f"{one}_reason"] for one in ("accepted", "rejected")].count(None) == 1
-            assert (
-                lab.only().reason
-                == {"accepted": "its new level was accepted", "rejected": "its shift was rejected"}[state]
-            )
+            assert lab.only().reason == f"its {'new level' if state == 'accepted' else 'shift'} was {state}"
         told = lab.reader().rows("SELECT count(*) AS n FROM events WHERE starts_with(type, 'Shift')")
         assert told == [{"n": 3}]
 
