@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.decided import acceptance, rejection
+from accel_platform.analysis.decided import acceptance, read_decided, rejection
 from accel_platform.analysis.measured import read_measured
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
@@ -111,7 +111,7 @@ def _one(site: Site, request: Request, regression_id: str) -> dict[str, Any]:
         "points": points,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),
-        "rejected": set(row["rejected_results"] or ()),
+        "rejected": read_decided(site.reader).rejected,
         "said": site.reader.rows(_SAID, (regression_id,)),
         "speaker": key_name_of(request),
         "given": {},
