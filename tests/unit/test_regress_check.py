@@ -330,30 +330,24 @@ class TestRejected:
         assert (told.processes_before, told.processes_after) == (6, 4)
         assert len(lab.reader().rows("SELECT * FROM results")) == 10, "the results stay"
 
-    def test_its_level_is_no_baseline_and_the_same_again_is_raised_again(self, lab: Lab) -> None:
+    def test_its_level_is_no_baseline_and_the_same_or_more_is_raised_again(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         first = self._found(lab)
         self._reject(lab, first)
-        mended = "c" * 40
+        mended, worse = "c" * 40, "d" * 40
         lab.runs(3, mended)
+        lab.runs(3, worse, 1.7)
         assert lab.only(baseline=NEW, candidate=mended).state == "ok", "not improved: it is where it was"
+        larger = lab.only(baseline=NEW, candidate=worse)
+        assert (larger.state, larger.commits_before) == ("regressed", (OLD,))
+        assert larger.change_percent == pytest.approx(70, abs=3), "against the level before, not the rejected one"
         lab.runs(3, NEW, 1.3)
         again = lab.only()
         assert (again.state, again.change_percent) == ("regressed", pytest.approx(30, abs=3))
         assert regression_of(again).regression_id != first
         record_found(lab.settings, [regression_of(again)])
         assert sorted(row["state"] for row in lab.rows()) == ["open", "rejected"]
-
-    def test_a_larger_shift_after_it_is_raised(self, lab: Lab) -> None:
-        lab.runs(6, OLD)
-        lab.runs(3, NEW, 1.3)
-        self._reject(lab, self._found(lab))
-        worse = "d" * 40
-        lab.runs(3, worse, 1.7)
-        told = lab.only(baseline=NEW, candidate=worse)
-        assert (told.state, told.commits_before) == ("regressed", (OLD,))
-        assert told.change_percent == pytest.approx(70, abs=3), "against the level before, not the rejected one"
 
     def test_what_is_as_before_and_what_another_shift_began_still_count(self, lab: Lab) -> None:
         lab.runs(6, OLD)
