@@ -2,7 +2,9 @@
 chosen again for every round, by the same split of that round's training part alone, and the round is asked with that.
 
 A setting is looked at by itself, the others as they are. Beside the error with the nested choice stand the errors with
-each value throughout: the least of them is what choosing with hindsight gives.
+each value throughout: the least of them is what choosing with hindsight gives. Takes half an hour of one core.
+
+Needs a folder of timm's tables and LLM-Inference-Bench (default: ../shared/data/perf beside the repository).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from predictor.cases import Case
 from predictor.learner import Learner, log_latency
 
 Array = npt.NDArray[np.float64]
+DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
 Rounds = list[tuple[list[Case], list[Case]]]
 """A few figures of a device, where there are any, and what is asked."""
 SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
@@ -117,7 +120,7 @@ def nested(mode: str, split: str, setting: str, cases: list[Case]) -> dict[str, 
     return {
         **asked,
         "nested_percent": round(_median(chosen_errors), 2),
-        "throughout": throughout,
+        "throughout_percent": throughout,
         "chosen": dict(chosen),
     }
 
@@ -140,8 +143,10 @@ def cases_of(directory: Path) -> list[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dataset", type=Path, help="a directory of files that `accel migrate` reads")
+    parser.add_argument("dataset", nargs="?", type=Path, default=DATA, help="files that `accel migrate` reads")
     cases = cases_of(parser.parse_args().dataset)
+    if not cases:
+        sys.exit("no usable figures there")
     # Ten folds of ten would take hours; phones with a handful of figures each have no device to hold out in turn.
     splits.FOLDS = 5
     for mode, split, setting in ASKED:

@@ -3,8 +3,9 @@
 Four kinds of knowledge, each for what it can bear:
 
 * the *specialist*, trees that know devices by name, speaks for a device with many figures;
-* the *generalist*, trees of one kind of silicon that see no device, speaks for a device of that kind nobody measured;
-* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference;
+* the *generalist*, trees of one kind of silicon that see no device but its vendor's level, speaks for a device of that
+  kind nobody measured;
+* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference, in part;
 * of one measured nowhere, models like it on a known device have a say of their own (`alike`).
 
 A few figures of a new device correct it as a whole (`Correction`). How sure any of this is, is not here.
