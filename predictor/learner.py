@@ -145,7 +145,11 @@ class Learner:
             by_trees[None if case.device in self.known else case.kind].append(i)
         for kind, here in by_trees.items():
             trees, asked = self._specialist() if kind is None else self._generalist(kind), [cases[i] for i in here]
-            told = [{"law": log} for log in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
+            told = (
+                [{"physical law": log} for log in self._law.logs(asked).tolist()]
+                if trees is None
+                else trees.reasons(asked)
+            )
             for i, added in zip(here, told, strict=True):
                 found[i] = added
         for case, log, added in zip(cases, logs, found, strict=True):
@@ -153,7 +157,7 @@ class Learner:
             few = 0.0
             if case.device in self.corrections:
                 few = added["few figures of this device"] = float(self.corrections[case.device].of([case])[0])
-            name = "measured elsewhere" if self.elsewhere(case) else "models like it"
+            name = "same work measured elsewhere" if self.elsewhere(case) else "models like it"
             added[name] = log - alone - few
         return found
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import lightgbm as lgb
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from predictor.blocks import blocks_of
 from predictor.cases import Case
 from predictor.law import Law, parts_ms
+from predictor.shares import Shares
 
 Array = npt.NDArray[np.float64]
 SCHEMA = 4
@@ -39,6 +40,25 @@ _COSTS = (
     "devices",
 )
 _PARTS = ("computing", "activations moved", "weights read", "launches")
+_OF = {
+    "batch": "batch",
+    "batch activations": "batch",
+    "architecture": "architecture",
+    "size": "input size",
+    "device": "device",
+    "devices": "device",
+    "kind": "device",
+    "setting": "device",
+    "backend": "runtime",
+    "layout": "runtime",
+    "compiler": "runtime",
+    "version": "runtime",
+    "precision": "precision",
+    "mode": "mode",
+    **dict.fromkeys((*_PARTS, "roofline", "intensity"), "roofline"),
+}
+"""What numbers tell of, for people; all others tell what the model costs."""
+GROUPS = ("model cost", *dict.fromkeys(_OF.values()))
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -155,21 +175,34 @@ class Trees:
         return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
     def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """What adds up to each logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
+        """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
+        ridge)."""
         numbers = self.encoder.numbers(cases)
-        design, columns = self.encoder.columns(numbers)
-        terms = (design - self.mean) / self.scale * self.coefficients / 2
-        base = self.law.logs(cases) + self.level + terms[:, 0]
-        shares = sum(np.asarray(b.predict(numbers, num_threads=1, pred_contrib=True)) / 2 for b in self.boosters)
-        assert isinstance(shares, np.ndarray)
-        named = [*columns[1:], *self.encoder.names()]
-        found = []
-        for law, *added in np.column_stack([base + shares[:, -1], terms[:, 1:], shares[:, :-1]]).tolist():
-            told: dict[str, float] = defaultdict(float, law=law)
-            for name, share in zip(named, added, strict=True):
-                told[name] += share
-            found.append(dict(told))
-        return found
+        terms = (self.encoder.columns(numbers)[0] - self.mean) / self.scale
+        shares = self._shares
+        added = (shares.added(numbers) + terms @ self._terms) / 2
+        base = self.law.logs(cases) + self.level + (shares.base + terms[:, 0] * self.coefficients[0]) / 2
+        return [
+            {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
+            for law, groups in zip(base.tolist(), added.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def _shares(self) -> Shares:
+        return Shares.of(self.boosters, _groups(self.encoder.names()))
+
+    @cached_property
+    def _terms(self) -> Array:
+        """The ridge's coefficients by column and group, without that of the column of ones."""
+        _, names = self.encoder.columns(np.zeros((1, len(self.encoder.names()))))
+        apart = np.zeros((len(names), len(GROUPS)))
+        apart[np.arange(len(names)), _groups(names)] = self.coefficients
+        apart[0] = 0.0
+        return apart
+
+
+def _groups(names: Sequence[str]) -> list[int]:
+    return [GROUPS.index(_OF.get(name, "model cost")) for name in names]
 
 
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
