@@ -127,10 +127,13 @@ class Predictor:
             if told:
                 takes_long()
                 asked = [cases[i] for i in told]
-                logs = known.learner.predict(asked).logs.tolist()
-                figures = dict(zip(told, logs, strict=True))
                 if explain:
-                    why = dict(zip(told, contributions(known.learner, asked, logs, known.typical), strict=True))
+                    logs, added = known.learner.explain(asked)
+                    for i, one in zip(told, added, strict=True):
+                        why[i] = contributions(known.learner, cases[i], one, known.typical)
+                else:
+                    logs = known.learner.predict(asked).logs
+                figures = dict(zip(told, logs.tolist(), strict=True))
             for i in here:
                 found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
         return [found[i] for i in range(len(cases))]

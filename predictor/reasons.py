@@ -7,7 +7,7 @@ latency the factors make the prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predictor.cases import Case
@@ -26,18 +26,12 @@ class Contribution:
     """On the latency: 2 doubles it."""
 
 
-def contributions(
-    learner: Learner, cases: Sequence[Case], logs: Sequence[float], typical: float
-) -> list[tuple[Contribution, ...]]:
-    """What makes each case's latency (natural logs, as predicted) differ from the typical one, the strongest first.
+def contributions(learner: Learner, case: Case, added: Mapping[str, float], typical: float) -> tuple[Contribution, ...]:
+    """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
+    strongest first.
 
     exp(typical) times all factors is the predicted latency, in ms.
     """
-    reasons = learner.reasons(cases, logs)
-    return [_ranked(learner, case, added, typical) for case, added in zip(cases, reasons, strict=True)]
-
-
-def _ranked(learner: Learner, case: Case, added: dict[str, float], typical: float) -> tuple[Contribution, ...]:
     groups = {**added, "physical law": added["physical law"] - typical}
     values = _values(learner, case, typical)
     ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import lightgbm as lgb
@@ -65,21 +66,25 @@ class Shares:
         """`groups` has the number of each feature's group."""
         leaves = [leaf for booster in boosters for tree in _trees(booster) for leaf in _leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
-        leaves = sorted((leaf for leaf in leaves if leaf.share), key=lambda leaf: len(leaf.share))
-        conditions = {
-            condition: i for i, condition in enumerate(dict.fromkeys(c for leaf in leaves for c in leaf.share))
-        }
-        sizes = [len(leaf.share) for leaf in leaves]
+        # Leaves that ask for the same of a row share a table.
+        alike: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
+        for leaf in leaves:
+            if leaf.share:
+                alike[tuple(leaf.share)].append(leaf)
+        asked = sorted(alike, key=len)
+        conditions = {condition: i for i, condition in enumerate(dict.fromkeys(c for all_ in asked for c in all_))}
         places = csr_array(
             (
-                np.array([1 << i for size in sizes for i in range(size)], dtype=np.int32),
-                np.array([conditions[c] for leaf in leaves for c in leaf.share], dtype=np.int32),
-                np.cumsum([0, *sizes], dtype=np.int32),
+                np.array([1 << i for all_ in asked for i in range(len(all_))], dtype=np.int32),
+                np.array([conditions[c] for all_ in asked for c in all_], dtype=np.int32),
+                np.cumsum([0, *map(len, asked)], dtype=np.int32),
             ),
-            shape=(len(leaves), len(conditions)),
+            shape=(len(asked), len(conditions)),
         )
-        starts = np.cumsum([0, *(1 << size for size in sizes)], dtype=np.int32)
-        tables = [_tables(alike, np.asarray(groups)) for alike in _by_size(leaves)]
+        starts = np.cumsum([0, *(1 << len(all_) for all_ in asked)], dtype=np.int32)[:-1]
+        of = np.asarray(groups)
+        tables = [_tables([alike[all_] for all_ in some], of) for some in _in_turn(asked)]
+        nothing = np.zeros((0, max(groups) + 1))
         features, low, high, nan = zip(*conditions, strict=True) if conditions else ((), (), (), ())
         return cls(
             base,
@@ -88,8 +93,8 @@ class Shares:
             np.array(high),
             np.array(nan, dtype=bool),
             places,
-            starts[:-1],
-            np.concatenate(tables) if tables else np.zeros((0, max(groups) + 1)),
+            starts,
+            np.concatenate([nothing, *tables]),
         )
 
     def added(self, numbers: Array) -> Array:
@@ -124,34 +129,35 @@ def _leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
     while todo:
         node, path = todo.pop()
         if node < 0:
-            yield _Leaf(values[~node], {_Condition(f, *asked): share for f, (*asked, share) in path.items()})
+            asked = sorted((_Condition(f, *bounds), share) for f, (*bounds, share) in path.items())
+            yield _Leaf(values[~node], dict(asked))
             continue
         feature, threshold, way = features[node], thresholds[node], ways[node]
         low, high, nan, share = path.get(feature, (-math.inf, math.inf, True, 1.0))
-        nan_left = 0.0 <= threshold if way is None else way
+        nan_left = threshold >= 0.0 if way is None else way
         for left, child in zip((True, False), (children[0][node], children[1][node]), strict=True):
             went = share * rows[child] / rows[node]
             bounds = (low, min(high, threshold)) if left else (max(low, threshold), high)
             todo.append((child, {**path, feature: (*bounds, nan and nan_left == left, went)}))
 
 
-def _by_size(leaves: Sequence[_Leaf]) -> Iterator[list[_Leaf]]:
-    """Of one number of features each, in order, and not too many at once."""
-    by_size: dict[int, list[_Leaf]] = defaultdict(list)
-    for leaf in leaves:
-        by_size[len(leaf.share)].append(leaf)
-    for size, alike in by_size.items():
+def _in_turn(asked: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
+    """Of one length each, in order, and not too many at once."""
+    for size, alike in groupby(asked, key=len):
         step = max(1, _AT_ONCE // (size * size << size))
-        yield from (alike[i : i + step] for i in range(0, len(alike), step))
+        while some := list(islice(alike, step)):
+            yield some
 
 
-def _tables(leaves: Sequence[_Leaf], groups: npt.NDArray[np.int64]) -> Array:
-    """What each group of features adds by these leaves of m features, one leaf after the other, for all 2^m outcomes.
+def _tables(alike: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
+    """What each group of features adds by leaves that ask for the same m things, for all 2^m outcomes: one such table
+    after the other.
 
     With o = 1 where a feature sends the row towards the leaf, else 0, and z the share that it sends of those that
     trained it, a feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1: that
     gives each set of others Shapley's weight (Owen, 1972). Gauss and Legendre's rule of m / 2 points is exact for it.
     """
+    leaves = [leaf for these in alike for leaf in these]
     m = len(leaves[0].share)
     trained = np.array([list(leaf.share.values()) for leaf in leaves])[:, None, :]
     sent = (np.arange(1 << m)[:, None] >> np.arange(m) & 1).astype(np.float64)
@@ -161,8 +167,9 @@ def _tables(leaves: Sequence[_Leaf], groups: npt.NDArray[np.int64]) -> Array:
         factors = t * sent + (1 - t) * trained
         others += weight / 2 * factors.prod(axis=2, keepdims=True) / factors
     added = np.array([leaf.value for leaf in leaves])[:, None, None] * (sent - trained) * others
-    table = np.zeros((len(leaves), 1 << m, int(groups.max()) + 1))
-    of = groups[[[condition.feature for condition in leaf.share] for leaf in leaves]]
+    added = np.add.reduceat(added, np.cumsum([0, *map(len, alike)])[:-1])
+    table = np.zeros((len(alike), 1 << m, int(groups.max()) + 1))
+    of = groups[[[condition.feature for condition in these[0].share] for these in alike]]
     for i in range(m):
-        table[np.arange(len(leaves)), :, of[:, i]] += added[:, :, i]
+        table[np.arange(len(alike)), :, of[:, i]] += added[:, :, i]
     return table.reshape(-1, table.shape[2])

@@ -112,18 +112,22 @@ class Encoder:
         blocks = len(blocks_of(""))
         return [*_COSTS, *self.codes, *["architecture"] * blocks, *_PARTS, *_PARTS[:3], "roofline"]
 
-    def columns(self, numbers: Array) -> tuple[Array, list[str]]:
-        """For the ridge: 1, costs, parts of the law and blocks as they are, a column per name; and what they are of."""
-        first = len(_COSTS)
-        left_out = [*range(first, first + len(self.codes)), _COSTS.index("version")]
-        hot = [
-            numbers[:, first + i, None] == np.arange(len(known))[None, :] for i, known in enumerate(self.codes.values())
-        ]
-        plain = np.nan_to_num(np.delete(numbers, left_out, axis=1))
+    def design(self, numbers: Array) -> Array:
+        """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
+        first, known = len(_COSTS), list(self.codes.values())
+        plain = np.nan_to_num(np.delete(numbers, self._not_plain(), axis=1))
+        hot = [numbers[:, first + i, None] == np.arange(len(codes)) for i, codes in enumerate(known)]
+        return np.hstack([np.ones((len(numbers), 1)), plain, *hot])
+
+    def columns(self) -> list[str]:
+        """What each column of the design is of."""
+        left_out = self._not_plain()
         names = [name for i, name in enumerate(self.names()) if i not in left_out]
-        names += [name for name, known in self.codes.items() for _ in known]
-        design = np.hstack([np.ones((len(numbers), 1)), plain, *map(np.asarray, hot)]).astype(np.float64)
-        return design, ["", *names]
+        return ["", *names, *(name for name, known in self.codes.items() for _ in known)]
+
+    def _not_plain(self) -> list[int]:
+        first = len(_COSTS)
+        return [*range(first, first + len(self.codes)), _COSTS.index("version")]
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class Trees:
         if smooth:
             left, level = _levelled(left, [case.device for case in cases])
         numbers = encoder.numbers(cases)
-        design, _ = encoder.columns(numbers)
+        design = encoder.design(numbers)
         mean, scale = design.mean(axis=0), design.std(axis=0)
         # What never varies tells nothing of what it would change, whatever rounding makes of it.
         constant = scale < 1e-6
@@ -170,7 +174,7 @@ class Trees:
     def logs(self, cases: Sequence[Case]) -> Array:
         """Natural logs of latencies."""
         numbers = self.encoder.numbers(cases)
-        ridge = (self.encoder.columns(numbers)[0] - self.mean) / self.scale @ self.coefficients
+        ridge = (self.encoder.design(numbers) - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
         return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
 
@@ -178,14 +182,18 @@ class Trees:
         """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
         ridge)."""
         numbers = self.encoder.numbers(cases)
-        terms = (self.encoder.columns(numbers)[0] - self.mean) / self.scale
-        shares = self._shares
-        added = (shares.added(numbers) + terms @ self._terms) / 2
-        base = self.law.logs(cases) + self.level + (shares.base + terms[:, 0] * self.coefficients[0]) / 2
+        terms = (self.encoder.design(numbers) - self.mean) / self.scale @ self._terms
+        base = self.law.logs(cases) + self.level + (self._shares.base + self.coefficients[0]) / 2
+        added = (self._shares.added(numbers) + terms) / 2
         return [
             {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
             for law, groups in zip(base.tolist(), added.tolist(), strict=True)
         ]
+
+    def ready(self) -> None:
+        """Make now what the first reasons would wait for."""
+        assert self._shares is not None
+        assert self._terms is not None
 
     @cached_property
     def _shares(self) -> Shares:
@@ -193,12 +201,12 @@ class Trees:
 
     @cached_property
     def _terms(self) -> Array:
-        """The ridge's coefficients by column and group, without that of the column of ones."""
-        _, names = self.encoder.columns(np.zeros((1, len(self.encoder.names()))))
-        apart = np.zeros((len(names), len(GROUPS)))
-        apart[np.arange(len(names)), _groups(names)] = self.coefficients
-        apart[0] = 0.0
-        return apart
+        """The ridge's coefficients by column and group, without the first, which is of no number."""
+        groups = _groups(self.encoder.columns())
+        terms = np.zeros((len(groups), len(GROUPS)))
+        terms[np.arange(len(groups)), groups] = self.coefficients
+        terms[0] = 0.0
+        return terms
 
 
 def _groups(names: Sequence[str]) -> list[int]:
