@@ -20,6 +20,7 @@ from predictor.artifact import ArtifactRefused
 from predictor.evidence import load_evidence
 from predictor.judge import Predictor
 from predictor.knowledge import Knowledge
+from predictor.learned import make_ready
 from predictor.patience import TakesLong, in_a_hurry
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.respond import predict, predict_many, recommend
@@ -85,7 +86,7 @@ class Advisor:
         problem = ""
         while not stop.wait(LOOK_EVERY_S):
             try:
-                self._newest()
+                self._newest(ready=True)
                 problem = ""
             except WarehouseEmpty:
                 continue  # nothing was there to stay, and every question says so
@@ -94,7 +95,8 @@ class Advisor:
                     problem = str(error)
                     _log.error("still answering from the snapshot before: %s", problem, exc_info=_bug(error))
 
-    def _newest(self) -> _Serving:
+    def _newest(self, *, ready: bool = False) -> _Serving:
+        """With `ready`, it comes into service with all that its first questions would wait for."""
         with self._loading:
             snapshot_id = self.reader.snapshot_id
             predictor_id = artifact.current_id(self._settings)
@@ -102,15 +104,20 @@ class Advisor:
             same_evidence = serving is not None and serving.knowledge.evidence.snapshot_id == snapshot_id
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
+                if ready:
+                    serving.make_ready()
                 return serving
             evidence = serving.knowledge.evidence if serving and same_evidence else load_evidence(self.reader)
             if serving and same_predictor:
                 predictor, problem = serving.knowledge.predictor, serving.knowledge.no_predictor
             else:
                 predictor, problem = self._load(predictor_id)
-            self._serving = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            found = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            if ready:
+                found.make_ready()
+            self._serving = found
             self._swapped()
-            return self._serving
+            return found
 
     def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:
@@ -134,6 +141,12 @@ class _Serving:
         self.predictor_id = predictor_id
         """What the pointer named, also where it was refused."""
         self.answers = Kept(KEPT_BYTES)
+        self._ready = False
+
+    def make_ready(self) -> None:
+        if not self._ready:
+            make_ready(self.knowledge)
+            self._ready = True
 
 
 class Kept:

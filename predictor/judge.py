@@ -27,6 +27,8 @@ FARTHEST = 10.0
 """Times beyond what was learned from at which nothing is predicted any more."""
 WIDEST = 50.0
 """High over low at which an interval is no answer."""
+_MOMENT = 16
+"""Cases that are explained in a moment."""
 _LACKS: dict[Lack, Literal["nothing", "family", "hardware", "both"]] = {
     "nothing": "nothing",
     "family": "family",
@@ -125,7 +127,8 @@ class Predictor:
             figures: dict[int, float] = {}
             why: dict[int, tuple[Contribution, ...]] = {}
             if told:
-                takes_long()
+                if len(told) > _MOMENT:
+                    takes_long()
                 asked = [cases[i] for i in told]
                 if explain:
                     logs, added = known.learner.explain(asked)

@@ -50,6 +50,18 @@ def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     ]
 
 
+def make_ready(knowledge: Knowledge) -> None:
+    """Make what the first questions would wait for; it takes a while, and nothing is answered otherwise by it."""
+    evidence, predictor = knowledge.evidence, knowledge.predictor
+    if predictor is None:
+        return
+    knowledge.learned("")
+    for mode, known in predictor.modes.items():
+        known.learner.make_ready()
+        for among in (*evidence.by_target, *{target.hardware for target in evidence.by_target}):
+            _by_work(evidence, among, mode)
+
+
 def _case(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
     target = candidate.target
     generates = asked.mode == "generation"
@@ -134,9 +146,7 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
     if asked.cost is None or asked.cost.flops <= 0:
         return ()
     places = [place for place in (target, target.hardware) if place != target or target in evidence.by_target]
-    by_place = (
-        evidence.once(("work", among, asked.mode), partial(_in_order, evidence, among, asked.mode)) for among in places
-    )
+    by_place = (_by_work(evidence, among, asked.mode) for among in places)
     known = next((found[asked.precision] for found in by_place if asked.precision in found), None)
     if known is None:
         return ()
@@ -145,6 +155,10 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
     around = range(max(0, middle - _NEIGHBOURS), min(len(known.log_flops), middle + _NEIGHBOURS))
     closest = sorted(around, key=lambda i: (abs(known.log_flops[i] - wanted), known.neighbours[i].event_id))
     return tuple(known.neighbours[i] for i in closest[:_NEIGHBOURS])
+
+
+def _by_work(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
+    return evidence.once(("work", among, mode), partial(_in_order, evidence, among, mode))
 
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:

@@ -154,6 +154,13 @@ class Learner:
             self._grown = Grown(self._specialist(), generalists, *left)
         return self._grown
 
+    def make_ready(self) -> None:
+        """Make what the first cases would wait for."""
+        self._alike.make_ready()
+        grown = self.grow()
+        for trees in (grown.specialist, *grown.generalists.values()):
+            trees.make_ready()
+
     def elsewhere(self, case: Case) -> int:
         """How many figures of the same work can be carried over to the case."""
         return len(self._measured.get(case.shape, ()))

@@ -190,10 +190,9 @@ class Trees:
             for law, groups in zip(base.tolist(), added.tolist(), strict=True)
         ]
 
-    def ready(self) -> None:
-        """Make now what the first reasons would wait for."""
-        assert self._shares is not None
-        assert self._terms is not None
+    def make_ready(self) -> None:
+        """Make what the first reasons would wait for."""
+        _ = self._shares, self._terms
 
     @cached_property
     def _shares(self) -> Shares:
