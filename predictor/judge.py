@@ -109,6 +109,13 @@ class Predictor:
     memory: MemoryModel | None
     risks: Risks
 
+    def blind_to(self, case: Case) -> str | None:
+        """Why it stands behind no figure and knows no risk of any work run as this is; None where it may."""
+        if self.risks.boosters or (self.memory is not None and self.memory.knows(case)):
+            return None
+        known = self.modes.get(case.mode)
+        return _nothing_in(case.mode) if known is None else known.learner.why_not(case)
+
     def judge(self, cases: Sequence[Case], *, explain: bool = False) -> list[Judgement]:
         """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
         that it does not stand behind."""
@@ -119,7 +126,7 @@ class Predictor:
             here = [i for i, case in enumerate(cases) if case.mode == mode]
             known = self.modes.get(mode)
             if known is None:
-                reason = f"nothing in mode {mode} was learned from"
+                reason = _nothing_in(mode)
                 found |= {i: Judgement(None, None, False, reason, "both", math.inf, {}) for i in here}
                 continue
             stances = {i: _stance(known, cases[i]) for i in here}
@@ -140,6 +147,10 @@ class Predictor:
             for i in here:
                 found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
         return [found[i] for i in range(len(cases))]
+
+
+def _nothing_in(mode: str) -> str:
+    return f"nothing in mode {mode} was learned from"
 
 
 @dataclass(frozen=True)
