@@ -55,9 +55,11 @@ def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted])
     last: Asked | None = None
     like: Case | str = ""
     for asked, candidate in wanted:
+        case: Case | str | None = None
         if asked is not last:
             # What cannot be made a case of on one device can on none, and what it reads is the same on all.
-            last, like = asked, _case(knowledge.evidence, asked, candidate)
+            last = asked
+            case = like = _case(knowledge.evidence, asked, candidate)
         if isinstance(like, str):
             yield like
             continue
@@ -66,7 +68,7 @@ def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted])
         if blind is not None:
             yield blind
             continue
-        case = _case(knowledge.evidence, asked, candidate)
+        case = case or _case(knowledge.evidence, asked, candidate)
         if isinstance(case, Case) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
             knowledge.blind[way] = reason
         yield case

@@ -12,6 +12,7 @@ A few figures of a new device correct it as a whole (`Correction`). How sure any
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -282,6 +283,7 @@ def _with_one(design: Array) -> Array:
 
 _APART = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
 """How much less a figure says of the same work where one of these differs, in logs of its weight."""
+_WEIGHTS = np.array(list(_APART.values()))
 
 
 @dataclass(frozen=True)
@@ -301,10 +303,10 @@ class _Places:
 
     def apart(self, case: Case, rows: npt.NDArray[np.int64]) -> Array:
         """How little the figures of these rows say of the same work in `case`: 0 for one device run in one way."""
-        own = np.array([self.codes[name].get(getattr(case, name), -1) for name in _APART])
+        own = [self.codes[name].get(getattr(case, name), -1) for name in _APART]
         version = np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0)
-        differ = (self.names[rows] != own) @ np.array(list(_APART.values()))
-        return np.asarray(differ + 2.0 * np.abs(self.devices[rows] - np.log2(case.devices)) + np.nan_to_num(version))
+        differ = (self.names[rows] != own) @ _WEIGHTS
+        return np.asarray(differ + 2.0 * np.abs(self.devices[rows] - math.log2(case.devices)) + np.nan_to_num(version))
 
 
 def _weighted_median(values: Array, weights: Array) -> float:

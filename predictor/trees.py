@@ -114,20 +114,23 @@ class Encoder:
 
     def design(self, numbers: Array) -> Array:
         """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
-        first, known = len(_COSTS), list(self.codes.values())
-        plain = np.nan_to_num(np.delete(numbers, self._not_plain(), axis=1))
-        hot = [numbers[:, first + i, None] == np.arange(len(codes)) for i, codes in enumerate(known)]
+        first = len(_COSTS)
+        plain = np.nan_to_num(numbers[:, self._plain])
+        hot = [numbers[:, first + i, None] == np.arange(len(codes)) for i, codes in enumerate(self.codes.values())]
         return np.hstack([np.ones((len(numbers), 1)), plain, *hot])
 
     def columns(self) -> list[str]:
         """What each column of the design is of."""
-        left_out = self._not_plain()
-        names = [name for i, name in enumerate(self.names()) if i not in left_out]
-        return ["", *names, *(name for name, known in self.codes.items() for _ in known)]
+        names = self.names()
+        hot = (name for name, known in self.codes.items() for _ in known)
+        return ["", *(names[i] for i in self._plain), *hot]
 
-    def _not_plain(self) -> list[int]:
+    @cached_property
+    def _plain(self) -> list[int]:
+        """Numbers that the ridge takes as they are: neither codes of names nor versions, of which many are unknown."""
         first = len(_COSTS)
-        return [*range(first, first + len(self.codes)), _COSTS.index("version")]
+        left_out = {*range(first, first + len(self.codes)), _COSTS.index("version")}
+        return [i for i in range(len(self.names())) if i not in left_out]
 
 
 @dataclass(frozen=True)
