@@ -304,9 +304,10 @@ class _Places:
     def apart(self, case: Case, rows: npt.NDArray[np.int64]) -> Array:
         """How little the figures of these rows say of the same work in `case`: 0 for one device run in one way."""
         own = [self.codes[name].get(getattr(case, name), -1) for name in _APART]
-        version = np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0)
-        differ = (self.names[rows] != own) @ _WEIGHTS
-        return np.asarray(differ + 2.0 * np.abs(self.devices[rows] - math.log2(case.devices)) + np.nan_to_num(version))
+        differ = (self.names[rows] != own) @ _WEIGHTS + 2.0 * np.abs(self.devices[rows] - math.log2(case.devices))
+        if not math.isnan(case.version):
+            differ += np.nan_to_num(np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0))
+        return np.asarray(differ)
 
 
 def _weighted_median(values: Array, weights: Array) -> float:
