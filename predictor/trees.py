@@ -185,9 +185,9 @@ class Trees:
         """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
         ridge)."""
         numbers = self.encoder.numbers(cases)
-        terms = (self.encoder.design(numbers) - self.mean) / self.scale @ self._terms
+        terms, usual = self._terms
         base = self.law.logs(cases) + self.level + (self._shares.base + self.coefficients[0]) / 2
-        added = (self._shares.added(numbers) + terms) / 2
+        added = (self._shares.added(numbers) + self.encoder.design(numbers) @ terms - usual) / 2
         return [
             {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
             for law, groups in zip(base.tolist(), added.tolist(), strict=True)
@@ -202,13 +202,14 @@ class Trees:
         return Shares.of(self.boosters, _groups(self.encoder.names()))
 
     @cached_property
-    def _terms(self) -> Array:
-        """The ridge's coefficients by column and group, without the first, which is of no number."""
+    def _terms(self) -> tuple[Array, Array]:
+        """The ridge's coefficients by column of the design and group, without the first, which is of no number; and
+        what they come to at the mean."""
         groups = _groups(self.encoder.columns())
         terms = np.zeros((len(groups), len(GROUPS)))
-        terms[np.arange(len(groups)), groups] = self.coefficients
+        terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
         terms[0] = 0.0
-        return terms
+        return terms, self.mean @ terms
 
 
 def _groups(names: Sequence[str]) -> list[int]:

@@ -75,10 +75,12 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     def log_for(request: Request) -> AuditedLog:
         return log_of(request, settings)
 
+    # Routes are tried in their order, so those that are asked most come first.
+    app.include_router(advice.router(advisor))
     app.include_router(state.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, charts, models, hardware, runs, matrix, old):
+    for noun in (charts, models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
     app.include_router(comparing.router(advisor, settings))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
