@@ -81,12 +81,17 @@ class Advisor:
         except TakesLong:
             return None
 
+    def make_ready(self) -> None:
+        """Put what is published into service, with all that its first questions would wait for. Raises as `knowledge`
+        does."""
+        self._newest(ready=True)
+
     def follow(self, stop: threading.Event) -> None:
         """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays."""
         problem = ""
         while not stop.wait(LOOK_EVERY_S):
             try:
-                self._newest(ready=True)
+                self.make_ready()
                 problem = ""
             except WarehouseEmpty:
                 continue  # nothing was there to stay, and every question says so

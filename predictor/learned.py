@@ -80,9 +80,10 @@ def make_ready(knowledge: Knowledge) -> None:
     if predictor is None:
         return
     knowledge.learned("")
+    places: set[Target | str] = {*evidence.by_target, *(target.hardware for target in evidence.by_target)}
     for mode, known in predictor.modes.items():
         known.learner.make_ready()
-        for among in (*evidence.by_target, *{target.hardware for target in evidence.by_target}):
+        for among in places:
             _by_work(evidence, among, mode)
 
 

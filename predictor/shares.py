@@ -129,7 +129,7 @@ def _leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
     while todo:
         node, path = todo.pop()
         if node < 0:
-            asked = sorted((_Condition(f, *bounds), share) for f, (*bounds, share) in path.items())
+            asked = sorted((_Condition(f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
             yield _Leaf(values[~node], dict(asked))
             continue
         feature, threshold, way = features[node], thresholds[node], ways[node]

@@ -187,7 +187,9 @@ class Trees:
         numbers = self.encoder.numbers(cases)
         terms, usual = self._terms
         base = self.law.logs(cases) + self.level + (self._shares.base + self.coefficients[0]) / 2
-        added = (self._shares.added(numbers) + self.encoder.design(numbers) @ terms - usual) / 2
+        # To the last bit the same whatever is asked beside it, which a product of matrices is not.
+        ridge = np.einsum("rc,cg->rg", self.encoder.design(numbers), terms) - usual
+        added = (self._shares.added(numbers) + ridge) / 2
         return [
             {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
             for law, groups in zip(base.tolist(), added.tolist(), strict=True)
