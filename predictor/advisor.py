@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ from predictor.respond import predict, predict_many, recommend
 
 LOOK_EVERY_S = 0.2
 """How long a pointer may have moved before a following advisor notices."""
+_REST = 4
+"""Times as long as reading took nothing is read again."""
 KEPT_BYTES = 64 << 20
 _log = logging.getLogger("accel.advisor")
 
@@ -43,13 +46,16 @@ class Advisor:
         self._loading = threading.Lock()
         self._serving: _Serving | None = None
         self._swapped = swapped or (lambda: None)
+        self._followed = False
 
     def knowledge(self) -> Knowledge:
-        """What is known now, read first where a pointer has moved. Raises WarehouseEmpty before the first projection.
+        """What is known now, read first where a pointer has moved; but while something follows, what is in service:
+        then nobody waits for the next. Raises WarehouseEmpty before the first projection.
 
         A refused predictor is no reason not to answer from measurements: its reason goes into the answers instead.
         """
-        return self._newest().knowledge
+        serving = self._serving if self._followed else None
+        return (serving or self._newest()).knowledge
 
     def recommend(self, query: RecommendQuery) -> Answer:
         return recommend(self.knowledge(), query)
@@ -87,9 +93,13 @@ class Advisor:
         self._newest(ready=True)
 
     def follow(self, stop: threading.Event) -> None:
-        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays."""
-        problem = ""
-        while not stop.wait(LOOK_EVERY_S):
+        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays.
+
+        Reading takes from those who ask: where something new comes all the time, it is read a fifth of the time.
+        """
+        problem, pause_s, self._followed = "", LOOK_EVERY_S, True
+        while not stop.wait(pause_s):
+            began = time.monotonic()
             try:
                 self.make_ready()
                 problem = ""
@@ -99,6 +109,8 @@ class Advisor:
                 if str(error) != problem:
                     problem = str(error)
                     _log.error("still answering from the snapshot before: %s", problem, exc_info=_bug(error))
+            pause_s = max(LOOK_EVERY_S, _REST * (time.monotonic() - began))
+        self._followed = False
 
     def _newest(self, *, ready: bool = False) -> _Serving:
         """With `ready`, it comes into service with all that its first questions would wait for."""
