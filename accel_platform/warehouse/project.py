@@ -112,7 +112,7 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
         con = _rules()
         con.execute("BEGIN")
         try:
-            con.execute("INSERT INTO new_events SELECT * FROM arriving")
+            con.from_arrow(arriving).insert_into("new_events")
             return dict(con.execute("EXECUTE broken").fetchall())
         finally:
             con.execute("ROLLBACK")
@@ -127,8 +127,7 @@ def _rules() -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(":memory:")
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
     con.execute(_QUANTILE)
-    none = codec.SCHEMA.empty_table()
-    con.execute("CREATE TABLE new_events AS SELECT * FROM none")
+    con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
     broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con

@@ -17,7 +17,7 @@ QUIET_S = 60.0
 """Longer than this nothing came: whoever writes next starts another child, which takes seconds for its imports."""
 LOOK_EVERY_S = 0.3
 _NICE = 5
-"""Whoever waits for an answer goes before: with as much to do as there is time for, it gets a third of an equal share."""
+"""Whoever waits for an answer goes before: where there is more to do than time, this gets a third of its share."""
 
 
 def follow(job: Message, send: Callable[[Message], None]) -> None:
