@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -20,12 +21,15 @@ from predictor.artifact import ArtifactRefused
 from predictor.evidence import load_evidence
 from predictor.judge import Predictor
 from predictor.knowledge import Knowledge
+from predictor.learned import make_ready
 from predictor.patience import TakesLong, in_a_hurry
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
 from predictor.respond import predict, predict_many, recommend
 
 LOOK_EVERY_S = 0.2
 """How long a pointer may have moved before a following advisor notices."""
+_REST = 4
+"""Times as long as reading took nothing is read again."""
 KEPT_BYTES = 64 << 20
 _log = logging.getLogger("accel.advisor")
 
@@ -42,13 +46,16 @@ class Advisor:
         self._loading = threading.Lock()
         self._serving: _Serving | None = None
         self._swapped = swapped or (lambda: None)
+        self._followed = False
 
     def knowledge(self) -> Knowledge:
-        """What is known now, read first where a pointer has moved. Raises WarehouseEmpty before the first projection.
+        """What is known now, read first where a pointer has moved; but while something follows, what is in service:
+        then nobody waits for the next. Raises WarehouseEmpty before the first projection.
 
         A refused predictor is no reason not to answer from measurements: its reason goes into the answers instead.
         """
-        return self._newest().knowledge
+        serving = self._serving if self._followed else None
+        return (serving or self._newest()).knowledge
 
     def recommend(self, query: RecommendQuery) -> Answer:
         return recommend(self.knowledge(), query)
@@ -80,12 +87,21 @@ class Advisor:
         except TakesLong:
             return None
 
+    def make_ready(self) -> None:
+        """Put what is published into service, with all that its first questions would wait for. Raises as `knowledge`
+        does."""
+        self._newest(ready=True)
+
     def follow(self, stop: threading.Event) -> None:
-        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays."""
-        problem = ""
-        while not stop.wait(LOOK_EVERY_S):
+        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays.
+
+        Reading takes from those who ask: where something new comes all the time, it is read a fifth of the time.
+        """
+        problem, pause_s, self._followed = "", LOOK_EVERY_S, True
+        while not stop.wait(pause_s):
+            began = time.monotonic()
             try:
-                self._newest()
+                self.make_ready()
                 problem = ""
             except WarehouseEmpty:
                 continue  # nothing was there to stay, and every question says so
@@ -93,8 +109,11 @@ class Advisor:
                 if str(error) != problem:
                     problem = str(error)
                     _log.error("still answering from the snapshot before: %s", problem, exc_info=_bug(error))
+            pause_s = max(LOOK_EVERY_S, _REST * (time.monotonic() - began))
+        self._followed = False
 
-    def _newest(self) -> _Serving:
+    def _newest(self, *, ready: bool = False) -> _Serving:
+        """With `ready`, it comes into service with all that its first questions would wait for."""
         with self._loading:
             snapshot_id = self.reader.snapshot_id
             predictor_id = artifact.current_id(self._settings)
@@ -102,15 +121,20 @@ class Advisor:
             same_evidence = serving is not None and serving.knowledge.evidence.snapshot_id == snapshot_id
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
+                if ready:
+                    serving.make_ready()
                 return serving
             evidence = serving.knowledge.evidence if serving and same_evidence else load_evidence(self.reader)
             if serving and same_predictor:
                 predictor, problem = serving.knowledge.predictor, serving.knowledge.no_predictor
             else:
                 predictor, problem = self._load(predictor_id)
-            self._serving = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            found = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            if ready:
+                found.make_ready()
+            self._serving = found
             self._swapped()
-            return self._serving
+            return found
 
     def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:
@@ -134,6 +158,12 @@ class _Serving:
         self.predictor_id = predictor_id
         """What the pointer named, also where it was refused."""
         self.answers = Kept(KEPT_BYTES)
+        self._ready = False
+
+    def make_ready(self) -> None:
+        if not self._ready:
+            make_ready(self.knowledge)
+            self._ready = True
 
 
 class Kept:

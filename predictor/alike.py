@@ -46,14 +46,23 @@ class Alike:
             if len(self._rows.get(_way(case), ())) >= _FEWEST:
                 asked[_way(case)].append(i)
         for way, here in asked.items():
-            if way not in self._fitted:
-                rows = self._rows[way]
-                if len(rows) > _MOST:
-                    drawn = np.random.default_rng(0).permutation(len(rows))[:_MOST]
-                    rows = [rows[i] for i in np.sort(drawn).tolist()]
-                self._fitted[way] = _Process.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
-            found[here] = self._fitted[way].logs([cases[i] for i in here])
+            found[here] = self._process(way).logs([cases[i] for i in here])
         return found
+
+    def make_ready(self) -> None:
+        """Fit every way of running that there is enough of."""
+        for way, rows in self._rows.items():
+            if len(rows) >= _FEWEST:
+                self._process(way)
+
+    def _process(self, way: str) -> _Process:
+        if way not in self._fitted:
+            rows = self._rows[way]
+            if len(rows) > _MOST:
+                drawn = np.random.default_rng(0).permutation(len(rows))[:_MOST]
+                rows = [rows[i] for i in np.sort(drawn).tolist()]
+            self._fitted[way] = _Process.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
+        return self._fitted[way]
 
 
 @dataclass(frozen=True)

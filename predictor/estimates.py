@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.backends.registry import RUNTIMES
 from predictor.answers import Cause, Compatibility
 from predictor.asked import Asked
-from predictor.evidence import Evidence, Target
+from predictor.evidence import Cell, Evidence, Target
 from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
 from predictor.learned import Wanted, predicted
@@ -44,12 +44,12 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
     """What measurements say; None where the learned model has to be asked."""
     if candidate.target not in evidence.by_target and not candidate.here:
         return _too_large(asked, candidate)
-    cells = asked.cells(candidate.target)
     known, reason = compatibility_of(evidence, asked, candidate.target)
     if known.state == "failed":
         return Abstention("measured_failure", f"does not run there: {reason}")
-    found = measured(evidence, cells) or _ruled_out(evidence, asked, candidate)
-    if found is not None:
+    cells = asked.cells(candidate.target)
+    found = measured(evidence, cells) or _ruled_out(evidence, asked, candidate, cells)
+    if found is not None or asked.subject.model_id not in evidence.by_model:
         return found
     best = min(
         filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: e.latency_ms.high_over_low, default=None
@@ -57,9 +57,9 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
     return None if best is None or best.latency_ms.high_over_low > WIDEST else best
 
 
-def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate) -> Abstention | None:
+def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate, cells: Sequence[Cell]) -> Abstention | None:
     """Why nothing can be said of what was not measured, or None."""
-    target, cells = candidate.target, asked.cells(candidate.target)
+    target = candidate.target
     failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
     if failure is not None:
         reason = f"this configuration failed there: {failure.reason} (event {failure.event_id})"
@@ -81,7 +81,7 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
         return Abstention(
             "no_runtime", f"not measured, and no runtime of this platform drives {candidate.target.hardware}"
         )
-    runtime = runtime_for(candidate.target.hardware)
+    runtime = RUNTIMES[candidate.target.hardware]
     refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
 

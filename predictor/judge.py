@@ -27,6 +27,8 @@ FARTHEST = 10.0
 """Times beyond what was learned from at which nothing is predicted any more."""
 WIDEST = 50.0
 """High over low at which an interval is no answer."""
+_MOMENT = 16
+"""Cases that are explained in a moment."""
 _LACKS: dict[Lack, Literal["nothing", "family", "hardware", "both"]] = {
     "nothing": "nothing",
     "family": "family",
@@ -107,6 +109,13 @@ class Predictor:
     memory: MemoryModel | None
     risks: Risks
 
+    def blind_to(self, case: Case) -> str | None:
+        """Why it stands behind no figure and knows no risk of any work run as this is; None where it may."""
+        if self.risks.boosters or (self.memory is not None and self.memory.knows(case)):
+            return None
+        known = self.modes.get(case.mode)
+        return _nothing_in(case.mode) if known is None else known.learner.why_not(case)
+
     def judge(self, cases: Sequence[Case], *, explain: bool = False) -> list[Judgement]:
         """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
         that it does not stand behind."""
@@ -117,7 +126,7 @@ class Predictor:
             here = [i for i, case in enumerate(cases) if case.mode == mode]
             known = self.modes.get(mode)
             if known is None:
-                reason = f"nothing in mode {mode} was learned from"
+                reason = _nothing_in(mode)
                 found |= {i: Judgement(None, None, False, reason, "both", math.inf, {}) for i in here}
                 continue
             stances = {i: _stance(known, cases[i]) for i in here}
@@ -125,15 +134,23 @@ class Predictor:
             figures: dict[int, float] = {}
             why: dict[int, tuple[Contribution, ...]] = {}
             if told:
-                takes_long()
+                if len(told) > _MOMENT:
+                    takes_long()
                 asked = [cases[i] for i in told]
-                logs = known.learner.predict(asked).logs.tolist()
-                figures = dict(zip(told, logs, strict=True))
                 if explain:
-                    why = dict(zip(told, contributions(known.learner, asked, logs, known.typical), strict=True))
+                    logs, added = known.learner.explain(asked)
+                    for i, one in zip(told, added, strict=True):
+                        why[i] = contributions(known.learner, cases[i], one, known.typical)
+                else:
+                    logs = known.learner.predict(asked).logs
+                figures = dict(zip(told, logs.tolist(), strict=True))
             for i in here:
                 found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
         return [found[i] for i in range(len(cases))]
+
+
+def _nothing_in(mode: str) -> str:
+    return f"nothing in mode {mode} was learned from"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,6 +35,8 @@ class Knowledge:
     evidence: Evidence
     predictor: Predictor | None = None
     no_predictor: str = "no predictor was trained yet (`accel train`)"
+    blind: dict[Hashable, str] = field(default_factory=dict, compare=False, repr=False)
+    """Why the predictor says nothing of any work that is run in a way; the ways are as few as hardware is known."""
     said: Said = field(default_factory=Said, compare=False, repr=False)
     """From it, to be said again."""
 

@@ -6,7 +6,7 @@ import json
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,7 @@ from predictor.answers import Cause, Neighbour
 from predictor.asked import PLAIN, Asked
 from predictor.cases import Case, Decoder, case_of, decoder_of
 from predictor.evidence import Evidence, Pooled, Target
-from predictor.judge import Judgement
+from predictor.judge import Judgement, Predictor
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
 from predictor.patience import takes_long
@@ -39,7 +39,7 @@ def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     predictor = knowledge.predictor
     if predictor is None:
         return [("unsupported", f"not measured, and {knowledge.no_predictor}") for _ in wanted]
-    cases = [_case(knowledge.evidence, *pair) for pair in wanted]
+    cases = list(_cases(knowledge, predictor, wanted))
     askable = [case for case in cases if isinstance(case, Case)]
     judgements = iter(predictor.judge(askable, explain=True) if askable else [])
     return [
@@ -48,6 +48,43 @@ def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
         else _estimate(knowledge.evidence, asked, candidate, next(judgements))
         for case, (asked, candidate) in zip(cases, wanted, strict=True)
     ]
+
+
+def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted]) -> Iterator[Case | str]:
+    """The case of each, or the reason why there is none or why nothing is ever said of one like it."""
+    last: Asked | None = None
+    like: Case | str = ""
+    for asked, candidate in wanted:
+        case: Case | str | None = None
+        if asked is not last:
+            # What cannot be made a case of on one device can on none, and what it reads is the same on all.
+            last = asked
+            case = like = _case(knowledge.evidence, asked, candidate)
+        if isinstance(like, str):
+            yield like
+            continue
+        way = candidate.target, like.precision, like.mode, like.counted, like.reads
+        blind = None if candidate.own else knowledge.blind.get(way)
+        if blind is not None:
+            yield blind
+            continue
+        case = case or _case(knowledge.evidence, asked, candidate)
+        if isinstance(case, Case) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
+            knowledge.blind[way] = reason
+        yield case
+
+
+def make_ready(knowledge: Knowledge) -> None:
+    """Make what the first questions would wait for; it takes a while, and nothing is answered otherwise by it."""
+    evidence, predictor = knowledge.evidence, knowledge.predictor
+    if predictor is None:
+        return
+    knowledge.learned("")
+    places: set[Target | str] = {*evidence.by_target, *(target.hardware for target in evidence.by_target)}
+    for mode, known in predictor.modes.items():
+        known.learner.make_ready()
+        for among in places:
+            _by_work(evidence, among, mode)
 
 
 def _case(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
@@ -134,9 +171,7 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
     if asked.cost is None or asked.cost.flops <= 0:
         return ()
     places = [place for place in (target, target.hardware) if place != target or target in evidence.by_target]
-    by_place = (
-        evidence.once(("work", among, asked.mode), partial(_in_order, evidence, among, asked.mode)) for among in places
-    )
+    by_place = (_by_work(evidence, among, asked.mode) for among in places)
     known = next((found[asked.precision] for found in by_place if asked.precision in found), None)
     if known is None:
         return ()
@@ -145,6 +180,10 @@ def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour
     around = range(max(0, middle - _NEIGHBOURS), min(len(known.log_flops), middle + _NEIGHBOURS))
     closest = sorted(around, key=lambda i: (abs(known.log_flops[i] - wanted), known.neighbours[i].event_id))
     return tuple(known.neighbours[i] for i in closest[:_NEIGHBOURS])
+
+
+def _by_work(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
+    return evidence.once(("work", among, mode), partial(_in_order, evidence, among, mode))
 
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:

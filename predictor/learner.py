@@ -96,12 +96,30 @@ class Learner:
     def predict(self, cases: Sequence[Case]) -> Predicted:
         """One figure per case, and whether it is supported by figures of its kind of silicon and way of running."""
         logs = self._uncorrected(cases)
-        for device, correction in self.corrections.items():
-            here = [i for i, case in enumerate(cases) if case.device == device]
-            if here:
-                asked = [cases[i] for i in here]
-                logs[here] += correction.of(asked, self._beyond(asked, logs[here]))
+        logs += self._corrected(cases, logs)
         return Predicted(logs, np.array([self.why_not(case) is None for case in cases], dtype=bool))
+
+    def explain(self, cases: Sequence[Case]) -> tuple[Array, list[dict[str, float]]]:
+        """The same figures, and what adds up to each, by name: of the trees what each group of numbers changes."""
+        found: list[dict[str, float]] = [{} for _ in cases]
+        by_trees: dict[str | None, list[int]] = defaultdict(list)
+        for i, case in enumerate(cases):
+            by_trees[None if case.device in self.known else case.kind].append(i)
+        for kind, here in by_trees.items():
+            trees, asked = self._specialist() if kind is None else self._generalist(kind), [cases[i] for i in here]
+            told = (
+                [{"physical law": x} for x in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
+            )
+            for i, added in zip(here, told, strict=True):
+                found[i] = added
+        alone = np.array([sum(added.values()) for added in found])
+        uncorrected = self._uncorrected(cases, alone)
+        corrected = self._corrected(cases, uncorrected)
+        more = (uncorrected - alone).tolist()
+        for case, added, beside, few in zip(cases, found, more, corrected.tolist(), strict=True):
+            added["same work measured elsewhere" if self.elsewhere(case) else "models like it"] = beside
+            added["few figures of this device"] = few
+        return uncorrected + corrected, found
 
     def why_not(self, case: Case) -> str | None:
         """Why the learner does not stand behind its figure; None where it does."""
@@ -142,25 +160,12 @@ class Learner:
             self._grown = Grown(self._specialist(), generalists, *left)
         return self._grown
 
-    def reasons(self, cases: Sequence[Case], logs: Sequence[float]) -> list[dict[str, float]]:
-        """What adds up to each predicted logarithm, by name; of the trees what each number changes."""
-        found: list[dict[str, float]] = [{} for _ in cases]
-        by_trees: dict[str | None, list[int]] = defaultdict(list)
-        for i, case in enumerate(cases):
-            by_trees[None if case.device in self.known else case.kind].append(i)
-        for kind, here in by_trees.items():
-            trees, asked = self._specialist() if kind is None else self._generalist(kind), [cases[i] for i in here]
-            told = [{"law": log} for log in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
-            for i, added in zip(here, told, strict=True):
-                found[i] = added
-        for case, log, added in zip(cases, logs, found, strict=True):
-            alone = sum(added.values())
-            few = 0.0
-            if case.device in self.corrections:
-                few = added["few figures of this device"] = log - float(self._uncorrected([case])[0])
-            name = "measured elsewhere" if self.elsewhere(case) else "models like it"
-            added[name] = log - alone - few
-        return found
+    def make_ready(self) -> None:
+        """Make what the first cases would wait for."""
+        self._alike.make_ready()
+        grown = self.grow()
+        for trees in (grown.specialist, *grown.generalists.values()):
+            trees.make_ready()
 
     def elsewhere(self, case: Case) -> int:
         """How many figures of the same work can be carried over to the case."""
@@ -170,19 +175,29 @@ class Learner:
         """How far these logs lie from the law, which is what sets models apart whose cost is the same."""
         return logs - self._law.logs(cases)
 
-    def _uncorrected(self, cases: Sequence[Case]) -> Array:
+    def _corrected(self, cases: Sequence[Case], uncorrected: Array) -> Array:
+        """By how much, which is nothing but on devices with few figures."""
+        logs = np.zeros(len(cases))
+        for device, correction in self.corrections.items():
+            here = [i for i, case in enumerate(cases) if case.device == device]
+            if here:
+                asked = [cases[i] for i in here]
+                logs[here] = correction.of(asked, self._beyond(asked, uncorrected[here]))
+        return logs
+
+    def _uncorrected(self, cases: Sequence[Case], alone: Array | None = None) -> Array:
         logs = np.empty(len(cases))
         known = np.array([case.device in self.known for case in cases], dtype=bool)
         for here, which in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
             if here:
-                logs[here] = self._of([cases[i] for i in here], known=which)
+                logs[here] = self._of([cases[i] for i in here], None if alone is None else alone[here], known=which)
         return logs
 
-    def _of(self, cases: Sequence[Case], *, known: bool) -> Array:
-        """As the trees say, and where the same work was measured elsewhere off as they are there, by a share that
-        shrinks with how differently it was run; of other work on a known device, the mean of them and of what models
-        like it say."""
-        logs = self._trees(cases, known=known)
+    def _of(self, cases: Sequence[Case], alone: Array | None, *, known: bool) -> Array:
+        """As the trees say (`alone`, where that is known already), and where the same work was measured elsewhere off
+        as they are there, by a share that shrinks with how differently it was run; of other work on a known device, the
+        mean of them and of what models like it say."""
+        logs = self._trees(cases, known=known) if alone is None else alone.copy()
         sources = [self._measured.get(case.shape, []) for case in cases]
         there = sorted({j for found in sources for j in found})
         if there:
@@ -237,6 +252,7 @@ class Learner:
 
 _APART = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
 """How much less a figure says of the same work where one of these differs, in logs of its weight."""
+_WEIGHTS = np.array(list(_APART.values()))
 _DOUBT = math.exp(-4.0)
 """Weight of carrying nothing over: that of one figure of another device behind another kind of driver."""
 
@@ -258,10 +274,11 @@ class _Places:
 
     def apart(self, case: Case, rows: npt.NDArray[np.int64]) -> Array:
         """How little the figures of these rows say of the same work in `case`: 0 for one device run in one way."""
-        own = np.array([self.codes[name].get(getattr(case, name), -1) for name in _APART])
-        version = np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0)
-        differ = (self.names[rows] != own) @ np.array(list(_APART.values()))
-        return np.asarray(differ + 2.0 * np.abs(self.devices[rows] - np.log2(case.devices)) + np.nan_to_num(version))
+        own = [self.codes[name].get(getattr(case, name), -1) for name in _APART]
+        differ = (self.names[rows] != own) @ _WEIGHTS + 2.0 * np.abs(self.devices[rows] - math.log2(case.devices))
+        if not math.isnan(case.version):
+            differ += np.nan_to_num(np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0))
+        return np.asarray(differ)
 
 
 def _weighted_median(values: Array, weights: Array) -> float:

@@ -104,6 +104,10 @@ class MemoryModel(BaseModel):
             },
         )
 
+    def knows(self, case: Case) -> bool:
+        """Whether the way that it is run in was measured."""
+        return case.mode in self.modes and _way(case) in self.modes[case.mode].ways
+
     def intervals(self, cases: Sequence[Case]) -> list[Interval | None]:
         """MiB per case; None for a mode or a way of running, or a new device, that nothing tells of."""
         found: list[Interval | None] = []

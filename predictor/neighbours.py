@@ -78,7 +78,9 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
 
 def scaled(evidence: Evidence, cell: Cell) -> Estimate | None:
     """The neighbour whose scaling leaves the narrowest interval; None where no neighbour can be scaled."""
-    found = [*_by_ratio(evidence, cell), *_between_batches(evidence, cell)]
+    # A ratio needs others that were measured where this is asked for.
+    by_ratio = _by_ratio(evidence, cell) if cell.batch_size in evidence.batch_sizes else ()
+    found = [*by_ratio, *_between_batches(evidence, cell)]
     return min(found, key=lambda e: e.latency_ms.high_over_low, default=None)
 
 

@@ -1,41 +1,18 @@
 """A prediction taken apart into what each thing contributes, in words: factors on a typical latency. Nothing is fitted.
 
-Of the trees these are SHAP values (TreeSHAP, Lundberg et al., 2020, as LightGBM computes it), of the ridge its terms,
-gathered by what they are of; times the typical latency the factors make the prediction.
+Of the trees these are SHAP values (`shares`), of the ridge its terms, gathered by what they are of; times the typical
+latency the factors make the prediction.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predictor.cases import Case
 from predictor.law import parts_ms
 from predictor.learner import Learner
-
-_OF = {
-    "law": "physical law",
-    "batch": "batch",
-    "batch activations": "batch",
-    "architecture": "architecture",
-    "size": "input size",
-    "device": "device",
-    "devices": "device",
-    "kind": "device",
-    "setting": "device",
-    "backend": "runtime",
-    "layout": "runtime",
-    "compiler": "runtime",
-    "version": "runtime",
-    "precision": "precision",
-    "mode": "mode",
-    "measured elsewhere": "same work measured elsewhere",
-    "models like it": "models like it",
-    "few figures of this device": "few figures of this device",
-}
-_ROOFLINE = ("computing", "activations moved", "weights read", "launches", "roofline", "intensity")
 
 
 @dataclass(frozen=True)
@@ -49,23 +26,13 @@ class Contribution:
     """On the latency: 2 doubles it."""
 
 
-def contributions(
-    learner: Learner, cases: Sequence[Case], logs: Sequence[float], typical: float
-) -> list[tuple[Contribution, ...]]:
-    """What makes each case's latency (natural logs, as predicted) differ from the typical one, the strongest first.
+def contributions(learner: Learner, case: Case, added: Mapping[str, float], typical: float) -> tuple[Contribution, ...]:
+    """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
+    strongest first.
 
     exp(typical) times all factors is the predicted latency, in ms.
     """
-    reasons = learner.reasons(cases, logs)
-    return [_ranked(learner, case, added, typical) for case, added in zip(cases, reasons, strict=True)]
-
-
-def _ranked(learner: Learner, case: Case, added: dict[str, float], typical: float) -> tuple[Contribution, ...]:
-    groups: dict[str, float] = defaultdict(float)
-    for name, log in added.items():
-        group = _OF.get(name) or ("roofline" if name in _ROOFLINE else "model cost")
-        groups[group] += log
-    groups["physical law"] -= typical
+    groups = {**added, "physical law": added["physical law"] - typical}
     values = _values(learner, case, typical)
     ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))
     return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)

@@ -8,6 +8,7 @@ by LightGBM where enough cells failed that way, and kept only where it tells uns
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class Risks:
                 found[OUT_OF_MEMORY] = _share(self.curve[0] + self.curve[1] * beyond)
             elif self.errors:
                 # One more error than were seen could be anything: neither 0 nor 1 is ever claimed.
-                found[OUT_OF_MEMORY] = (float(np.searchsorted(self.errors, beyond)) + 0.5) / (len(self.errors) + 1)
+                found[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
         return found
 
 

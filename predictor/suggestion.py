@@ -9,6 +9,9 @@ from predictor.subject import Sizes
 _MODELS_FILE = 'with {"my-model": {"architecture": <its model_type>, "config": <the rest of it>}} in models.json: '
 
 
+_OWN = Sizes()
+
+
 def suggestion(asked: Asked, hardware: str, *, here: bool) -> str:
     """The measurement that would help most, here or on a host that has the hardware; `hardware` is `accel bench`'s name
     for it."""
@@ -22,7 +25,7 @@ def _command(asked: Asked, hardware: str) -> str:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
     if subject.figures is not None:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
-    if asked.sizes != Sizes():
+    if asked.sizes != _OWN:
         return "ask without image_size and audio_seconds: only a model's own sizes are measured"
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"

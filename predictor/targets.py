@@ -40,16 +40,13 @@ class Candidate:
     spec: DeviceSpec
     here: bool = True
     """Evidence knows it: a host has it, looked for it, or sent or wrote figures of it."""
+    own: bool = False
+    """The asker described it: its name says nothing to anyone else."""
 
     @property
     def device_id(self) -> str | None:
         """For an answer: None where nobody here has the device."""
         return self.target.device_id if self.here else None
-
-    @property
-    def own(self) -> bool:
-        """The asker described it: its name says nothing to anyone else."""
-        return not self.here and str(self.target.device_id).startswith(_OWN)
 
     @property
     def hardware_name(self) -> str:
@@ -140,7 +137,7 @@ def _own(asked: OwnDevice) -> Candidate:
 
 def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
     target = Target(hardware, runtime_for(hardware).backend, f"{whose}{spec.name}", spec.name)
-    return Candidate(target, spec, here=False)
+    return Candidate(target, spec, here=False, own=whose == _OWN)
 
 
 def _known(evidence: Evidence, target: Target) -> Candidate:

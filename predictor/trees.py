@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import lightgbm as lgb
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from predictor.blocks import blocks_of
 from predictor.cases import Case
 from predictor.law import Law, parts_ms
+from predictor.shares import Shares
 
 Array = npt.NDArray[np.float64]
 SCHEMA = 5
@@ -39,6 +40,25 @@ _COSTS = (
     "devices",
 )
 _PARTS = ("computing", "activations moved", "weights read", "launches")
+_OF = {
+    "batch": "batch",
+    "batch activations": "batch",
+    "architecture": "architecture",
+    "size": "input size",
+    "device": "device",
+    "devices": "device",
+    "kind": "device",
+    "setting": "device",
+    "backend": "runtime",
+    "layout": "runtime",
+    "compiler": "runtime",
+    "version": "runtime",
+    "precision": "precision",
+    "mode": "mode",
+    **dict.fromkeys((*_PARTS, "roofline", "intensity"), "roofline"),
+}
+"""What numbers tell of, for people; all others tell what the model costs."""
+GROUPS = ("model cost", *dict.fromkeys(_OF.values()))
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -92,18 +112,25 @@ class Encoder:
         blocks = len(blocks_of(""))
         return [*_COSTS, *self.codes, *["architecture"] * blocks, *_PARTS, *_PARTS[:3], "roofline"]
 
-    def columns(self, numbers: Array) -> tuple[Array, list[str]]:
-        """For the ridge: 1, costs, parts of the law and blocks as they are, a column per name; and what they are of."""
+    def design(self, numbers: Array) -> Array:
+        """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
         first = len(_COSTS)
-        left_out = [*range(first, first + len(self.codes)), _COSTS.index("version")]
-        hot = [
-            numbers[:, first + i, None] == np.arange(len(known))[None, :] for i, known in enumerate(self.codes.values())
-        ]
-        plain = np.nan_to_num(np.delete(numbers, left_out, axis=1))
-        names = [name for i, name in enumerate(self.names()) if i not in left_out]
-        names += [name for name, known in self.codes.items() for _ in known]
-        design = np.hstack([np.ones((len(numbers), 1)), plain, *map(np.asarray, hot)]).astype(np.float64)
-        return design, ["", *names]
+        plain = np.nan_to_num(numbers[:, self._plain])
+        hot = [numbers[:, first + i, None] == np.arange(len(codes)) for i, codes in enumerate(self.codes.values())]
+        return np.hstack([np.ones((len(numbers), 1)), plain, *hot])
+
+    def columns(self) -> list[str]:
+        """What each column of the design is of."""
+        names = self.names()
+        hot = (name for name, known in self.codes.items() for _ in known)
+        return ["", *(names[i] for i in self._plain), *hot]
+
+    @cached_property
+    def _plain(self) -> list[int]:
+        """Numbers that the ridge takes as they are: neither codes of names nor versions, of which many are unknown."""
+        first = len(_COSTS)
+        left_out = {*range(first, first + len(self.codes)), _COSTS.index("version")}
+        return [i for i in range(len(self.names())) if i not in left_out]
 
 
 @dataclass(frozen=True)
@@ -128,7 +155,7 @@ class Trees:
         if smooth:
             left, levels = _levelled(left, cases)
         numbers = encoder.numbers(cases)
-        design, _ = encoder.columns(numbers)
+        design = encoder.design(numbers)
         mean, scale = design.mean(axis=0), design.std(axis=0)
         # What never varies tells nothing of what it would change, whatever rounding makes of it.
         constant = scale < 1e-6
@@ -150,7 +177,7 @@ class Trees:
     def logs(self, cases: Sequence[Case]) -> Array:
         """Natural logs of latencies."""
         numbers = self.encoder.numbers(cases)
-        ridge = (self.encoder.columns(numbers)[0] - self.mean) / self.scale @ self.coefficients
+        ridge = (self.encoder.design(numbers) - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
         return np.asarray(self.law.logs(cases) + self._level(cases) + (plain + over_ridge + ridge) / 2)
 
@@ -158,21 +185,40 @@ class Trees:
         return np.array([self.levels.get(case.vendor, self.levels[""]) for case in cases])
 
     def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
-        """What adds up to each logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
+        """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
+        ridge)."""
         numbers = self.encoder.numbers(cases)
-        design, columns = self.encoder.columns(numbers)
-        terms = (design - self.mean) / self.scale * self.coefficients / 2
-        base = self.law.logs(cases) + self._level(cases) + terms[:, 0]
-        shares = sum(np.asarray(b.predict(numbers, num_threads=1, pred_contrib=True)) / 2 for b in self.boosters)
-        assert isinstance(shares, np.ndarray)
-        named = [*columns[1:], *self.encoder.names()]
-        found = []
-        for law, *added in np.column_stack([base + shares[:, -1], terms[:, 1:], shares[:, :-1]]).tolist():
-            told: dict[str, float] = defaultdict(float, law=law)
-            for name, share in zip(named, added, strict=True):
-                told[name] += share
-            found.append(dict(told))
-        return found
+        terms, usual = self._terms
+        base = self.law.logs(cases) + self._level(cases) + (self._shares.base + self.coefficients[0]) / 2
+        # To the last bit the same whatever is asked beside it, which a product of matrices is not.
+        ridge = np.einsum("rc,cg->rg", self.encoder.design(numbers), terms) - usual
+        added = (self._shares.added(numbers) + ridge) / 2
+        return [
+            {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
+            for law, groups in zip(base.tolist(), added.tolist(), strict=True)
+        ]
+
+    def make_ready(self) -> None:
+        """Make what the first reasons would wait for."""
+        _ = self._shares, self._terms
+
+    @cached_property
+    def _shares(self) -> Shares:
+        return Shares.of(self.boosters, _groups(self.encoder.names()))
+
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """The ridge's coefficients by column of the design and group, without the first, which is of no number; and
+        what they come to at the mean."""
+        groups = _groups(self.encoder.columns())
+        terms = np.zeros((len(groups), len(GROUPS)))
+        terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
+        terms[0] = 0.0
+        return terms, self.mean @ terms
+
+
+def _groups(names: Sequence[str]) -> list[int]:
+    return [GROUPS.index(_OF.get(name, "model cost")) for name in names]
 
 
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:

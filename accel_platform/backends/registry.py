@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -146,6 +147,7 @@ RUNTIMES: dict[str, Runtime] = {
 }
 
 
+@lru_cache(maxsize=256)
 def runtime_for(hardware: str) -> Runtime:
     """The runtime of a hardware name, in any case, with its choice if it names one.
 

@@ -7,6 +7,7 @@ version is lifted first; an event that arrives twice counts once.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import resources
@@ -42,6 +43,8 @@ CREATE TABLE layer.events (
 )
 """
 _COLUMNS = ", ".join(codec.SCHEMA.names)
+_ASKING = threading.Lock()
+"""Held by whoever asks `_rules`."""
 
 
 @cache
@@ -104,12 +107,30 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
     """The data rules that the results among these events break, by event: results that would be set aside."""
     if not any(event.type == ResultRecorded.__name__ for event in events):
         return {}
-    with duckdb.connect(":memory:") as con:
-        con.execute("SET TimeZone = 'UTC'; SET threads = 1")
-        con.execute(_QUANTILE)
-        con.register("new_events", codec.to_arrow(events))
-        broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
-        return dict(con.execute(broken).fetchall())
+    arriving = codec.to_arrow(events)
+    with _ASKING:
+        con = _rules()
+        con.execute("BEGIN")
+        try:
+            con.from_arrow(arriving).insert_into("new_events")
+            return dict(con.execute("EXECUTE broken").fetchall())
+        finally:
+            con.execute("ROLLBACK")
+
+
+@cache
+def _rules() -> duckdb.DuckDBPyConnection:
+    """Asks which of `new_events` break rules: planned once, which takes ten times as long as asking it of a few events.
+
+    Not optimised, for an optimised statement is planned anew each time.
+    """
+    con = duckdb.connect(":memory:")
+    con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
+    con.execute(_QUANTILE)
+    con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
+    broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
+    con.execute(f"PREPARE broken AS {broken}")
+    return con
 
 
 def add_matrix(staged: Projection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from fastapi_offline import FastAPIOffline
 
+from accel_platform.errors import AccelError
 from accel_platform.events import EventLog
 from accel_platform.events.audited import AuditedLog
 from accel_platform.settings import Settings
@@ -75,10 +76,12 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     def log_for(request: Request) -> AuditedLog:
         return log_of(request, settings)
 
+    # Routes are tried in their order, so those that are asked most come first.
+    app.include_router(advice.router(advisor))
     app.include_router(state.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, charts, models, hardware, runs, matrix, old):
+    for noun in (charts, models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
     app.include_router(comparing.router(advisor, settings))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
@@ -112,7 +115,7 @@ async def _beside(
 ) -> AsyncIterator[None]:
     """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()
-    threading.Thread(target=_warm, args=(stop,), name="warm", daemon=True).start()
+    threading.Thread(target=_warm, args=(advisor, stop), name="warm", daemon=True).start()
     on_leaving(telling.ending)
     beside = [
         threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True),
@@ -131,11 +134,14 @@ async def _beside(
     gc.unfreeze()
 
 
-def _warm(stop: threading.Event) -> None:
-    """Trace a small model: the first takes seconds, for its imports. What is there then stays, and is not looked
-    through for garbage again, which would stop every request for a quarter of a second now and then."""
+def _warm(advisor: Advisor, stop: threading.Event) -> None:
+    """Trace a small model: the first takes seconds, for its imports. What is there then, and what is known, stays, and
+    is not looked through for garbage again, which would stop every request for a quarter of a second now and then."""
     smallest = resolve_model("bert-tiny")
     item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
+    # Where nothing can be read yet, every question says so.
+    with suppress(AccelError):
+        advisor.make_ready()
     gc.collect()
     if not stop.is_set():
         gc.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -279,7 +280,9 @@ def test_new_evidence_and_predictors_are_picked_up(tmp_path: Path) -> None:
         assert "accel train" in before["predictor_missing"]
         append(settings, [result(MODELS[5], "cpu", 1, provenance="imported")])
         report = train(settings, EventLog.open(settings))
-        after = client.get("/health").json()
+        deadline = time.monotonic() + 20
+        while (after := client.get("/health").json())["predictor_id"] != report.predictor_id:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     assert after["snapshot_id"] == report.snapshot_id != before["snapshot_id"]
-    assert after["predictor_id"] == report.predictor_id
     assert after["results"] == before["results"] + 1

@@ -337,3 +337,16 @@ def test_figures_of_several_image_sizes_are_kept_apart(tmp_path: Path) -> None:
     assert "224" in least.warnings[0]
     with pytest.raises(InvalidInput, match="224, 384: ask for one"):
         asked(image_size=300)
+
+
+def test_what_was_asked_before_changes_no_answer(advisor: Advisor) -> None:
+    """To the byte: neither what is remembered of ways to run, nor what was asked beside, nor what was made ready."""
+    hardware = ["NVIDIA L4", "cpu", "NVIDIA L4", "Apple M2 Max", "cuda", "openvino"]
+    asked = ({"batch_size": 8}, {"batch_size": 7}, {"model": "bert-large", "precision": "int8"}, {"mode": "training"})
+    queries = [RecommendQuery.model_validate({"model": "bert-base", "hardware": hardware, **more}) for more in asked]
+    settings = advisor._settings
+    asked_before = Advisor(settings)
+    asked_before.make_ready()
+    asked_before.answer(queries[0].model_copy(update={"hardware": ["openvino", "cpu"]}))
+    for query in queries:
+        assert asked_before.answer(query) == Advisor(settings).answer(query)
