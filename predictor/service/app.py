@@ -78,9 +78,10 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     app.include_router(state.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (advice, charts, models, hardware, runs, matrix, old):
+    for noun in (advice, models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
-    app.include_router(comparing.router(advisor, settings))
+    for one in (charts, comparing):
+        app.include_router(one.router(advisor, settings))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
     app.include_router(writing.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))

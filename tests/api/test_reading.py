@@ -105,6 +105,10 @@ def test_an_etag_spares_reading_again_until_the_tables_change(tmp_path: Any) -> 
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", kept["If-None-Match"])
         assert client.get("/results", headers={"If-None-Match": f'"x", W/{kept["If-None-Match"]}'}).status_code == 304
         assert client.get("/results.csv", headers=kept).status_code == 200
+        for lacking in (f"/results/{uuid4()}", "/models/nothing", "/runs/nothing", "/regressions/nothing"):
+            for tag in (kept, {"If-None-Match": "*"}):
+                assert client.get(lacking, headers=tag).status_code == 404, lacking
+        assert client.get("/results", headers={"If-None-Match": "*"}).status_code == 304
         append(settings, [_imported()])
         changed = client.get("/results", headers=kept)
         assert changed.status_code == 200

@@ -175,11 +175,12 @@ def coverage(source: Source) -> Section:
     available = [row["hardware"] for row in source.reader.rows(_AVAILABLE)]
     tested = {(cell["model_id"], cell["hardware"]) for cell in source.cells}
     known = sorted({cell["model_id"] for cell in source.cells if find_model(cell["model_id"]) is not None})
+    names = source.selection.hardware_names
     untested = [
         {"model": model, "hardware": hardware, "to measure": f"accel bench run --models {model} --hardware {hardware}"}
         for model in known
         for hardware in available
-        if (model, hardware) not in tested and (not source.selection.hardware or hardware in source.selection.hardware)
+        if (model, hardware) not in tested and (not names or hardware in names)
     ]
     return Section(
         "Coverage",

@@ -8,11 +8,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from markupsafe import escape
 
 from accel_platform.analysis.selection import Selection
-from accel_platform.errors import NotFound
 from accel_platform.reports.drawing.parts import NothingToDraw
-from accel_platform.reports.drawing.registry import CHARTS, chart
 from accel_platform.reports.drawing.render import render
-from predictor.service.answering import has_it
+from predictor.service.answering import unless_kept, validators
+from predictor.service.drawn import drawn, made_of
 from predictor.service.pages.links import asked
 from predictor.service.pages.site import Site, release
 
@@ -33,22 +32,21 @@ def router(site: Site) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/charts")
 
     @routes.get("/{name}.{kind}")
-    def drawn(
+    def one(
         request: Request,
         name: str,
         kind: Literal["svg", "png"],
         query: Annotated[ChartQuery, Depends(asked(ChartQuery))],
     ) -> Response:
-        etag = f'"{release()}-{site.reader.snapshot_id}"'
-        headers = {"etag": etag, "cache-control": "private, no-cache"}
-        if has_it(request, etag):
-            return Response(status_code=304, headers=headers)
-        if CHARTS.get(name) is None or CHARTS[name].read is None:
-            raise NotFound(f"No page draws a chart {name!r}: there are {', '.join(CHARTS)}")
-        try:
-            drawing = chart(name, site.reader, Selection(**query.model_dump(exclude={"theme"})))
-        except NothingToDraw as nothing:
-            return Response(_NONE.format(escape(str(nothing))), media_type=_MEDIA["svg"], headers=headers)
-        return Response(render(drawing, kind, query.theme), media_type=_MEDIA[kind], headers=headers)
+        headers = validators(site.reader, request, f"{release()}{made_of(name, site.settings)}")
+
+        def made() -> Response:
+            try:
+                drawing = drawn(name, site.reader, site.settings, Selection(**query.model_dump(exclude={"theme"})))
+            except NothingToDraw as nothing:
+                return Response(_NONE.format(escape(str(nothing))), media_type=_MEDIA["svg"], headers=headers)
+            return Response(render(drawing, kind, query.theme), media_type=_MEDIA[kind], headers=headers)
+
+        return unless_kept(request, headers, made)
 
     return routes

@@ -26,7 +26,7 @@ from predictor.service.pages.site import HERE, ROOT, Site
 
 def install(app: FastAPI, advisor: Advisor, settings: Settings) -> None:
     """Answer under /dashboard."""
-    site = Site(advisor)
+    site = Site(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
     for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
         app.include_router(noun.router(site), prefix=ROOT)
