@@ -29,7 +29,7 @@ def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, An
     filter that cases know nothing of.
     """
     require_no_choice(selection.hardware)
-    if unheeded := {"provenance", "status", "since", "until"} & selection.model_fields_set:
+    if unheeded := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
         raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unheeded))}: leave that filter out.")
     predictor_id = artifact.current_id(settings)
     if predictor_id is None:

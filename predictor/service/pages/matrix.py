@@ -111,9 +111,7 @@ def _history(site: Site, query: CellQuery) -> dict[str, Any]:
     _require_known(site, query.model)
     selection = Selection(model=(query.model,), hardware=(query.hardware,))
     changes = [
-        change
-        for change in matrix_history(site.reader, selection, mode=query.mode)
-        if change.model_id == query.model
+        change for change in matrix_history(site.reader, selection, mode=query.mode) if change.model_id == query.model
     ]
     return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
 
