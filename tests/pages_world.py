@@ -9,6 +9,7 @@ from commits_world import NEW, OLD, Ci
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.shifts import accepted_shifts, histories, record
 from accel_platform.events import EventLog
+from accel_platform.events.snapshots import take
 from accel_platform.events.types import RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -16,6 +17,7 @@ from accel_platform.warehouse.query import Reader
 from predictor_world import MODELS, append, result, world
 
 HOSTILE = "<script>alert('x')</script>\"/onerror=1"
+BEFORE = "before-the-change"
 PATHS = (
     "",
     "/models",
@@ -34,6 +36,8 @@ PATHS = (
     "/runs",
     "/events",
     "/matrix/history?model=bert-base&hardware=cpu",
+    "/compare/changes",
+    f"/compare/changes?model=bert-base&before={BEFORE}",
 )
 
 
@@ -50,6 +54,7 @@ def pages_world(home: Path) -> Settings:
     log = EventLog.open(settings)
     ci = Ci(log)
     ci.runs(8, OLD)
+    take(log, BEFORE)
     ci.runs(5, NEW, 1.4)
     refresh(settings)
     reader = Reader(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,12 +110,11 @@ def _history(reader: Reader, asked: Selection, mode: str, to: tuple[AnyFormat, P
         raise InvalidInput("--history goes with --model, --hardware and --mode: it replays all evidence.")
     kind, output = to
     told = [asdict(change) for change in matrix_history(reader, asked, mode=mode)]
-    rows = [_told(change) for change in told] if kind in ("table", "markdown", "html") else told
-    answer(rows, kind, output, title="How the matrix changed", document=told, empty="No cell ever changed.")
+    answer(told, kind, output, title="How the matrix changed", short=_told, empty="No cell ever changed.")
     note("Each day's matrix is made of what the log held at its end (UTC).")
 
 
-def _told(change: dict[str, Any]) -> dict[str, Any]:
+def _told(change: Mapping[str, Any]) -> dict[str, Any]:
     """A change for people."""
     return {
         "day": f"{change['day']:%Y-%m-%d}",

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
-from pages_world import HOSTILE, PATHS, pages_world
+from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
@@ -272,10 +272,28 @@ def test_a_shift_is_accepted_with_a_name_and_a_reason(client: TestClient, settin
     assert "No shift matches" in page(client, "/regressions?state=open")
 
 
+def test_changes_between_two_snapshots_have_a_page(client: TestClient) -> None:
+    assert "accel db snapshot create" in page(client, "/compare/changes")
+    assert "no snapshot&#39;s name" in page(client, "/compare/changes?model=bert-base&before=nothing", 404)
+    text = page(client, f"/compare/changes?model=bert-base&before={BEFORE}")
+    assert re.search(r">slower<.*?\+4\d\.\d.*?>measured<", text, re.DOTALL)
+    assert f'<option value="{BEFORE}">' in text
+    assert "No cell was measured" in page(client, f"/compare/changes?model=bert-base&before={BEFORE}&verdict=faster")
+    assert page(client, "/compare/changes?min_change_percent=0", 422)
+
+
+def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: TestClient) -> None:
+    assert "/dashboard/charts/predicted.svg" in page(client, "/recommend")
+    assert "Predicted against measured" in client.get("/dashboard/charts/predicted.svg").text
+    assert "no provenance" in client.get("/dashboard/charts/predicted.svg?provenance=measured").text
+    assert empty.get("/charts/predicted.svg").status_code in (404, 503)
+    assert "predicted" in {one["name"] for one in client.get("/charts").json()["charts"]}
+
+
 def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:
     text = page(client, "/models/bert-base?hardware=cpu&hardware=openvino")
     sources = [source.replace("&amp;", "&") for source in re.findall(r'src="([^"]*/charts/[^"]*)"', text)]
-    assert len(sources) == 4
+    assert len(sources) == 12
     light, dark = (client.get(source) for source in sources[:2])
     assert light.headers["content-type"] == "image/svg+xml"
     assert light.text.startswith("<svg")

@@ -36,7 +36,7 @@ class ChangesQuery(Selection):
 
 
 def router(site: Site, past: Past) -> APIRouter:
-    routes = APIRouter(include_in_schema=False, prefix="/changes")
+    routes = APIRouter(include_in_schema=False, prefix="/compare/changes")
 
     @routes.get("")
     def changed(request: Request, query: Annotated[ChangesQuery, Depends(asked(ChangesQuery))]) -> Response:
