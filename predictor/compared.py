@@ -25,18 +25,22 @@ _SAID = {
 def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, Any]]:
     """A row per case of the predictor in service and what it was taken to lack, as its training held them out.
 
-    Raises NothingToDraw where no predictor is in service, ArtifactRefused where it cannot be read, InvalidInput for a
-    filter that cases know nothing of.
+    Raises NothingToDraw where no predictor is in service that can be read, InvalidInput for a filter that cases know
+    nothing of.
     """
     require_no_choice(selection.hardware)
     if unheeded := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
         raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unheeded))}: leave that filter out.")
-    predictor_id = artifact.current_id(settings)
+    try:
+        predictor_id = artifact.current_id(settings)
+        held_out = {} if predictor_id is None else artifact.held_out(settings, predictor_id)
+    except artifact.ArtifactRefused as refused:
+        raise NothingToDraw(str(refused)) from refused
     if predictor_id is None:
         raise NothingToDraw("No predictor is in service: `accel train` makes one.")
     return [
         _row(case, _SAID.get(lack, lack), error)
-        for _, found in sorted(artifact.held_out(settings, predictor_id).items())
+        for _, found in sorted(held_out.items())
         for lack, held in sorted(found.items())
         for case, error in zip(held.cases, held.errors, strict=True)
         if _asked(case, selection)

@@ -158,7 +158,7 @@ def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
 
 def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     text = page(client, "/compare?model=bert-base&batch_size=4")
-    assert text.count("is-best") == 1
+    assert text.count('class="best"') == 1
     several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
     assert "peak memory" in several
     [drawn] = re.findall(r'src="(/dashboard/charts/hardware.svg[^"]*theme=light[^"]*)"', text)
