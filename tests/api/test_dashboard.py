@@ -156,6 +156,13 @@ def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
     assert "accel bench run --models gpt2 --hardware qnn" in page(client, "/matrix/cell?model=gpt2&hardware=qnn")
 
 
+def test_a_hardware_name_alone_leads_to_its_device(client: TestClient) -> None:
+    text = page(client, "/hardware/openvino")
+    assert "cpu-test-8-core" in text
+    assert "/dashboard/charts/roofline.svg?theme=light&amp;hardware=openvino&amp;device=cpu-test-8-core" in text
+    assert "Other devices under cpu" in page(client, "/hardware/cpu")
+
+
 def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     text = page(client, "/compare?model=bert-base&batch_size=4")
     assert text.count('class="best"') == 1
