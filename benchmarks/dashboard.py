@@ -62,6 +62,7 @@ def pages(settings: Settings) -> dict[str, Callable[[], str]]:
         "matrix": lambda: f"/matrix?q={_DRAWN.randrange(100)}",
         "matrix, 100 rows": lambda: f"/matrix?page={_DRAWN.randint(1, 2)}",
         "one cell": lambda: f"/matrix/cell?model={model()}&hardware={hardware()}",
+        "history of a cell": lambda: f"/matrix/history?model={model()}&hardware={hardware()}&mode=inference",
         "compare": lambda: f"/compare?model={model()}&{once()}",
         "compare models": lambda: f"/compare?by=model&model={model()}&model={model()}&hardware={hardware()}&{once()}",
         "regressions": lambda: f"/regressions?model={model()}",

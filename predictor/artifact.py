@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accel_platform.durable import write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
-from predictor.case_table import COLUMNS, cases_from, table_of
-from predictor.held_out import Lack
+from predictor.case_table import COLUMNS, cases_from, held_out_from, held_out_table, table_of
+from predictor.held_out import HeldOut, Lack
 from predictor.intervals import Calibration
 from predictor.judge import Knowledge, Predictor, Range
 from predictor.law import Law
@@ -62,7 +63,8 @@ class StoredTrees(_Part):
 
 
 class StoredMode(_Part):
-    """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`."""
+    """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`, and how far
+    each was missed while held out in `held_out`."""
 
     specialist: StoredTrees
     generalists: dict[str, StoredTrees]
@@ -72,6 +74,7 @@ class StoredMode(_Part):
     size_range: tuple[float, float]
     typical: float
     cases: str
+    held_out: str
 
 
 class StoredRisks(_Part):
@@ -108,14 +111,20 @@ Files = dict[str, bytes]
 
 
 def packed(
-    predictor: Predictor, *, snapshot_id: str, dataset_sha256: str, metrics: dict[str, Any]
+    predictor: Predictor,
+    held: Mapping[str, Mapping[Lack, HeldOut]],
+    *,
+    snapshot_id: str,
+    dataset_sha256: str,
+    metrics: dict[str, Any],
 ) -> tuple[Manifest, Files]:
-    """A fitted predictor as manifest and files."""
+    """A fitted predictor as manifest and files, with what was held out of it by mode."""
     files: Files = {}
     modes = {}
     for mode, known in predictor.modes.items():
         grown = known.learner.grow()
         files[f"{mode}_cases.parquet"] = table_of(known.learner.told, known.learner.known, grown)
+        files[f"{mode}_held_out.parquet"] = held_out_table(known.learner.told, held[mode])
         modes[mode] = StoredMode(
             specialist=_pack_trees(f"{mode}_specialist", grown.specialist, files),
             generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in grown.generalists.items()},
@@ -125,6 +134,7 @@ def packed(
             size_range=known.range.size,
             typical=known.typical,
             cases=f"{mode}_cases.parquet",
+            held_out=f"{mode}_held_out.parquet",
         )
     risks = predictor.risks
     for kind, booster in risks.boosters.items():
@@ -226,12 +236,7 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
 def load(settings: Settings, predictor_id: str) -> Predictor:
     """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
     manifest = manifest_of(settings, predictor_id)
-    directory = settings.models_dir / predictor_id
-    files: Files = {}
-    for name, sha256 in manifest.files.items():
-        files[name] = _read(directory / name)
-        if hashlib.sha256(files[name]).hexdigest() != sha256:
-            raise ArtifactRefused(f"{directory / name} was altered after training: run `accel train` again.")
+    files = {name: _checked(settings, predictor_id, manifest, name) for name in manifest.files}
     return Predictor(
         predictor_id=predictor_id,
         snapshot_id=manifest.snapshot_id,
@@ -247,6 +252,16 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
             metrics=manifest.metrics.get("failures", {}),
         ),
     )
+
+
+def held_out(settings: Settings, predictor_id: str) -> dict[str, dict[Lack, HeldOut]]:
+    """What was held out of a predictor while it was trained, by mode. Raises ArtifactRefused."""
+    manifest = manifest_of(settings, predictor_id)
+    found = {}
+    for mode, stored in manifest.modes.items():
+        cases, held = (_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out))
+        found[mode] = held_out_from(held, cases_from(cases)[0])
+    return found
 
 
 def sha256_of(manifest: Manifest) -> str:
@@ -303,6 +318,14 @@ def _encode(manifest: Manifest) -> bytes:
 
 def _id_of(manifest: bytes) -> str:
     return f"{_PREFIX}{hashlib.sha256(manifest).hexdigest()[:32]}"
+
+
+def _checked(settings: Settings, predictor_id: str, manifest: Manifest, name: str) -> bytes:
+    path = settings.models_dir / predictor_id / name
+    content = _read(path)
+    if hashlib.sha256(content).hexdigest() != manifest.files[name]:
+        raise ArtifactRefused(f"{path} was altered after training: run `accel train` again.")
+    return content
 
 
 def _read(path: Path) -> bytes:

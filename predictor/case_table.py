@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from predictor.cases import Case, Work
+from predictor.held_out import HeldOut, Lack
 from predictor.learner import Grown
 
 Array = npt.NDArray[np.float64]
@@ -55,3 +57,26 @@ def cases_from(content: bytes) -> tuple[list[Case], Array, Array]:
     ]
     left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _LEFT]
     return cases, left[0], left[1]
+
+
+def held_out_table(cases: Sequence[Case], found: Mapping[Lack, HeldOut]) -> bytes:
+    """What was held out of these cases: which one, what it was taken to lack, and the error."""
+    places = {id(case): place for place, case in enumerate(cases)}
+    columns: dict[str, list[Any]] = {"case": [], "lacks": [], "error": []}
+    for lack, held in found.items():
+        columns["case"] += [places[id(case)] for case in held.cases]
+        columns["lacks"] += [lack] * len(held.cases)
+        columns["error"] += held.errors
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, compression="zstd")
+    return out.getvalue()
+
+
+def held_out_from(content: bytes, cases: Sequence[Case]) -> dict[Lack, HeldOut]:
+    """The same again, of the same cases in the same order."""
+    found: dict[Lack, HeldOut] = {}
+    for row in pq.read_table(io.BytesIO(content)).to_pylist():
+        held = found.setdefault(row["lacks"], HeldOut())
+        held.cases.append(cases[row["case"]])
+        held.errors.append(row["error"])
+    return found

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from accel_platform.analysis.selection import Selection, recorded_id
-from accel_platform.errors import NotFound
+from accel_platform.analysis.selection import Selection, recorded_id, require_no_choice
+from accel_platform.errors import InvalidInput
+from accel_platform.reports.drawing.parts import NothingToDraw
 from accel_platform.settings import Settings
 from predictor import artifact
 from predictor.cases import Case
-from predictor.held_out import hold_out
 
 _SAID = {
     "nothing": "nothing",
@@ -23,24 +22,29 @@ _SAID = {
 }
 
 
-def held_out_rows(settings: Settings, selection: Selection, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A row per case and what it was taken to lack; it is fitted anew as in training, which may take minutes.
+def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, Any]]:
+    """A row per case of the predictor in service and what it was taken to lack, as its training held them out.
 
-    Raises NotFound where no predictor is in service, ArtifactRefused where it cannot be read.
+    Raises NothingToDraw where no predictor is in service that can be read, InvalidInput for a filter that cases know
+    nothing of.
     """
-    predictor_id = artifact.current_id(settings)
+    require_no_choice(selection.hardware)
+    if unheeded := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
+        raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unheeded))}: leave that filter out.")
+    try:
+        predictor_id = artifact.current_id(settings)
+        held_out = {} if predictor_id is None else artifact.held_out(settings, predictor_id)
+    except artifact.ArtifactRefused as refused:
+        raise NothingToDraw(str(refused)) from refused
     if predictor_id is None:
-        raise NotFound("No predictor is in service: `accel train` makes one.")
-    rows = []
-    for mode, known in artifact.load(settings, predictor_id).modes.items():
-        say(f"{mode}: holding out of {len(known.learner.told):,} cases of {predictor_id}")
-        for lack, held in sorted(hold_out(known.learner.told).items()):
-            rows += [
-                _row(case, _SAID.get(lack, lack), error)
-                for case, error in zip(held.cases, held.errors, strict=True)
-                if _asked(case, selection)
-            ]
-    return rows
+        raise NothingToDraw("No predictor is in service: `accel train` makes one.")
+    return [
+        _row(case, _SAID.get(lack, lack), error)
+        for _, found in sorted(held_out.items())
+        for lack, held in sorted(found.items())
+        for case, error in zip(held.cases, held.errors, strict=True)
+        if _asked(case, selection)
+    ]
 
 
 def _row(case: Case, lacking: str, error: float) -> dict[str, Any]:
@@ -68,4 +72,5 @@ def _asked(case: Case, selection: Selection) -> bool:
         and selection.mode in (None, case.mode)
         and selection.precision in (None, case.precision)
         and selection.batch_size in (None, case.batch_size)
+        and selection.sequence_length in (None, case.size)
     )

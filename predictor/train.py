@@ -20,7 +20,7 @@ from predictor import artifact
 from predictor.artifact import Manifest
 from predictor.casebook import Casebook, load_cases
 from predictor.cases import Case
-from predictor.held_out import FEWEST, calibrations, hold_out, metrics_of
+from predictor.held_out import FEWEST, HeldOut, Lack, calibrations, hold_out, metrics_of
 from predictor.intervals import FEWEST_GROUPS
 from predictor.judge import Knowledge, Predictor, Range, typical_of
 from predictor.learner import Learner
@@ -71,10 +71,11 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
         say("the predictor in service was trained on exactly these data: kept")
         predictor_id, new, verdict = serving.predictor_id, False, Verdict(True, "in service already", {})
     else:
-        candidate, metrics = fit(cases, book.failed, say)
+        candidate, held, metrics = fit(cases, book.failed, say)
         verdict = compare(candidate, serving)
         metrics["compared"] = verdict.report
-        manifest, files = artifact.packed(candidate, snapshot_id=snapshot_id, dataset_sha256=digest, metrics=metrics)
+        about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
+        manifest, files = artifact.packed(candidate, held, **about, metrics=metrics)
         predictor_id, new = artifact.store(settings, manifest, files), True
         if predictor_id in given_up(log):
             again = f"somebody went back from it: `accel predictor rollback {predictor_id}` puts it into service"
@@ -97,18 +98,21 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
     )
 
 
-def fit(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: Say) -> tuple[Predictor, dict[str, Any]]:
-    """A predictor of these cases, and how far it errs on what was held out of them."""
+def fit(
+    cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: Say
+) -> tuple[Predictor, dict[str, dict[Lack, HeldOut]], dict[str, Any]]:
+    """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
     modes: dict[str, Knowledge] = {}
+    held: dict[str, dict[Lack, HeldOut]] = {}
     latency: dict[str, Any] = {}
     for mode, told in cases.items():
         learner = Learner(told)
         with ThreadPoolExecutor(max_workers=2) as pool:
             testing, growing = pool.submit(hold_out, told), pool.submit(learner.grow)
-            held = testing.result()
+            held[mode] = testing.result()
             growing.result()
-        latency[mode] = metrics_of(held)
-        modes[mode] = Knowledge(learner, calibrations(held), Range.of(told), typical_of(learner))
+        latency[mode] = metrics_of(held[mode])
+        modes[mode] = Knowledge(learner, calibrations(held[mode]), Range.of(told), typical_of(learner))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")
     everything = [case for told in cases.values() for case in told]
@@ -119,7 +123,7 @@ def fit(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: S
         metrics["memory"] = memory.metrics
         say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
     predictor = Predictor("", "", len(everything), tuple(sorted(_families(cases))), modes, memory, risks)
-    return predictor, metrics
+    return predictor, held, metrics
 
 
 def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    predictor, _ = fit(
+    predictor, _, _ = fit(
         {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
     )
     told = predictor.judge(test)

@@ -10,6 +10,7 @@ from accel_platform.analysis.decided import read_decided
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.shifts import histories, record
 from accel_platform.events import EventLog
+from accel_platform.events.snapshots import take
 from accel_platform.events.types import RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -17,6 +18,7 @@ from accel_platform.warehouse.query import Reader
 from predictor_world import MODELS, append, result, world
 
 HOSTILE = "<script>alert('x')</script>\"/onerror=1"
+BEFORE = "before-the-change"
 PATHS = (
     "",
     "/models",
@@ -35,6 +37,8 @@ PATHS = (
     "/runs",
     "/events",
     "/matrix/history?model=bert-base&hardware=cpu",
+    "/compare/changes",
+    f"/compare/changes?model=bert-base&before={BEFORE}",
 )
 
 
@@ -51,6 +55,7 @@ def pages_world(home: Path) -> Settings:
     log = EventLog.open(settings)
     ci = Ci(log)
     ci.runs(8, OLD)
+    take(log, BEFORE)
     ci.runs(5, NEW, 1.4)
     refresh(settings)
     reader = Reader(settings)

@@ -56,16 +56,16 @@ def side_by_side(
     shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
-    pairs = [group for group in shapes.values() if len({cell[by] for cell in group}) > 1]
+    pairs = [group for group in shapes.values() if len({_called(cell, by, names) for cell in group}) > 1]
     details = _Details.of(reader, [cell for group in pairs for cell in group])
-    measured = {cell[by] for cell in cells}
+    measured = {_called(cell, by, names) for cell in cells}
     part = "model" if by == "model_id" else "hardware"
     return Comparison(
         snapshot_id=reader.snapshot_id,
         by=by,
         names=names,
         rows=[row for group in pairs for row in _compared(group, by, names, details)],
-        unpaired=[cell for group in shapes.values() if len({cell[by] for cell in group}) < 2 for cell in group],
+        unpaired=[cell for group in shapes.values() if group not in pairs for cell in group],
         lacking={
             name: how_to_measure(selection.model_copy(update={part: (name,)})) for name in names if name not in measured
         },
@@ -80,6 +80,12 @@ def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> 
     families = {cell["model_id"]: cell["model_family"] for cell in cells}
     members = [[one for one in measured if families[one] == name] or [recorded_id(name)] for name in asked]
     return tuple(dict.fromkeys(model for found in members for model in found))
+
+
+def _called(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
+    """By which of the names a cell goes: that with its choice where it was asked for."""
+    chosen = f"{cell['hardware']}:{cell['choice']}"
+    return chosen if by == "hardware" and chosen in names else str(cell[by])
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def _compared(
     """The cells of one shape, each with its ratio to the first name's, the interval, and what differs from it."""
     firsts: dict[str, dict[str, Any]] = {}
     for cell in group:
-        if cell[by] == names[0]:
+        if _called(cell, by, names) == names[0]:
             other = firsts.setdefault(cell["provenance"], cell)
             if cell["results"] > other["results"]:
                 firsts[cell["provenance"]] = cell
@@ -172,7 +178,7 @@ def _shape(cell: Mapping[str, Any], by: By) -> tuple[Any, ...]:
 
 
 def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, ...]:
-    place = names.index(cell[by])
+    place = names.index(_called(cell, by, names))
     shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
                   for value in _shape(cell, by))  # fmt: skip
     return (shape, place, cell["device_name"] or "", _TRUST.index(cell["provenance"]))

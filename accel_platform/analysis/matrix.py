@@ -87,7 +87,13 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     selection = selection or Selection()
     narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
     condition, values = narrowed.where()
-    outer = {"mode": mode, "models": selection.recorded_models(), "hardware": list(selection.hardware),
+    if selection.choices:
+        # What other hardware says stays: it is what a choice is rated against.
+        chosen = "list_contains($choices, r.hardware || ':' || r.choice)"
+        condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
+        names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
+        values |= {"choices": list(selection.choices), "with_choices": sorted(names)}
+    outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
              "device": selection.device}  # fmt: skip
     rows = reader.rows(_BEST.format(matrix=matrix_of(condition) if values else "FROM compat_matrix"), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any
+from uuid import UUID
 
 from accel_platform.analysis.matrix import Verdict, verdict_of
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.selection import Selection, require_no_choice
 from accel_platform.warehouse.query import Reader
 from accel_platform.warehouse.replay import matrix_by_then
 
@@ -25,10 +27,13 @@ SELECT DISTINCT date_trunc('day', recorded_at) AS day FROM (
 )
 ORDER BY day
 """
+Key = tuple[Any, ...]
+Row = dict[str, Any]
 _KEY = ("model_id", "hardware", "device_id", "mode")
 
 
-class Change(TypedDict):
+@dataclass(frozen=True)
+class Change:
     """One cell of one device whose verdict a day's events changed. `relative_speed`: against the best device."""
 
     day: datetime
@@ -44,7 +49,7 @@ class Change(TypedDict):
     results_ok: int
     results_failed: int
     reason: str | None
-    evidence: list[str]
+    evidence: list[UUID]
 
 
 def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: str | None = None) -> list[Change]:
@@ -53,20 +58,20 @@ def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: 
     The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
     what was imported, suspected or overruled later does not count before. Of more than `DAYS_MOST` such days the newest
     are told, and what stood before them is where they begin. Other filters are not heeded: all evidence is replayed.
-    Raises WarehouseEmpty.
+    Raises WarehouseEmpty, and InvalidInput for hardware with a choice.
     """
     selection = selection or Selection()
+    require_no_choice(selection.hardware)
     models = selection.recorded_models()
     days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
+    cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-DAYS_MOST:]}
+    moments = [day + timedelta(days=1) for day in cells]
+    for row in reader.rows(matrix_by_then(), {"moments": moments, "models": models}) if moments else ():
+        if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware):
+            cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
     changes: list[Change] = []
-    before: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for number, day in enumerate(days[-DAYS_MOST:]):
-        rows = reader.rows(matrix_by_then(), {"moment": day + timedelta(days=1), "models": models})
-        now = {
-            tuple(row[name] for name in _KEY): row
-            for row in rows
-            if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware)
-        }
+    before: dict[Key, Row] = {}
+    for number, (day, now) in enumerate(cells.items()):
         if number or len(days) <= DAYS_MOST:
             keys = sorted({*before, *now}, key=lambda key: tuple(map(str, key)))
             changes += [
@@ -76,7 +81,7 @@ def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: 
     return changes
 
 
-def _change(day: datetime, before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change | None:
+def _change(day: datetime, before: Row | None, after: Row | None) -> Change | None:
     known = after or before
     assert known is not None, "it is in one of them"
     old, new = (verdict_of(row["state"], row["rating"]) if row else "untested" for row in (before, after))
@@ -95,5 +100,5 @@ def _change(day: datetime, before: dict[str, Any] | None, after: dict[str, Any] 
         results_ok=after["results_ok"] if after else 0,
         results_failed=after["results_failed"] if after else 0,
         reason=after["reason"] if after else "what it rested on is doubted now",
-        evidence=[str(event_id) for event_id in after["evidence"]] if after else [],
+        evidence=list(after["evidence"]) if after else [],
     )

@@ -55,7 +55,7 @@ def read_measured(reader: Reader, *, model: str | None = None, hardware: str | N
     """Every series, or those of one model (its id or family) or hardware name; samples are not read."""
     condition = (
         "($model IS NULL OR r.model_id = $model OR r.model_family = $model)"
-        " AND ($hardware IS NULL OR r.hardware = $hardware)"
+        " AND ($hardware IS NULL OR $hardware IN (r.hardware, r.hardware || ':' || r.choice))"
     )
     rows = reader.rows(_ROWS.format(condition=condition), {"model": model, "hardware": hardware})
     return _grouped(rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from accel_platform.errors import NotFound
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.warehouse.query import Reader
 
 Name = str | None
@@ -26,7 +26,9 @@ class Selection(BaseModel):
     model: tuple[str, ...] = Field(
         default=(), max_length=_MOST_NAMES, description="Models: keys, aliases, hub ids, or families."
     )
-    hardware: tuple[str, ...] = Field(default=(), max_length=_MOST_NAMES, description="Hardware names, such as cuda.")
+    hardware: tuple[str, ...] = Field(
+        default=(), max_length=_MOST_NAMES, description="Hardware names: cuda, or with a choice openvino:gpu.1."
+    )
     device: Name = Field(default=None, max_length=200, description="A device by id or name.")
     mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
     precision: Name = Field(default=None, max_length=200)
@@ -55,7 +57,8 @@ class Selection(BaseModel):
             )
             values["models"] = self.recorded_models()
         if self.hardware:
-            conditions.append(f"list_contains($hardware, {table}.hardware)")
+            chosen = f" OR list_contains($hardware, {table}.hardware || ':' || {table}.choice)" if self.choices else ""
+            conditions.append(f"(list_contains($hardware, {table}.hardware){chosen})")
             values["hardware"] = list(self.hardware)
         if self.device is not None:
             conditions.append(f"$device IN ({table}.device_id, {table}.device_name)")
@@ -70,13 +73,24 @@ class Selection(BaseModel):
                 values[name] = _instant(value)
         return " AND ".join(conditions), values
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The hardware that is named with a choice, as `openvino:gpu.1` is."""
+        return tuple(name for name in self.hardware if ":" in name)
+
+    @property
+    def hardware_names(self) -> list[str]:
+        """Every hardware name once, without its choice."""
+        return list(dict.fromkeys(name.partition(":")[0] for name in self.hardware))
+
     def recorded_models(self) -> list[str]:
         """The models as they are recorded. A name that is an alias and a family's, such as bert, is both."""
         return list(dict.fromkeys([*self.model, *map(recorded_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
-    """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike.
+    """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike, and
+    InvalidInput for a choice that its runtime cannot have.
 
     One that is known and was not measured is no error: there is nothing to answer with then, and `how_to_measure`.
     """
@@ -86,17 +100,32 @@ def require_known(reader: Reader, selection: Selection) -> None:
         if recorded_id(model) == model and model not in names and not _in_catalogue(model):
             raise NotFound(_unknown("model or family", model, names, "SELECT model_id, family FROM models"))
     if selection.hardware or selection.device:
-        places = reader.rows("SELECT DISTINCT hardware, device_id, device_name FROM results")
-        from accel_platform.backends.registry import RUNTIMES
+        places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
+        from accel_platform.backends.registry import RUNTIMES, runtime_for
 
         known = {row["hardware"] for row in places} | set(RUNTIMES)
-        for hardware in selection.hardware:
+        for hardware in selection.hardware_names:
             if hardware not in known:
                 raise NotFound(_unknown("hardware", hardware, known, "SELECT DISTINCT hardware FROM results"))
+        chosen = {f"{row['hardware']}:{row['choice']}" for row in places if row["choice"]}
+        for choice in set(selection.choices) - chosen:
+            if choice.partition(":")[0] not in RUNTIMES:
+                raise NotFound(_unknown("hardware", choice, chosen, "SELECT DISTINCT hardware, choice FROM results"))
+            runtime_for(choice)
         devices = {name for row in places for name in (row["device_id"], row["device_name"]) if name}
         if selection.device is not None and selection.device not in devices:
             sql = "SELECT DISTINCT device_id, device_name FROM results"
             raise NotFound(_unknown("device", selection.device, devices, sql))
+
+
+def require_no_choice(hardware: Iterable[str]) -> None:
+    """Raises InvalidInput where a name has a choice and what is asked about tells devices, not choices, apart."""
+    for name in hardware:
+        if ":" in name:
+            plain = name.partition(":")[0]
+            raise InvalidInput(
+                f"This is told by device, not by choice: ask for {plain!r} instead of {name!r}, and for its device."
+            )
 
 
 def how_to_measure(selection: Selection) -> str:

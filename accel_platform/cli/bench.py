@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,14 @@ import typer
 from accel_platform.cli import campaign, requests, suite
 from accel_platform.cli.coverage import coverage
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -158,8 +163,9 @@ def _path(path: Path | None) -> str | None:
 def list_models(
     *,
     set_: Annotated[str | None, typer.Option("--set", help="Only the models of this set.")] = None,
+    output: Output = None,
+    format_: FileFormat = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """List the models known by name: what they are, how large, and in which sets."""
     from accel_platform.workloads.cost import parameters_of
@@ -179,11 +185,12 @@ def list_models(
         }
         for spec in specs
     ]
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
-        print_table([{**{c: row[c] for c in shown}, "sets": ", ".join(row["sets"]) or None} for row in rows])
+    answer(rows, chosen(as_json, format_, output), output, title="Models known by name", short=_short)
+
+
+def _short(model: Mapping[str, Any]) -> dict[str, Any]:
+    shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
+    return {**{name: model[name] for name in shown}, "sets": ", ".join(model["sets"]) or None}
 
 
 @app.command(name="setup-web")

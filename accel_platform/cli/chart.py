@@ -60,7 +60,7 @@ def chart(
     def predicted() -> list[dict[str, Any]]:
         from predictor.compared import held_out_rows
 
-        return held_out_rows(settings, chosen, note)
+        return held_out_rows(settings, chosen)
 
     drawn = chart(name, Reader(settings), chosen, outside={"predicted": predicted})
     if output is None:

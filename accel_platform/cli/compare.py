@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
+    PEOPLE,
     AnyFormat,
     AsOf,
     FileFormat,
@@ -87,7 +88,7 @@ def _side_by_side(
 
     found = side_by_side(Reader(settings_for(home, as_of)), asked, "model_id" if by_model else "hardware")
     kind, output = to
-    rows = found.rows if kind in ("csv", "parquet", "xlsx") else _known([_told(row) for row in found.rows])
+    rows = _known([_told(row) for row in found.rows]) if kind in PEOPLE else found.rows
     nothing = f"No shape was measured on both sides. {_why_none(found) or f'To measure: `{how_to_measure(asked)}`.'}"
     answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for name, command in found.lacking.items():
@@ -121,7 +122,7 @@ def _changes(
     shown = ("verdict", "before_ms", "after_ms", "change_percent", "noise_percent", "processes_before",
              "processes_after", "provenance", "reason")  # fmt: skip
     rows = found.rows
-    if kind not in ("csv", "parquet", "xlsx"):
+    if kind in PEOPLE:
         rows = _known([{"model_id": r["model_id"], "cell": _cell(r), **_only(r, shown)} for r in found.rows])
     title = f"Between {found.before[:12]} and {found.after[:12]}"
     answer(rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between.")

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import (
-    Format,
-    Home,
-    Json,
-    OutputFormat,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-)
+from accel_platform.cli.output import PEOPLE, AnyFormat, FileFormat, Home, Json, Output, answer, note, settings_for
+from accel_platform.cli.output import chosen as chosen_format
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ArchitectureChecked
@@ -35,9 +26,10 @@ def coverage(
     report: Annotated[bool, typer.Option("--report", help="Check nothing; print what is on record.")] = False,
     failures: Annotated[bool, typer.Option("--failures", help="List what failed, with the reason.")] = False,
     write: Annotated[Path | None, typer.Option(help="Also write what is on record as Markdown here.")] = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """Run every architecture of transformers once, small and with random weights, and record whether it works.
 
@@ -46,7 +38,7 @@ def coverage(
     from accel_platform.bench.coverage import check_architectures, latest_checks
     from accel_platform.events import EventLog
 
-    settings = settings_for(home)
+    kind, settings = chosen_format(as_json, format_, output), settings_for(home)
     chosen, names = _chosen(types, category), _words(hardware)
     log = EventLog.open(settings)
     if report:
@@ -67,24 +59,26 @@ def coverage(
         from accel_platform.bench.coverage_report import markdown
 
         write.write_text(markdown(checks, total=len(chosen)), encoding="utf-8")
-    _print(checks, failures, wants_json(as_json, format_))
+    _print(checks, failures, (kind, output))
 
 
-def _print(checks: list[ArchitectureChecked], failures: bool, for_machines: bool) -> None:
+def _print(checks: list[ArchitectureChecked], failures: bool, to: tuple[AnyFormat, Path | None]) -> None:
     from accel_platform.bench.coverage_report import by_category
 
     failed = [check for check in checks if check.status != "ok"]
-    rows: list[dict[str, Any]] = by_category(checks)
-    if for_machines:
-        shown = failed if failures else checks
-        print_json({"categories": rows, "checks": [check.model_dump(mode="json") for check in shown]})
-    elif failures:
+    categories: list[dict[str, Any]] = by_category(checks)
+    told = [check.model_dump(mode="json") for check in (failed if failures else checks)]
+    document = {"categories": categories, "checks": told}
+    kind, output = to
+    if failures:
         columns = ("model_type", "category", "hardware", "failure_class", "reason")
-        print_table([{c: getattr(check, c) for c in columns} for check in failed], empty="Nothing failed.")
-    else:
-        print_table(rows, empty="Nothing is on record for the installed versions.")
-        for (name, kind), count in Counter((c.hardware, c.failure_class) for c in failed).most_common():
-            note(f"{name}: {count} {kind}")
+        rows = [{column: row[column] for column in columns} for row in told] if kind in PEOPLE else told
+        answer(rows, kind, output, title="What failed", document=document, empty="Nothing failed.")
+        return
+    nothing = "Nothing is on record for the installed versions."
+    answer(categories if kind in PEOPLE else told, kind, output, title="Coverage", document=document, empty=nothing)
+    for (name, what), count in Counter((c.hardware, c.failure_class) for c in failed).most_common():
+        note(f"{name}: {count} {what}")
 
 
 def _chosen(types: str | None, category: str | None) -> list[str]:

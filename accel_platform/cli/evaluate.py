@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import (
-    Format,
-    Home,
-    Json,
-    OutputFormat,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-)
+from accel_platform.cli.output import AnyFormat, FileFormat, Home, Json, Output, answer, chosen, note, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
@@ -33,9 +23,10 @@ def evaluate(
     train: Annotated[Path | None, Directory] = None,
     test: Annotated[Path | None, Directory] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page with charts.")] = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
-    json_: Json = False,
-    format_: OutputFormat = Format.table,
+    as_json: Json = False,
 ) -> None:
     """Hold out cases, families and hardware, predict them, and compare with what was measured and with plain baselines.
 
@@ -45,6 +36,7 @@ def evaluate(
 
     if (train is None) != (test is None) or (train is not None and dataset is not None):
         raise InvalidInput("Give --dataset alone, or --train and --test together.")
+    kind = chosen(as_json, format_, output)
     results: list[tuple[str, Asked]] = []
     if train is not None and test is not None:
         results = _judged(_imported(train), _imported(test))
@@ -55,7 +47,7 @@ def evaluate(
 
         write(report, results)
         note(f"wrote {report}")
-    _print(results, for_machines=wants_json(json_, format_))
+    _print(results, kind, output)
 
 
 def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
@@ -100,12 +92,10 @@ def _cases(settings: Settings) -> list[Case]:
     return book.measured
 
 
-def _print(results: list[tuple[str, Asked]], *, for_machines: bool) -> None:
+def _print(results: list[tuple[str, Asked]], kind: AnyFormat, output: Path | None) -> None:
     from predictor.trial import metrics_of
     from predictor.trial_report import rows_of
 
     metrics: list[dict[str, Any]] = [{"dataset": name, **metrics_of(asked)} for name, asked in results]
-    if for_machines:
-        print_json({"splits": metrics})
-        return
-    print_table([row for found in metrics for row in rows_of(found["dataset"], found)])
+    rows = [row for found in metrics for row in rows_of(found["dataset"], found)]
+    answer(rows, kind, output, title="How far predictions err", document={"splits": metrics})

@@ -5,17 +5,22 @@ Imports are `accel migrate`; rules and proofs are in `migrations`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from accel_platform.cli.output import (
     AsOf,
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -35,9 +40,10 @@ def history() -> None:
 def audit(
     reasons: Annotated[int, typer.Option(min=1, help="Reasons to show per verdict, the most frequent first.")] = 3,
     as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
-    json_: Json = False,
-    format_: OutputFormat = Format.table,
+    as_json: Json = False,
 ) -> None:
     """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
     from accel_platform.analysis.verdicts import read_provenance, read_verdicts
@@ -45,16 +51,17 @@ def audit(
 
     reader = Reader(settings_for(home, as_of))
     provenance, verdicts = read_provenance(reader), read_verdicts(reader, reasons=reasons)
-    if wants_json(json_, format_):
-        print_json({"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id})
-        return
-    rows = [{**row, "reasons": None} | {"most often": row["reasons"][0]["reason"]} for row in verdicts]
-    print_table(
-        [{key: value for key, value in row.items() if key != "reasons"} for row in rows],
-        empty="No imported result is doubted.",
-    )
+    document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
+    about: Any = {"title": "Verdicts on imported results", "empty": "No imported result is doubted."}
+    answer(verdicts, chosen(as_json, format_, output), output, short=_most_often, document=document, **about)
     counts = ", ".join(f"{count} {name}" for name, count in provenance.items()) or "none"
-    typer.echo(f"Imported results by what counts as their provenance now: {counts}.")
+    note(f"Imported results by what counts as their provenance now: {counts}.")
+
+
+def _most_often(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """With the most frequent reason in place of all."""
+    [first, *_] = verdict["reasons"]
+    return {name: value for name, value in verdict.items() if name != "reasons"} | {"most often": first["reason"]}
 
 
 @app.command()

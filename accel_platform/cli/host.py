@@ -10,10 +10,14 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -96,17 +100,16 @@ def add(
 @app.command(name="list")
 def list_hosts(
     workspace: Workspace = None,
+    output: Output = None,
+    format_: FileFormat = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """The hosts of the workspace, and whether each answers."""
     from assets.workspace import answers, hosts_in
 
     rows = [{**vars(one), "answers": answers(one)} for one in hosts_in(_workspace(workspace))]
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        print_table(rows, empty="No host is listed beside this machine itself.")
+    nothing = "No host is listed beside this machine itself."
+    answer(rows, chosen(as_json, format_, output), output, title="Hosts", empty=nothing)
 
 
 @app.command()

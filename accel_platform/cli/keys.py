@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
-    print_table,
     settings_for,
     wants_json,
 )
@@ -61,15 +64,13 @@ def create(
 
 
 @app.command(name="list")
-def list_keys(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def list_keys(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """The keys that were made, also those that work no more."""
     from accel_platform.keys import Keys
 
     rows = [_shown(key) for key in Keys(settings_for(home)).all()]
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        print_table(rows, empty="No key was made yet: `accel keys create NAME` makes one.")
+    nothing = "No key was made yet: `accel keys create NAME` makes one."
+    answer(rows, chosen(as_json, format_, output), output, title="Keys", empty=nothing)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,29 +101,29 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
 
 
 def _history(reader: Reader, asked: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
+    from dataclasses import asdict
+
     from accel_platform.analysis.matrix_history import matrix_history
     from accel_platform.errors import InvalidInput
 
     if set(asked.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
         raise InvalidInput("--history goes with --model, --hardware and --mode: it replays all evidence.")
     kind, output = to
-    changes = matrix_history(reader, asked, mode=mode)
-    people = kind in ("table", "markdown", "html")
-    rows: list[dict[str, Any]] = [
-        {
-            "day": f"{change['day']:%Y-%m-%d}",
-            **{name: change[name] for name in ("model_id", "hardware", "device", "before", "after")},
-            "speed": change["relative_speed_after"],
-            "ok": change["results_ok"],
-            "failed": change["results_failed"],
-            "reason": change["reason"],
-        }
-        if people
-        else dict(change)
-        for change in changes
-    ]
-    answer(rows, kind, output, title="How the matrix changed", document=changes, empty="No cell ever changed.")
+    told = [asdict(change) for change in matrix_history(reader, asked, mode=mode)]
+    answer(told, kind, output, title="How the matrix changed", short=_told, empty="No cell ever changed.")
     note("Each day's matrix is made of what the log held at its end (UTC).")
+
+
+def _told(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A change for people."""
+    return {
+        "day": f"{change['day']:%Y-%m-%d}",
+        **{name: change[name] for name in ("model_id", "hardware", "device", "before", "after")},
+        "speed": change["relative_speed_after"],
+        "ok": change["results_ok"],
+        "failed": change["results_failed"],
+        "reason": change["reason"],
+    }
 
 
 def _text(cell: Cell) -> str:

@@ -6,7 +6,7 @@ import enum
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,10 @@ class AnyFormat(enum.StrEnum):
     csv = "csv"
     parquet = "parquet"
     xlsx = "xlsx"
+
+
+PEOPLE = (AnyFormat.table, AnyFormat.markdown, AnyFormat.html)
+"""Formats for reading; the others hold all that is known."""
 
 
 class Mode(enum.StrEnum):
@@ -112,14 +116,20 @@ def answer(
     output: Path | None = None,
     *,
     title: str | None = None,
+    short: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     document: Any = None,
     empty: str = "No rows.",
 ) -> None:
-    """Rows on stdout or in a file. `document` stands for them as JSON where there is more to say than rows do."""
+    """Rows on stdout or in a file; `short` makes of each what people read, as table, Markdown or HTML.
+
+    `document` stands for them as JSON where there is more to say than rows do.
+    """
     from accel_platform.reports.rendering import files
     from accel_platform.reports.rendering.values import json_text
 
     name: files.Kind = kind.value
+    if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
+        rows = [short(row) for row in rows]
     as_document = kind is AnyFormat.json and document is not None
     if output is not None:
         if as_document:

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
-    print_table,
     settings_for,
     wants_json,
 )
@@ -23,30 +26,33 @@ Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default:
 
 
 @app.command("list")
-def list_(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
+def list_(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """Every predictor kept, the newest first, and which one serves."""
     from accel_platform.events import EventLog
     from predictor.promotion import kept
 
     settings = settings_for(home)
     rows = kept(settings, EventLog.open(settings))
-    if wants_json(json_, format_):
-        print_json({"predictors": rows})
-        return
-    print_table(rows, empty="No predictor was trained yet (`accel train`).")
+    nothing, document = "No predictor was trained yet (`accel train`).", {"predictors": rows}
+    answer(rows, chosen(as_json, format_, output), output, title="Predictors", document=document, empty=nothing)
 
 
 @app.command()
-def show(predictor_id: Id = None, home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
+def show(
+    predictor_id: Id = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
     """What a predictor was made from, and how far it errs on what was held out."""
     from predictor.promotion import shown
     from predictor.train import rows_of
 
     manifest = shown(settings_for(home), predictor_id)
-    if wants_json(json_, format_):
-        print_json(manifest.model_dump(mode="json"))
-        return
-    print_table(rows_of(manifest.metrics))
+    document = manifest.model_dump(mode="json")
+    kind = chosen(as_json, format_, output)
+    answer(rows_of(manifest.metrics), kind, output, title="Errors on what was held out", document=document)
     note(f"{manifest.rows} cases of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
 
 

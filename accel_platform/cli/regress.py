@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accel_platform.cli import regress_check
 from accel_platform.cli.output import (
     AsOf,
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -101,9 +105,10 @@ def history(
     ] = 3.0,
     record: Annotated[bool, typer.Option("--record", help="Keep what is found, for `accel regress list`.")] = False,
     as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """Every measured series in order of time, and when it moved, as a watcher would have told it."""
     from accel_platform.analysis.decided import read_decided
@@ -121,19 +126,15 @@ def history(
     )
     if record:
         record_found(settings, [shift for series in found for shift in series.shifts])
-    if wants_json(as_json, format_):
-        print_json(
-            [
-                {
-                    **one.series.model_dump(),
-                    "results": one.results,
-                    "newest_ms": one.newest_ms,
-                    "shifts": [shift.model_dump(mode="json") for shift in one.shifts],
-                }
-                for one in found
-            ]
-        )
-        return
+    document = [
+        {
+            **one.series.model_dump(),
+            "results": one.results,
+            "newest_ms": one.newest_ms,
+            "shifts": [shift.model_dump(mode="json") for shift in one.shifts],
+        }
+        for one in found
+    ]
     shifts = [
         {
             "regression_id": shift.regression_id,
@@ -149,7 +150,8 @@ def history(
         for one in found
         for shift in one.shifts
     ]
-    print_table(shifts, empty="No series moved.")
+    kind = chosen(as_json, format_, output)
+    answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
     note(f"{len(found):,} series of {sum(one.results for one in found):,} results.")
 
 
@@ -158,35 +160,32 @@ def list_regressions(
     *,
     state: Annotated[RegressionState | None, typer.Option(help="Only those of this state.", show_default="all")] = None,
     as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """The recorded regressions and improvements, the newest first, and what became of each."""
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
     rows = tables(settings_for(home, as_of)).rows(_LIST, {"state": state.value if state else None})
-    if wants_json(as_json, format_):
-        print_json(rows)
-        return
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
-    print_table(
-        [
-            {
-                "regression_id": row["regression_id"],
-                "state": row["state"],
-                "direction": row["direction"],
-                "model_id": row["model_id"],
-                "cell": cell(MeasuredSeries.model_construct(**row)),
-                **{name: row[name] for name in shown},
-                "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
-                "by": row["accepted_by"] or row["rejected_by"],
-            }
-            for row in rows
-        ],
-        empty="None is recorded.",
-    )
+
+    def short(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "regression_id": row["regression_id"],
+            "state": row["state"],
+            "direction": row["direction"],
+            "model_id": row["model_id"],
+            "cell": cell(MeasuredSeries.model_construct(**row)),
+            **{name: row[name] for name in shown},
+            "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
+            "by": row["accepted_by"] or row["rejected_by"],
+        }
+
+    kind = chosen(as_json, format_, output)
+    answer(rows, kind, output, title="Regressions and improvements", short=short, empty="None is recorded.")
 
 
 @app.command()

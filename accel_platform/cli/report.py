@@ -30,6 +30,7 @@ class ReportFormat(enum.StrEnum):
     html = "html"
     json = "json"
     csv = "csv"
+    parquet = "parquet"
     xlsx = "xlsx"
 
 
@@ -54,7 +55,8 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write it there: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table.",
+            help="Write it there: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table; with --format "
+            "parquet, a Parquet file.",
             show_default=False,
         ),
     ] = None,
@@ -68,8 +70,8 @@ def report(
 ) -> None:
     """Report on what was measured and imported: every figure with its runs, spread and provenance, and what is missing.
 
-    An HTML report is one file with its charts, works offline and prints. Tables show 40 rows; the rest is counted, with
-    the command that lists it.
+    An HTML report is one file with its charts, works offline and prints. To people a table shows 40 rows and counts the
+    rest; JSON, CSV, Parquet and XLSX hold all.
     """
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
@@ -80,7 +82,7 @@ def report(
     if as_json and format_ not in (None, ReportFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
     chosen = ReportFormat.json if as_json else format_ or _by_ending(output)
-    if chosen in (ReportFormat.csv, ReportFormat.xlsx) and output is None:
+    if chosen in (ReportFormat.csv, ReportFormat.parquet, ReportFormat.xlsx) and output is None:
         raise InvalidInput(f"--format {chosen} is no text: name the file to write with --output.")
     document = report(kind.value, Reader(settings_for(home, as_of)), selection(filters), say=note)
     content = render(document, chosen.value)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -105,9 +110,10 @@ def requests(
     state: Annotated[
         str | None, typer.Option(help="Only open, running, done, failed or cancelled ones; comma-separated.")
     ] = None,
+    output: Output = None,
+    format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
 ) -> None:
     """The benchmarks that were asked for, the newest first, and what became of each."""
     from typing import get_args
@@ -117,15 +123,13 @@ def requests(
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
+    kind = chosen(as_json, format_, output)
     wanted = words(state) if state is not None else [*get_args(State)]
     if unknown := [word for word in wanted if word not in get_args(State)]:
         raise InvalidInput(f"A request is {', '.join(get_args(State))}, never {unknown[0]!r}.")
     found = reversed(_looked(EventLog.open(settings_for(home))).all())
     rows = [_row(one) for one in found if one.state in wanted]
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        print_table([_short(row) for row in rows], empty="No benchmark was requested.")
+    answer(rows, kind, output, title="Requested benchmarks", short=_short, empty="No benchmark was requested.")
 
 
 def cancel(
@@ -192,7 +196,7 @@ def _row(one: Request) -> dict[str, Any]:
     }
 
 
-def _short(row: dict[str, Any]) -> dict[str, Any]:
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     """What fits a line. The end of an id tells more than its beginning, which is the time."""
     config = row["config"]
     what = config.get("models") or config.get("set") or config.get("models_file") or config.get("model_families")

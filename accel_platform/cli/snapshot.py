@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
+    FileFormat,
     Format,
     Home,
     Json,
+    Output,
     OutputFormat,
+    answer,
+    chosen,
     note,
     print_json,
     print_table,
@@ -43,7 +47,7 @@ def create(
 
 
 @app.command(name="list")
-def list_snapshots(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """The snapshots that were taken, oldest first."""
     from accel_platform.events import EventLog
     from accel_platform.events.snapshots import taken
@@ -52,10 +56,8 @@ def list_snapshots(home: Home = None, as_json: Json = False, format_: OutputForm
         {**event.payload.model_dump(), "taken_at": event.recorded_at}
         for event in taken(EventLog.open(settings_for(home)))
     ]
-    if wants_json(as_json, format_):
-        print_json(rows)
-    else:
-        print_table(rows, empty="None was taken: `accel db snapshot create --name NAME` takes one.")
+    nothing = "None was taken: `accel db snapshot create --name NAME` takes one."
+    answer(rows, chosen(as_json, format_, output), output, title="Snapshots", empty=nothing)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
+    PEOPLE,
     AsOf,
     FileFormat,
     Home,
@@ -66,8 +67,7 @@ def trend(
     found = trends(Reader(settings_for(home, as_of)), asked, metric.value, min_change_percent=min_change_percent)
     nothing = f"No result with {metric.value} is there. To measure: `{how_to_measure(asked)}`."
     document = [one.document() for one in found]
-    people = kind in ("table", "markdown", "html")
-    rows = [_line(one) for one in found] if people else _points(found)
+    rows = [_line(one) for one in found] if kind in PEOPLE else _points(found)
     answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)
     shifts = [row for one in found for row in _shifts(one)]
     if kind == "table" and output is None and shifts:

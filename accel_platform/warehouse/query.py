@@ -10,8 +10,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from accel_platform.errors import InvalidInput
+from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
+from accel_platform.warehouse.project import schema_id
 from accel_platform.warehouse.projection import Projection, WarehouseDamaged, require_current
 
 _SANDBOX = """
@@ -56,7 +57,7 @@ class Reader:
     def rows_with_snapshot(self, sql: str, parameters: Parameters = ()) -> tuple[list[dict[str, Any]], str]:
         """As `rows`, and the id of the snapshot they were read at."""
         projection, connection = self._newest()
-        with connection.cursor() as cursor, _in_words():
+        with connection.cursor() as cursor, _in_words(projection):
             _only_reads(cursor, sql)
             cursor.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
@@ -66,7 +67,8 @@ class Reader:
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """The rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
-        with self._newest()[1].cursor() as cursor, _in_words():
+        projection, connection = self._newest()
+        with connection.cursor() as cursor, _in_words(projection):
             _only_reads(cursor, sql)
             return cursor.sql(sql, params=parameters or None).to_arrow_table()
 
@@ -76,8 +78,9 @@ class Reader:
 
         Raises InvalidInput as `rows` does.
         """
-        with self._newest()[1].cursor() as cursor:
-            with _in_words():
+        projection, connection = self._newest()
+        with connection.cursor() as cursor:
+            with _in_words(projection):
                 _only_reads(cursor, sql)
                 batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(rows)
             yield batches
@@ -116,8 +119,13 @@ def _only_reads(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _in_words(projection: Projection) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
+        if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
+            raise AccelError(
+                "The tables were made by another version of the platform: `accel db rebuild` makes them again from the "
+                f"log. ({error})"
+            ) from error
         raise InvalidInput(f"The query does not run: {error}") from error

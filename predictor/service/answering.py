@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -26,29 +27,41 @@ def answer(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> R
     into the tables.
     """
     now = reader.pinned()
-    headers = validators(now)
-    if has_it(request, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    found = read(now)
-    if isinstance(found, Response):
-        return found
-    return Response(to_json(found, inf_nan_mode="null"), media_type=JSON, headers=headers)
+    headers = validators(now, request)
+
+    def made() -> Response:
+        found = read(now)
+        if isinstance(found, Response):
+            return found
+        return Response(to_json(found, inf_nan_mode="null"), media_type=JSON, headers=headers)
+
+    return unless_kept(request, headers, made)
 
 
-def validators(reader: Reader, form: str = "json") -> dict[str, str]:
+def unless_kept(request: Request, headers: dict[str, str], make: Callable[[], Response]) -> Response:
+    """What `make` answers; 304 where `If-None-Match` names the ETag of the headers, and then nothing is made.
+
+    Tags are compared weakly, as RFC 9110 says; `*` is any answer, but only where there is one.
+    """
+    kept = Response(status_code=304, headers=headers)
+    named = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if headers["ETag"].removeprefix("W/") in named:
+        return kept
+    made = make()
+    return kept if "*" in named and made.status_code == 200 else made
+
+
+def validators(reader: Reader, request: Request, form: str = "json") -> dict[str, str]:
     """The headers by which an answer from these tables may be kept.
 
     The ETag is strong: one URL gives the same bytes as long as the projection in service and the version of the
-    platform are the same. `no-cache` lets it be kept, and asks each time whether it still holds; `private`, by no proxy
-    that would hand it to people without a key.
+    platform are the same. It is of this URL alone: what another one answered says nothing of what is not there.
+    `no-cache` lets it be kept, and asks each time whether it still holds; `private`, by no proxy that would hand it to
+    people without a key.
     """
-    return {"ETag": f'"{reader.projection_id}.{_VERSION}.{form}"', "Cache-Control": "private, no-cache"}
-
-
-def has_it(request: Request, etag: str) -> bool:
-    """Whether `If-None-Match` names the tag; compared weakly, as RFC 9110 says."""
-    sent = (tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(","))
-    return any(tag in ("*", etag) for tag in sent)
+    address = hashlib.sha256(f"{request.url.path}?{request.url.query}".encode()).hexdigest()[:12]
+    tag = f"{reader.projection_id}.{_VERSION}.{form}.{address}"
+    return {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
 
 
 def parsed(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from predictor.service.door import metrics
 from predictor.service.door.caller import log_of
 from predictor.service.openapi import plain
 from predictor.service.pages import routes as pages
+from predictor.service.past import Past
 from predictor.service.projecting import Projecting
 from predictor.service.routes import (
     advice,
@@ -60,7 +61,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
     projecting, sandbox, log = Projecting(settings), Sandbox(settings), EventLog.open(settings)
-    telling = Telling(advisor.reader, log)
+    telling, past = Telling(advisor.reader, log), Past(settings, advisor.reader)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
@@ -81,15 +82,16 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     app.include_router(state.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (charts, models, hardware, runs, matrix, old):
+    for noun in (models, hardware, runs, matrix, old):
         app.include_router(noun.router(advisor))
-    app.include_router(comparing.router(advisor, settings))
+    app.include_router(charts.router(advisor, settings))
+    app.include_router(comparing.router(advisor, past))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
     app.include_router(writing.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))
     app.include_router(progress.router(telling))
     app.include_router(query.router(sandbox))
-    pages.install(app, advisor, settings)
+    pages.install(app, advisor, settings, past)
 
     documented = app.openapi
     app.openapi = cache(lambda: plain(documented()))  # type: ignore[method-assign]  # as FastAPI says to extend it

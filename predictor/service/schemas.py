@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from accel_platform.analysis.selection import Selection, dated, recorded_id
+from accel_platform.analysis.selection import Selection, dated, recorded_id, require_no_choice
 from predictor.service.paging import equal
 
 
@@ -36,6 +36,7 @@ class MatrixQuery(PageQuery):
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """A condition over the matrix as `r`, and its values."""
+        require_no_choice([self.hardware] if self.hardware else ())
         condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
         if self.model is None:
             return condition, values

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
-from pages_world import HOSTILE, PATHS, pages_world
+from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
@@ -156,9 +156,16 @@ def test_a_cell_of_the_matrix_leads_to_its_evidence(client: TestClient) -> None:
     assert "accel bench run --models gpt2 --hardware qnn" in page(client, "/matrix/cell?model=gpt2&hardware=qnn")
 
 
+def test_a_hardware_name_alone_leads_to_its_device(client: TestClient) -> None:
+    text = page(client, "/hardware/openvino")
+    assert "cpu-test-8-core" in text
+    assert "/dashboard/charts/roofline.svg?theme=light&amp;hardware=openvino&amp;device=cpu-test-8-core" in text
+    assert "Other devices under cpu" in page(client, "/hardware/cpu")
+
+
 def test_models_and_hardware_are_held_side_by_side(client: TestClient) -> None:
     text = page(client, "/compare?model=bert-base&batch_size=4")
-    assert text.count("is-best") == 1
+    assert text.count('class="best"') == 1
     several = page(client, "/compare?by=model&model=bert-base&model=vit-base&hardware=cpu&metric=memory_peak_mib")
     assert "peak memory" in several
     [drawn] = re.findall(r'src="(/dashboard/charts/hardware.svg[^"]*theme=light[^"]*)"', text)
@@ -226,9 +233,19 @@ def test_errors_are_pages_that_lead_on(client: TestClient, path: str, status: in
     assert 'href="/dashboard"' in text
 
 
+def test_changes_between_two_snapshots_have_a_page(client: TestClient) -> None:
+    assert "accel db snapshot create" in page(client, "/compare/changes")
+    assert "no snapshot&#39;s name" in page(client, "/compare/changes?model=bert-base&before=nothing", 404)
+    text = page(client, f"/compare/changes?model=bert-base&before={BEFORE}")
+    assert re.search(r">slower<.*?\+4\d\.\d.*?>measured<", text, re.DOTALL)
+    assert f'<option value="{BEFORE}">' in text
+    assert "No cell was measured" in page(client, f"/compare/changes?model=bert-base&before={BEFORE}&verdict=faster")
+    assert page(client, "/compare/changes?min_change_percent=0", 422)
+
+
 def test_an_empty_home_says_how_to_begin(empty: TestClient) -> None:
     for path in ("", "/models", "/matrix", "/events", "/recommend"):
-        text = page(empty, path, 503)
+        text = page(empty, path)
         assert "accel bench run" in text
         assert "accel migrate PATH" in text
 
@@ -285,6 +302,14 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert "No shift matches" in page(client, "/regressions?state=open")
 
 
+def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: TestClient) -> None:
+    assert "/dashboard/charts/predicted.svg" in page(client, "/recommend")
+    assert "Predicted against measured" in client.get("/dashboard/charts/predicted.svg").text
+    assert "no provenance" in client.get("/dashboard/charts/predicted.svg?provenance=measured").text
+    assert empty.get("/charts/predicted.svg").status_code in (404, 503)
+    assert "predicted" in {one["name"] for one in client.get("/charts").json()["charts"]}
+
+
 def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, tmp_path: Path) -> None:
     own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
     _, secret = Keys(own).create("ann", Scope.write)
@@ -307,7 +332,7 @@ def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, 
 def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:
     text = page(client, "/models/bert-base?hardware=cpu&hardware=openvino")
     sources = [source.replace("&amp;", "&") for source in re.findall(r'src="([^"]*/charts/[^"]*)"', text)]
-    assert len(sources) == 4
+    assert len(sources) == 12
     light, dark = (client.get(source) for source in sources[:2])
     assert light.headers["content-type"] == "image/svg+xml"
     assert light.text.startswith("<svg")

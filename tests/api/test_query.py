@@ -58,6 +58,14 @@ def test_every_type_is_json(client: TestClient) -> None:
     assert row[-2:] == [1, 2]
 
 
+def test_rows_as_csv_have_no_formulas(client: TestClient) -> None:
+    sql = "SELECT '=1+1' AS text, -2 AS number, [1, 2] AS list, NULL AS nothing UNION ALL SELECT 'b', 3, NULL, NULL"
+    response = client.post("/query", json={"sql": sql, "max_rows": 1}, headers={"Accept": "text/csv"})
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["x-truncated"] == "true"
+    assert response.text.splitlines() == ['"text","number","list","nothing"', '"\'=1+1",-2,"[1, 2]",']
+
+
 def test_rows_as_an_arrow_stream(client: TestClient) -> None:
     response = client.post(
         "/query", json={"sql": "SELECT range AS i FROM range(10)", "max_rows": 3}, headers={"Accept": ARROW}

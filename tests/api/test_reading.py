@@ -19,9 +19,8 @@ from accel_platform.events.types import ResultRecorded, ResultSuspected, Suspici
 from accel_platform.settings import Settings
 from accel_platform.warehouse.as_of import tables_as_of
 from accel_platform.warehouse.query import Reader
-from predictor.service import rows
+from predictor.service import past, rows
 from predictor.service.app import create_app
-from predictor.service.routes import comparing
 from predictor_world import MODELS, append, measured_grid, result, world
 
 TABLES = {
@@ -105,6 +104,10 @@ def test_an_etag_spares_reading_again_until_the_tables_change(tmp_path: Any) -> 
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", kept["If-None-Match"])
         assert client.get("/results", headers={"If-None-Match": f'"x", W/{kept["If-None-Match"]}'}).status_code == 304
         assert client.get("/results.csv", headers=kept).status_code == 200
+        for lacking in (f"/results/{uuid4()}", "/models/nothing", "/runs/nothing", "/regressions/nothing"):
+            for tag in (kept, {"If-None-Match": "*"}):
+                assert client.get(lacking, headers=tag).status_code == 404, lacking
+        assert client.get("/results", headers={"If-None-Match": "*"}).status_code == 304
         append(settings, [_imported()])
         changed = client.get("/results", headers=kept)
         assert changed.status_code == 200
@@ -198,7 +201,7 @@ def test_tables_of_the_past_are_made_for_one_at_a_time(client: TestClient, monke
         assert go_on.wait(30)
         return tables_as_of(*asked)
 
-    monkeypatch.setattr(comparing, "tables_as_of", slowly)
+    monkeypatch.setattr(past, "tables_as_of", slowly)
     about = {"model": "bert-base", "before": "2999-01-01"}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.get, "/changes", params=about)

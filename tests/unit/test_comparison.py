@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accel_platform.analysis.cells import read_cells
 from accel_platform.analysis.changes import changes
 from accel_platform.analysis.compare import ratio_interval
 from accel_platform.analysis.comparison import side_by_side
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.matrix import compatibility_matrix
+from accel_platform.analysis.matrix_history import matrix_history
+from accel_platform.analysis.selection import Selection, require_known
 from accel_platform.cli.compare import _why_none
-from accel_platform.errors import NotFound
+from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.snapshots import take
 from accel_platform.events.types import RunFinished, RunStarted
@@ -194,3 +197,25 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     only = changes(before, after, Selection(hardware=("openvino",)))
     assert {row["hardware"] for row in only.rows} == {"openvino"}
     assert changes(after, after, Selection()).rows == []
+
+
+def test_a_choice_of_hardware_is_a_name_of_its_own(tmp_path: Path) -> None:
+    bert = MODELS[0]
+    settings = world(tmp_path, measured_grid([bert]))
+    append(settings, [modelled(bert, "openvino", 1, provenance="imported", choice="gpu.1"),
+                      modelled(bert, "cpu", 1, provenance="imported")])  # fmt: skip
+    reader, one = Reader(settings), ("openvino:gpu.1",)
+    assert {cell["choice"] for cell in read_cells(reader, Selection(hardware=one))} == {"gpu.1"}
+    assert len(read_cells(reader, Selection(hardware=("openvino",)))) > 1
+    found = side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", *one)), "hardware")
+    assert found.names == ("cpu", "openvino:gpu.1")
+    assert found.lacking == {}
+    [held] = [row for row in found.rows if row["hardware"] == "openvino"]
+    assert held["choice"] == "gpu.1"
+    assert held["ratio"] is not None
+    [cells] = compatibility_matrix(reader, Selection(hardware=one))["models"].values()
+    assert cells["openvino"]["results_ok"] == 1
+    with pytest.raises(InvalidInput, match="by device, not by choice"):
+        matrix_history(reader, Selection(hardware=one))
+    with pytest.raises(InvalidInput, match="gpu"):
+        require_known(reader, Selection(hardware=("openvino:tpu",)))

@@ -9,6 +9,7 @@ import re
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
@@ -21,7 +22,7 @@ from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.kinds import KINDS, report
-from accel_platform.reports.documents.model import Document, Picture, Section, Table, Text, table
+from accel_platform.reports.documents.model import Document, Picture, Section, Table, Text
 from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
@@ -112,9 +113,7 @@ def test_the_formats_hold_the_same_tables(everything: Document) -> None:
 
 def test_hostile_names_are_text_in_every_format() -> None:
     rows = [{"model": HOSTILE, "reason": "=cmd()|x"}]
-    document = Document(
-        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, 1, HOSTILE)])]
-    )
+    document = Document("R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, HOSTILE)])])
     page = render(document, "html").decode()
     seen = _Outside()
     seen.feed(page)
@@ -127,13 +126,21 @@ def test_hostile_names_are_text_in_every_format() -> None:
         assert b"'=cmd()" in archive.read(name)
 
 
-def test_a_long_table_is_cut_and_says_how_to_see_the_rest() -> None:
-    long = table("T", [{"n": n} for n in range(1000)], "accel matrix")
-    assert len(long.rows) == 40
-    assert long.rest == "40 of 1,000 rows. `accel matrix` lists all."
-    page = render(Document("R", {}, [Section("S", [long])]), "html").decode()
-    assert "<code>accel matrix</code> lists all." in page
-    assert as_json(Document("R", {}, [Section("S", [long])]))["sections"][0]["parts"][0]["total"] == 1000
+def test_people_see_the_first_rows_of_a_long_table_and_machines_have_all() -> None:
+    long = Table("T", [{"n": n} for n in range(1000)], "accel matrix")
+    document = Document("R", {"Results": 1}, [Section("S", [long])])
+    for kind in ("table", "markdown", "html"):
+        text = render(document, kind).decode()  # type: ignore[arg-type]
+        assert "40 of 1,000 rows." in text
+        assert "accel matrix" in text
+        assert "999" not in text
+    assert as_json(document)["sections"][0]["parts"][0]["rows"][-1] == {"n": 999}
+    with zipfile.ZipFile(io.BytesIO(render(document, "csv"))) as archive:
+        assert archive.read("01-t.csv").splitlines()[-1] == b"999"
+    with zipfile.ZipFile(io.BytesIO(render(document, "parquet"))) as archive:
+        assert pq.read_table(io.BytesIO(archive.read("01-t.parquet"))).num_rows == 1000
+    book = load_workbook(io.BytesIO(render(document, "xlsx")))
+    assert [row[0] for row in book.worksheets[0].iter_rows(values_only=True)][-1] == 999
 
 
 def test_the_best_configuration_is_held_against_the_plainest_of_the_same_silicon() -> None:

@@ -182,6 +182,13 @@ def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: lis
         assert len({key_of(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
 
 
+def test_speed_ups_of_two_precisions_are_told_apart() -> None:
+    places = (("cpu", 40.0), ("openvino", 10.0))
+    cells = [cell(hardware=h, latency_ms=ms, precision=p) for h, ms in places for p in ("float32", "bfloat16")]
+    drawn = marks(ranked.speedup(speedups(cells), []))
+    assert {row["name"] for row in drawn if "name" in row} == {"float32", "bfloat16"}
+
+
 @settings(max_examples=50)
 @given(CELLS)
 def test_a_speed_up_is_of_cells_alike_but_for_the_hardware(cells: list[dict[str, Any]]) -> None:

@@ -144,4 +144,4 @@ def test_the_audit_counts_and_gives_reasons(tmp_path: Path, settings: Settings, 
     assert "latency 80.5 ms" in verdict["reasons"][0]["reason"]
     table = CliRunner().invoke(history.app, ["audit", "--home", str(settings.home)])
     assert "constant_over_archive" in table.stdout
-    assert "1 imported, 2 simulated" in table.stdout
+    assert "1 imported, 2 simulated" in table.stderr

@@ -102,7 +102,11 @@ def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, Trai
 
     settings, report = trained
     book = load_cases(Reader(settings))
-    fitted, _ = fit({"inference": book.measured}, book.failed, lambda _: None)
+    fitted, held, _ = fit({"inference": book.measured}, book.failed, lambda _: None)
+    kept = artifact.held_out(settings, report.predictor_id)["inference"]
+    assert {k: (h.cases, h.errors) for k, h in kept.items()} == {
+        k: (h.cases, h.errors) for k, h in held["inference"].items()
+    }
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
     questions = [asked(settings, model, "openvino", batch) for model in (MODELS[0], unseen) for batch in (1, 3)]
     assert load(settings, report.predictor_id).judge(questions, explain=True) == fitted.judge(questions, explain=True)

@@ -9,26 +9,30 @@ from typing import Any, TypeAlias
 import altair as alt
 
 MOST_ROWS = 40
-"""Rows of one table; the others are counted, and a command lists them."""
+"""Rows of one table that people are shown; the others are counted, and a command lists them."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that are shown, of how many, and the command that lists all."""
+    """All its rows, and the command that lists them too."""
 
     title: str
     rows: Sequence[Mapping[str, Any]]
-    total: int
     command: str | None = None
     empty: str = "None."
 
     @property
+    def first(self) -> Sequence[Mapping[str, Any]]:
+        """The rows for people; formats for machines have all."""
+        return self.rows[:MOST_ROWS]
+
+    @property
     def rest(self) -> str | None:
-        """In words, what is not shown; None where all is."""
-        if self.total <= len(self.rows):
+        """In words, what people are not shown; None where all is."""
+        if len(self.rows) <= MOST_ROWS:
             return None
-        how = f" `{self.command}` lists all." if self.command else ""
-        return f"{len(self.rows)} of {self.total:,} rows.{how}"
+        how = f"`{self.command}` lists all, and so does" if self.command else "All are in"
+        return f"{MOST_ROWS} of {len(self.rows):,} rows. {how} this report as JSON, CSV, Parquet or XLSX."
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,3 @@ class Document:
     title: str
     facts: Mapping[str, Any]
     sections: Sequence[Section] = field(default=())
-
-
-def table(title: str, rows: Sequence[Mapping[str, Any]], command: str | None = None, *, empty: str = "None.") -> Table:
-    """The first MOST_ROWS rows as a table that knows how many there are."""
-    return Table(title, rows[:MOST_ROWS], len(rows), command, empty)

@@ -14,7 +14,7 @@ from accel_platform.reports.drawing.render import specification, svg
 from accel_platform.reports.rendering import files, sheet, text
 from accel_platform.reports.rendering.values import json_text, shown
 
-Kind = Literal["table", "markdown", "html", "json", "csv", "xlsx"]
+Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
 _STYLE = """
 nav ul { columns: 2; } .facts { margin: 1rem 0; }
 .facts dt { font-weight: 600; float: left; clear: left; width: 11rem; }
@@ -31,7 +31,8 @@ _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def render(document: Document, kind: Kind) -> bytes:
-    """The report in a format. `csv` is a ZIP of one file per table: a CSV file holds one table."""
+    """The report in a format: to people the first rows of each table, to machines all. `csv` and `parquet` are a ZIP of
+    one file per table, for theirs hold one."""
     if kind == "json":
         return f"{json_text(as_json(document))}\n".encode()
     if kind == "xlsx":
@@ -42,8 +43,8 @@ def render(document: Document, kind: Kind) -> bytes:
             title=document.title,
         )
         return stream.getvalue()
-    if kind == "csv":
-        return _zipped(document)
+    if kind in ("csv", "parquet"):
+        return _zipped(document, kind)
     lines = {"table": terminal, "markdown": markdown, "html": page}[kind](document)
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -80,7 +81,7 @@ def terminal(document: Document) -> Iterator[str]:
                 yield f"Chart: accel chart {part.name} -o {part.name}.png" if part.chart else f"No chart: {part.reason}"
             else:
                 yield part.title
-                yield from text.terminal(text.table_of(part.rows)) if part.rows else (part.empty,)
+                yield from text.terminal(text.table_of(part.first)) if part.rows else (part.empty,)
                 yield from [part.rest] if part.rest else []
 
 
@@ -101,7 +102,7 @@ def markdown(document: Document) -> Iterator[str]:
                 yield said if part.chart else text.in_markdown(said)
             else:
                 yield from (f"### {text.in_markdown(part.title)}", "")
-                yield from text.markdown(text.table_of(part.rows)) if part.rows else (part.empty,)
+                yield from text.markdown(text.table_of(part.first)) if part.rows else (part.empty,)
                 yield from ["", part.rest] if part.rest else []
 
 
@@ -138,7 +139,7 @@ def _html(part: Part) -> Iterable[str]:
     if not part.rows:
         return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
     rest = [f'<p class="rest">{_coded(part.rest)}</p>'] if part.rest else []
-    return [*text.html_table(text.table_of(part.rows), part.title), *rest]
+    return [*text.html_table(text.table_of(part.first), part.title), *rest]
 
 
 def _coded(words: str) -> str:
@@ -152,16 +153,16 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     if isinstance(part, Picture):
         spec = None if part.chart is None else specification(part.chart)
         return {"chart": part.name, "specification": spec, "reason": part.reason}
-    return {"table": part.title, "rows": list(part.rows), "total": part.total, "all_by": part.command}
+    return {"table": part.title, "rows": list(part.rows), "total": len(part.rows), "all_by": part.command}
 
 
-def _zipped(document: Document) -> bytes:
+def _zipped(document: Document, kind: files.Kind) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, table in enumerate(tables(document), 1):
             content = io.BytesIO()
-            files.write(table.rows, content, "csv")
-            archive.writestr(f"{number:02}-{_name(table.title)}.csv", content.getvalue())
+            files.write(table.rows, content, kind)
+            archive.writestr(f"{number:02}-{_name(table.title)}.{kind}", content.getvalue())
     return stream.getvalue()
 
 

@@ -9,7 +9,7 @@ from accel_platform.analysis.cells import comparable
 from accel_platform.analysis.matrix import RULE
 from accel_platform.analysis.optimise import optimisations
 from accel_platform.hardware.catalog import find_spec
-from accel_platform.reports.documents.model import Section, Text, table
+from accel_platform.reports.documents.model import Section, Table, Text
 from accel_platform.reports.documents.source import SHAPE, Row, Source, figures
 from accel_platform.reports.drawing.parts import label
 from accel_platform.workloads.families import find_model
@@ -66,7 +66,7 @@ def overview(source: Source) -> Section:
                 "shape and provenance. Unlike cells are never averaged. Spread is the lowest and highest result of a "
                 "cell, and of single results the standard deviation of their samples."
             ),
-            table("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
+            Table("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
             *(Text(line) for line in source.drawable[1]),
         ],
     )
@@ -86,7 +86,7 @@ def fastest(source: Source) -> Section:
         "Fastest place of each model",
         [
             Text("At the shape that most places ran; a line per provenance, since one does not answer for another."),
-            table("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
+            Table("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
             source.picture("hardware"),
         ],
     )
@@ -104,7 +104,7 @@ def changes(source: Source) -> Section:
     return Section(
         "Changes over time",
         [
-            table("Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."),
+            Table("Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."),
             source.picture("trend"),
             source.picture("noise"),
         ],
@@ -124,11 +124,11 @@ def devices(source: Source) -> Section:
     return Section(
         "Hardware",
         [
-            table(
+            Table(
                 "Devices of the hosts on record", there, "accel detect", empty="No host is on record: `accel detect`."
             ),
-            table("Not available on any host", source.gaps.absent, "accel detect"),
-            table("Results by device", evidence, source.command("accel report hardware --format json")),
+            Table("Not available on any host", source.gaps.absent, "accel detect"),
+            Table("Results by device", evidence, source.command("accel report hardware --format json")),
         ],
     )
 
@@ -155,14 +155,14 @@ def compatibility(source: Source) -> Section:
         "Compatibility",
         [
             Text(f"Rated by {RULE}. What nobody tested is in no line here: `accel matrix` has it."),
-            table(
+            Table(
                 "Models on devices by hardware and verdict",
                 by_state,
                 source.command("accel matrix"),
                 empty="No model counts as tested: only verified measurements and unsuspected imports do.",
             ),
-            table("Failed", failed, source.command("accel matrix")),
-            table("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
+            Table("Failed", failed, source.command("accel matrix")),
+            Table("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
             source.picture("heatmap"),
         ],
     )
@@ -175,23 +175,24 @@ def coverage(source: Source) -> Section:
     available = [row["hardware"] for row in source.reader.rows(_AVAILABLE)]
     tested = {(cell["model_id"], cell["hardware"]) for cell in source.cells}
     known = sorted({cell["model_id"] for cell in source.cells if find_model(cell["model_id"]) is not None})
+    names = source.selection.hardware_names
     untested = [
         {"model": model, "hardware": hardware, "to measure": f"accel bench run --models {model} --hardware {hardware}"}
         for model in known
         for hardware in available
-        if (model, hardware) not in tested and (not source.selection.hardware or hardware in source.selection.hardware)
+        if (model, hardware) not in tested and (not names or hardware in names)
     ]
     return Section(
         "Coverage",
         [
-            table("Families", families, source.command("accel report coverage --format json"), empty="No results yet."),
-            table(
+            Table("Families", families, source.command("accel report coverage --format json"), empty="No results yet."),
+            Table(
                 "Untested here: models of the catalogue on hardware that a host has",
                 untested,
                 source.command("accel matrix"),
                 empty="Every known model ran on all hardware that a host has.",
             ),
-            table(
+            Table(
                 "Architectures of transformers that were checked",
                 source.reader.rows(_ARCHITECTURES),
                 "accel bench coverage --report",
@@ -214,13 +215,13 @@ def optimisation(source: Source) -> Section:
                 "best measured configuration's throughput over the plainest one's, on the same device and of the same "
                 "provenance; `alone` is what one choice gained while the others stayed as they were."
             ),
-            table(
+            Table(
                 "Models on devices, the farthest from the roofline first",
                 [_optimised(row) for row in found],
                 source.command("accel report optimization --format json"),
                 empty="No cell has a throughput.",
             ),
-            table(
+            Table(
                 "Why a roofline is not known",
                 [{"unavailable": reason, "models on devices": count} for reason, count in reasons.most_common()],
             ),
@@ -243,10 +244,10 @@ def missing(source: Source) -> Section:
                 f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
                 f"{len(gaps.absent)} hardware names answer on no host."
             ),
-            table("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
-            table("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
-            table("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
-            table("Hardware without a device", gaps.absent, "accel detect"),
+            Table("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
+            Table("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
+            Table("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
+            Table("Hardware without a device", gaps.absent, "accel detect"),
         ],
     )
 

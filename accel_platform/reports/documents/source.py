@@ -77,9 +77,9 @@ class Source:
         }
 
     def only(self) -> Selection:
-        """The selection without what the compatibility matrix has no column for."""
-        kept = self.selection.model_dump(include={"model", "hardware", "device", "mode"})
-        return Selection(**kept)
+        """The selection without what the compatibility matrix has no column for, as choices of hardware."""
+        kept = self.selection.model_dump(include={"model", "device", "mode"})
+        return Selection(**kept, hardware=tuple(self.selection.hardware_names))
 
     def command(self, text: str) -> str:
         """A command with the filters that any command takes."""

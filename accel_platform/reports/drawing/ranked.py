@@ -79,12 +79,11 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
     Raises NothingToDraw.
     """
     require(pairs, "No cell was run both on `cpu` and on other hardware, alike in shape, precision and provenance.")
-    within = (*_WITHIN, "precision")
     chosen, of = _one_shape_each(pairs)
-    titled = differing([panel[0] for panel in chosen], within[1:])
+    titled = differing([panel[0] for panel in chosen], _WITHIN[1:])
     parts, marks = [], []
     for panel in chosen:
-        fields = (*differing(panel, (*PLACE, "provenance")), *differing(panel, ("baseline",)))
+        fields = (*differing(panel, (*PLACE, "precision", "provenance")), *differing(panel, ("baseline",)))
         names = names_of(panel, fields or ("hardware",))
         rows = [
             marked(
@@ -115,7 +114,7 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
             filter(
                 None,
                 [
-                    shared(drawn, (*within[1:], "device_name", "provenance")),
+                    shared(drawn, (*_WITHIN[1:], "precision", "device_name", "provenance")),
                     f"baseline {drawn[0]['baseline']}" if not differing(drawn, ("baseline",)) else "",
                 ],
             )

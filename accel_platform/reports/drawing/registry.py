@@ -156,7 +156,7 @@ def chart(
     kind = drawing(name)
     if kind.read is None:
         rows = (outside or {})[name]()
-        return kind.draw(rows, [])
+        return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
     fit, left = drawable or fit_to_draw(read_cells(reader, selection, evidence=False), selection)
     about = [*left, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
     return kind.draw(kind.read(reader, selection, fit), about)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 from markupsafe import escape
 
+from accel_platform.analysis.cells import read_cells
 from accel_platform.analysis.selection import Selection
-from accel_platform.errors import NotFound
+from accel_platform.errors import InvalidInput
 from accel_platform.reports.drawing.parts import NothingToDraw
-from accel_platform.reports.drawing.registry import CHARTS, chart
+from accel_platform.reports.drawing.registry import Drawable, fit_to_draw
 from accel_platform.reports.drawing.render import render
-from predictor.service.answering import has_it
+from predictor.service.answering import unless_kept, validators
+from predictor.service.drawn import drawn, made_of
 from predictor.service.pages.links import asked
 from predictor.service.pages.site import Site, release
 
 _MEDIA = {"svg": "image/svg+xml", "png": "image/png"}
 _NONE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="600" height="48"><text x="4" y="28" font-size="13" fill="#808080" '
-    'font-family="system-ui, sans-serif">{}</text></svg>'
+    '<svg xmlns="http://www.w3.org/2000/svg" width="600" height="{height}"><text font-size="13" fill="#808080" '
+    'font-family="system-ui, sans-serif">{lines}</text></svg>'
 )
+_LINE = '<tspan x="4" y="{y}">{text}</tspan>'
 
 
 class ChartQuery(Selection):
@@ -33,22 +37,35 @@ def router(site: Site) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/charts")
 
     @routes.get("/{name}.{kind}")
-    def drawn(
+    def one(
         request: Request,
         name: str,
         kind: Literal["svg", "png"],
         query: Annotated[ChartQuery, Depends(asked(ChartQuery))],
     ) -> Response:
-        etag = f'"{release()}-{site.reader.snapshot_id}"'
-        headers = {"etag": etag, "cache-control": "private, no-cache"}
-        if has_it(request, etag):
-            return Response(status_code=304, headers=headers)
-        if CHARTS.get(name) is None or CHARTS[name].read is None:
-            raise NotFound(f"No page draws a chart {name!r}: there are {', '.join(CHARTS)}")
-        try:
-            drawing = chart(name, site.reader, Selection(**query.model_dump(exclude={"theme"})))
-        except NothingToDraw as nothing:
-            return Response(_NONE.format(escape(str(nothing))), media_type=_MEDIA["svg"], headers=headers)
-        return Response(render(drawing, kind, query.theme), media_type=_MEDIA[kind], headers=headers)
+        headers = validators(site.reader, request, f"{release()}{made_of(name, site.settings)}")
+
+        def made() -> Response:
+            selection = Selection(**query.model_dump(exclude={"theme"}))
+            try:
+                # All cells are read once for all charts without a filter.
+                everything = None if selection != Selection() else site.once("drawable", lambda: _everything(site))
+                drawing = drawn(name, site.reader, site.settings, selection, drawable=everything)
+            except (NothingToDraw, InvalidInput) as nothing:
+                return Response(_said(str(nothing)), media_type=_MEDIA["svg"], headers=headers)
+            return Response(render(drawing, kind, query.theme), media_type=_MEDIA[kind], headers=headers)
+
+        return unless_kept(request, headers, made)
 
     return routes
+
+
+def _everything(site: Site) -> Drawable:
+    return fit_to_draw(read_cells(site.reader, Selection(), evidence=False), Selection())
+
+
+def _said(words: str) -> str:
+    """Why there is no chart, in place of one."""
+    lines = textwrap.wrap(words, 85)
+    told = "".join(_LINE.format(y=22 + 20 * number, text=escape(line)) for number, line in enumerate(lines))
+    return _NONE.format(height=20 * len(lines) + 14, lines=told)

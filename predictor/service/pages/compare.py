@@ -11,6 +11,7 @@ from pydantic import Field
 from accel_platform.analysis.cells import read_cells
 from accel_platform.analysis.comparison import Comparison, side_by_side
 from accel_platform.analysis.selection import Selection
+from accel_platform.events.types import Provenance
 from predictor.service.pages.links import asked
 from predictor.service.pages.models import known_models
 from predictor.service.pages.results import choices
@@ -27,6 +28,8 @@ METRICS: dict[Metric, tuple[str, bool]] = {
 _MOST_ROWS = 200
 _MOST_HELD = 80
 """Cells that are held against each other: it takes the samples of them all."""
+_TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
+"""Of which the best of a row is told, each among its like."""
 _SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 
 
@@ -86,12 +89,17 @@ def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[
         about = (cell["model_id"],) if query.by == "hardware" else place
         columns.setdefault(column, cell)
         key = (*about, *(cell[name] for name in _SHAPE))
-        row = rows.setdefault(key, {"cell": cell, "columns": {}, "best": None})
+        row = rows.setdefault(key, {"cell": cell, "columns": {}, "best": {}})
         row["columns"].setdefault(column, []).append(cell)
     shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))
     for row in shared:
-        figures = [
-            cell[query.metric] for found in row["columns"].values() for cell in found if cell["verified"] is not False
-        ]
-        row["best"] = (min if lower else max)(figures) if len(row["columns"]) > 1 and figures else None
+        for provenance in _TRUSTED:
+            alike = [
+                cell[query.metric]
+                for found in row["columns"].values()
+                for cell in found
+                if cell["provenance"] == provenance and cell["verified"] is not False
+            ]
+            if len(alike) > 1:
+                row["best"][provenance] = (min if lower else max)(alike)
     return [{"key": key, "cell": cell} for key, cell in columns.items()], shared

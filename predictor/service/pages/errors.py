@@ -15,6 +15,7 @@ def wants_page(request: Request) -> bool:
 
 
 def page_of(request: Request, problem: Problem) -> HTMLResponse:
+    """That nothing was measured yet is no failure of a page: it says how to begin."""
     empty = problem.type.endswith("warehouse-empty")
     text = render("empty_home.html" if empty else "error.html", request, problem=problem)
-    return HTMLResponse(text, status_code=problem.status)
+    return HTMLResponse(text, status_code=200 if empty else problem.status, headers={"cache-control": "no-store"})

@@ -40,7 +40,7 @@ class SheetQuery(BaseModel):
 
 
 class DeviceQuery(BaseModel):
-    """Which device under a hardware name; none is that of figures which name none."""
+    """Which device under a hardware name; without one, figures that name none, else the one with most results."""
 
     model_config = ConfigDict(extra="forbid")
     device: str | None = Field(default=None, max_length=300)
@@ -80,19 +80,26 @@ def _measured(site: Site) -> list[dict[str, Any]]:
 
 
 def _one(site: Site, name: str, device_id: str | None) -> dict[str, Any]:
+    hosts = [row for row in site.once("devices", lambda: site.reader.rows(_SEEN)) if row["hardware"] == name]
+    under = [row for row in _measured(site) if row["hardware"] == name]
+    names = {row["device_id"]: row["device_name"] for row in under}
+    names = {row["device_id"]: row["name"] for row in hosts if row["available"]} | names
+    if not names or (device_id is not None and device_id not in names):
+        known = f"device {device_id!r}" if device_id else "device or result"
+        raise NotFound(f"There is no {known} under the hardware name {name!r}: the page of all hardware shows what is")
+    if device_id not in names:
+        device_id = next(iter([row["device_id"] for row in under] or names))
     seen = [
         {**row, "runtime_versions": json.loads(row["runtime_versions"] or "{}")}
-        for row in site.once("devices", lambda: site.reader.rows(_SEEN))
-        if row["hardware"] == name and row["device_id"] == device_id
+        for row in hosts
+        if row["device_id"] == device_id
     ]
-    measured = [row for row in _measured(site) if row["hardware"] == name and row["device_id"] == device_id]
-    if not seen and not measured:
-        known = f"device {device_id!r}" if device_id else "results without a named device"
-        raise NotFound(f"There is no {known} under the hardware name {name!r}: the page of all hardware shows what is")
+    measured = [row for row in under if row["device_id"] == device_id]
     called = (seen[0]["name"] if seen else None) or (measured[0]["device_name"] if measured else None)
     return {
         "hardware": name,
         "device_id": device_id,
+        "others": [(other, called) for other, called in names.items() if other != device_id],
         "called": called,
         "seen": seen,
         "measured": measured,

@@ -60,7 +60,6 @@ def router(site: Site) -> APIRouter:
     def cell(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
         return site.page(request, "matrix_cell.html", lambda: _cell(site, query))
 
-    # A page of its own: each day on which something was recorded is replayed for it.
     @routes.get("/history")
     def history(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
         return site.page(request, "matrix_history.html", lambda: _history(site, query))
@@ -112,9 +111,7 @@ def _history(site: Site, query: CellQuery) -> dict[str, Any]:
     _require_known(site, query.model)
     selection = Selection(model=(query.model,), hardware=(query.hardware,))
     changes = [
-        change
-        for change in matrix_history(site.reader, selection, mode=query.mode)
-        if change["model_id"] == query.model
+        change for change in matrix_history(site.reader, selection, mode=query.mode) if change.model_id == query.model
     ]
     return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
 

@@ -30,6 +30,10 @@ _RUNS = """
 SELECT run_id, kind, source, status, started_at, finished_at, results, cells_ok, cells_failed, "commit" FROM runs
 ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT 8
 """
+_IMPORTED = """
+SELECT event_id, parse_filename(source_path) AS file, format, outcome, records, occurred_at FROM import_ledger
+WHERE records > 0 ORDER BY event_id DESC LIMIT 6
+"""
 _COVERAGE = """
 SELECT hardware, count(DISTINCT model_id) FILTER (WHERE state = 'compatible') AS compatible,
     count(DISTINCT model_id) FILTER (WHERE state = 'failed') AS failed, count(DISTINCT model_id) AS models
@@ -65,6 +69,7 @@ def _content(reader: Reader) -> dict[str, Any]:
         "provenance": reader.rows(_PROVENANCE),
         "days": days,
         "runs": reader.rows(_RUNS),
+        "imported": reader.rows(_IMPORTED),
         "coverage": reader.rows(_COVERAGE),
         "open": [{**row, "cell": cell(MeasuredSeries.model_construct(**row))} for row in reader.rows(_OPEN)],
         "quarantine": reader.rows(_QUARANTINE),

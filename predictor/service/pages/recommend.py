@@ -15,6 +15,7 @@ from predictor.service.pages.links import asked
 from predictor.service.pages.models import known_models
 from predictor.service.pages.site import Site
 
+_MOST_ROWS = 30
 _LIMITS = tuple(Constraints.model_fields)
 _FIGURES: dict[Objective, tuple[str, str]] = {
     "latency": ("latency of a batch", "ms"),
@@ -62,6 +63,7 @@ def _content(site: Site, form: RecommendForm) -> dict[str, Any]:
         "known_hardware": tables.hardware_known(evidence),
         "objectives": get_args(Objective),
         "limits": _LIMITS,
+        "most": _MOST_ROWS,
         "answer": None,
         "problem": None,
     }

@@ -8,6 +8,7 @@ from fastapi.staticfiles import StaticFiles
 from accel_platform.settings import Settings
 from predictor.advisor import Advisor
 from predictor.service.pages import (
+    changes,
     charts,
     compare,
     events,
@@ -22,12 +23,14 @@ from predictor.service.pages import (
     runs,
 )
 from predictor.service.pages.site import HERE, ROOT, Site
+from predictor.service.past import Past
 
 
-def install(app: FastAPI, advisor: Advisor, settings: Settings) -> None:
+def install(app: FastAPI, advisor: Advisor, settings: Settings, past: Past) -> None:
     """Answer under /dashboard."""
-    site = Site(advisor)
+    site = Site(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
     for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
         app.include_router(noun.router(site), prefix=ROOT)
+    app.include_router(changes.router(site, past), prefix=ROOT)
     app.include_router(regressions.router(site, settings), prefix=ROOT)

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +14,10 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
-from predictor.service.answering import has_it
+from predictor.service.answering import unless_kept, validators
 from predictor.service.pages import drawings, figures, links
 
 HERE = Path(__file__).parent
@@ -30,8 +31,8 @@ Content = dict[str, Any]
 class Site:
     """The tables that pages are made of, and what is kept of them while one snapshot is in service."""
 
-    def __init__(self, advisor: Advisor) -> None:
-        self.advisor = advisor
+    def __init__(self, advisor: Advisor, settings: Settings) -> None:
+        self.advisor, self.settings = advisor, settings
         self.reader: Reader = advisor.reader
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, dict[Hashable, Any]] = OrderedDict()
@@ -41,9 +42,9 @@ class Site:
 
         Keys must be few: what a question brings along is none.
         """
-        snapshot_id = self.reader.snapshot_id
+        projection_id = self.reader.projection_id
         with self._lock:
-            kept = self._kept.setdefault(snapshot_id, {})
+            kept = self._kept.setdefault(projection_id, {})
             while len(self._kept) > _SNAPSHOTS_KEPT:
                 self._kept.popitem(last=False)
         if key not in kept:
@@ -57,15 +58,18 @@ class Site:
         Content that came together while another snapshot was published is made again.
         """
         while True:
-            snapshot_id = self.reader.snapshot_id
-            etag = f'"{release()}-{snapshot_id}-{also}{_key_of(request) or ""}"'
-            headers = {"etag": f"W/{etag}", "cache-control": "private, no-cache", "vary": "accept-encoding, cookie"}
-            if has_it(request, etag):
-                return Response(status_code=304, headers=headers)
-            content = make()
-            newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
-            if self.reader.snapshot_id == snapshot_id:
-                break
+            snapshot_id, projection_id = self.reader.snapshot_id, self.reader.projection_id
+            headers = validators(self.reader, request, f"{release()}{also}{_key_of(request) or ''}")
+            headers |= {"ETag": f"W/{headers['ETag']}", "Vary": "accept-encoding, cookie"}
+            made = unless_kept(request, headers, partial(self._made, request, template, make, snapshot_id, headers))
+            if self.reader.projection_id == projection_id:
+                return made
+
+    def _made(
+        self, request: Request, template: str, make: Callable[[], Content], snapshot_id: str, headers: dict[str, str]
+    ) -> Response:
+        content = make()
+        newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
         text = render(template, request, snapshot_id=snapshot_id, newest_at=newest, **content)
         return HTMLResponse(text, headers=headers, status_code=content.get("status_code", 200))
 

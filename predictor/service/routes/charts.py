@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from accel_platform.analysis.selection import Selection
-from accel_platform.errors import NotFound
-from accel_platform.reports.drawing.registry import CHARTS, chart, drawing
+from accel_platform.reports.drawing.registry import CHARTS
 from accel_platform.reports.drawing.render import Kind, render
 from accel_platform.reports.drawing.theme import Theme
+from accel_platform.settings import Settings
 from predictor.advisor import Advisor
-from predictor.service.answering import NOT_MODIFIED, has_it, validators
+from predictor.service.answering import NOT_MODIFIED, unless_kept, validators
 from predictor.service.door.headers import ALONE
+from predictor.service.drawn import drawn, made_of
 from predictor.service.problems import documented
 
 _TYPES: dict[Kind, str] = {
@@ -45,37 +46,36 @@ class Charts(BaseModel):
     charts: list[Chart]
 
 
-def router(advisor: Advisor) -> APIRouter:
+def router(advisor: Advisor, settings: Settings) -> APIRouter:
     routes = APIRouter(tags=["charts"])
     reader = advisor.reader
     picture = {"schema": {"type": "string", "format": "binary"}}
     content = {kind.partition(";")[0]: picture for kind in _TYPES.values()} | {"application/json": {"schema": {}}}
-    drawn: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": content}}
+    answers: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": content}}
 
     @routes.get("/charts")
     def charts() -> Charts:
         """The kinds of charts there are."""
-        return Charts(charts=[Chart(name=n, shows=d.shows, needs=d.needs) for n, d in CHARTS.items() if d.read])
+        return Charts(charts=[Chart(name=n, shows=d.shows, needs=d.needs) for n, d in CHARTS.items()])
 
     @routes.get(
         "/charts/{name}.{kind}",
-        responses={**drawn, **documented(404, 422, 503), **NOT_MODIFIED},
+        responses={**answers, **documented(404, 422, 503), **NOT_MODIFIED},
         response_class=Response,
     )
     def one(request: Request, name: str, kind: Kind, asked: Annotated[ChartQuery, Query()]) -> Response:
         """A chart as Vega-Lite, SVG, PNG, or a page with everything in it. 404, and why, where there is nothing to
         draw."""
-        if drawing(name).read is None:
-            raise NotFound(f"{name!r} is made of what the predictor held out: `accel chart {name}` draws it.")
         now = reader.pinned()
-        headers = validators(now, f"{name}.{kind}")
-        if has_it(request, headers["ETag"]):
-            return Response(status_code=304, headers=headers)
+        headers = validators(now, request, f"{kind}{made_of(name, settings)}")
         if kind == "html":
             headers["Content-Security-Policy"] = ALONE
         selection = Selection(**asked.model_dump(exclude={"theme"}))
-        return Response(
-            render(chart(name, now, selection), kind, asked.theme), media_type=_TYPES[kind], headers=headers
-        )
+
+        def made() -> Response:
+            content = render(drawn(name, now, settings, selection), kind, asked.theme)
+            return Response(content, media_type=_TYPES[kind], headers=headers)
+
+        return unless_kept(request, headers, made)
 
     return routes

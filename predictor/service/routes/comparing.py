@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.changes import changes
 from accel_platform.analysis.comparison import By, side_by_side
 from accel_platform.analysis.selection import Selection
 from accel_platform.analysis.trend import Metric, Point, Shift, trends
-from accel_platform.errors import Busy
-from accel_platform.settings import Settings
-from accel_platform.warehouse.as_of import tables_as_of
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer
+from predictor.service.past import Past
 from predictor.service.problems import documented
 
 Models = Annotated[tuple[str, ...], Field(min_length=1, max_length=50, description="Keys, ids or families.")]
@@ -93,10 +89,9 @@ class Trends(BaseModel):
     snapshot_id: str
 
 
-def router(advisor: Advisor, settings: Settings) -> APIRouter:
+def router(advisor: Advisor, past: Past) -> APIRouter:
     routes = APIRouter(tags=["comparing"])
     reader = advisor.reader
-    making = threading.Lock()
     problems = documented(400, 404, 422, 503)
 
     @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
@@ -111,14 +106,7 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
     def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
         """What got slower, faster or broke between two snapshots. Tables of the past are made where there are none,
         which takes seconds: for one at a time, others come again."""
-        if not making.acquire(blocking=False):
-            raise Busy("Tables of the past are being read for somebody else: ask again in a few seconds.")
-        try:
-            before = Reader(tables_as_of(settings, asked.before))
-            after = reader.pinned() if asked.after is None else Reader(tables_as_of(settings, asked.after))
-            found = changes(before, after, _selection(asked), min_change_percent=asked.min_change_percent)
-        finally:
-            making.release()
+        found = past.changed(asked.before, asked.after, _selection(asked), asked.min_change_percent)
         return Changed.model_validate(asdict(found))
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.matrix import Verdict
-from accel_platform.analysis.matrix_history import matrix_history
+from accel_platform.analysis.matrix_history import Change, matrix_history
 from accel_platform.analysis.selection import Selection
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
@@ -48,28 +45,10 @@ class HistoryQuery(BaseModel):
     mode: str | None = Field(default=None, max_length=200)
 
 
-class MatrixChange(BaseModel):
-    """One cell of one device whose verdict a day's events changed."""
-
-    day: datetime = Field(description="In UTC; by its end the verdict was the new one.")
-    model_id: str
-    hardware: str
-    device: str | None
-    mode: str
-    before: Verdict
-    after: Verdict
-    relative_speed_before: float | None
-    relative_speed_after: float | None
-    results_ok: int
-    results_failed: int
-    reason: str | None
-    evidence: list[UUID]
-
-
 class MatrixHistory(BaseModel):
     """Changes of verdicts, the oldest first."""
 
-    changes: list[MatrixChange]
+    changes: list[Change]
     snapshot_id: str
 
 

@@ -15,7 +15,7 @@ from accel_platform.events import EventLog
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service import exporting
-from predictor.service.answering import NOT_MODIFIED, answer, has_it, parsed, validators
+from predictor.service.answering import NOT_MODIFIED, answer, parsed, unless_kept, validators
 from predictor.service.intake import PENDING, pending
 from predictor.service.paging import Listing
 from predictor.service.problems import documented
@@ -78,13 +78,15 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
         """
         now = reader.pinned()
-        headers = validators(now, form)
-        if has_it(request, headers["ETag"]):
-            return Response(status_code=304, headers=headers)
-        condition, values = asked.where()
-        rows = now.stream(f"SELECT {exporting.columns(form)} FROM results AS r WHERE {condition}", values)
-        headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
-        return StreamingResponse(exporting.written(form, rows), media_type=exporting.TYPES[form], headers=headers)
+        headers = validators(now, request, form)
+
+        def streamed() -> Response:
+            condition, values = asked.where()
+            rows = now.stream(f"SELECT {exporting.columns(form)} FROM results AS r WHERE {condition}", values)
+            told = {**headers, "Content-Disposition": f'attachment; filename="results.{form}"'}
+            return StreamingResponse(exporting.written(form, rows), media_type=exporting.TYPES[form], headers=told)
+
+        return unless_kept(request, headers, streamed)
 
     @routes.get(
         "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
