@@ -132,6 +132,7 @@ class Answer(_Value):
     model: str = Field(description="The known model that was asked for; a made-up name for a config or figures.")
     batch_size: int
     sequence_length: int | None
+    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
     recommendations: list[Recommendation]
     excluded: list[Excluded]
     warnings: list[str]
@@ -145,6 +146,7 @@ class PredictAnswer(Figures):
     model: str
     batch_size: int
     sequence_length: int | None
+    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
     warnings: list[str]
     snapshot_id: str
     predictor_id: str | None

@@ -9,7 +9,16 @@ from accel_platform.precisions import PRECISIONS, canonical
 from predictor.evidence import Cell, Target
 from predictor.knowledge import Knowledge
 from predictor.questions import Query
-from predictor.subject import ItemCost, Sizes, Subject, cost_asked, length_asked, resolve_subject, sizes_asked
+from predictor.subject import (
+    ItemCost,
+    Sizes,
+    Subject,
+    cost_asked,
+    length_asked,
+    resolve_subject,
+    sizes_asked,
+    tokens_asked,
+)
 
 PLAIN = "float32"
 
@@ -34,6 +43,8 @@ class Asked:
     """Tokens in; None where inputs have one size, of images told by `cost`."""
     image_size: float | None
     """Pixels along an edge of the model's own images, where they are known."""
+    output_tokens: int | None = None
+    """Of each item, in generation."""
 
     @property
     def precision(self) -> str:
@@ -50,7 +61,7 @@ class Asked:
         """The cells that answer it, the best first."""
         model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
-            Cell(model_id, target, self.mode, precision, batch_size, length, image_size)
+            Cell(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
             for image_size in self._image_sizes()
             for precision in self.precisions
         ]
@@ -75,7 +86,10 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     own_images = None if subject.named_only else query.image_size
     sizes = sizes_asked(subject, own_images, query.audio_seconds)
     cost = cost_asked(subject, length, sizes, evidence.models)
-    warnings = [] if warning is None else [warning]
+    tokens, unsaid = None, None
+    if query.mode == "generation":
+        tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
+    warnings = [told for told in (warning, unsaid) if told is not None]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
@@ -88,12 +102,15 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         if query.image_size is None and len(stated) > 1:
             warnings.append(f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was "
                             "measured at.")  # fmt: skip
-    aliases = () if subject.spec is None else subject.spec.aliases
+    names = (subject.model_id, *evidence.aliases(subject.model_id), *(subject.spec.aliases if subject.spec else ()))
     learned = None
-    if subject.named_only or (subject.spec is not None and length is None and sizes == Sizes()):
+    if query.mode != "generation" and (
+        subject.named_only or (subject.spec is not None and length is None and sizes == Sizes())
+    ):
         # What a file says of a model's cost is what the predictor learned it by, and not counted as we count.
-        learned = knowledge.learned(subject.model_id, *aliases)
+        learned = knowledge.learned(*names)
         learned = None if learned and cost and learned.name == subject.model_id else learned
+    known = knowledge.decoder(*names) if query.mode == "generation" else learned
     asked = Asked(
         subject=subject,
         mode=query.mode,
@@ -102,9 +119,10 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         sequence_length=length,
         sizes=sizes,
         cost=cost if learned is None else learned.cost,
-        model=learned.name if learned else subject.model_id,
-        family=learned.family if learned else subject.family or subject.model_id,
+        model=known.name if known else subject.model_id,
+        family=known.family if known else subject.family or subject.model_id,
         size=length or (None if learned is None else learned.size),
         image_size=pixels,
+        output_tokens=tokens,
     )
     return asked, warnings

@@ -18,6 +18,7 @@ from typing import Any
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.hardware.silicon import silicon
 from accel_platform.precisions import PRECISIONS
+from accel_platform.workloads.decoder import Decoder
 from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
 
@@ -43,18 +44,6 @@ class Work:
     """Weights read: once, or once per generated token."""
     steps: float
     """Passes through the network, each with its launches."""
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """The shape of a decoder, as its config states it."""
-
-    parameters: float
-    active_parameters: float
-    """Of a mixture of experts, those that one token meets."""
-    layers: float
-    kv_heads: float
-    head_dim: float
 
 
 @dataclass(frozen=True)
@@ -193,24 +182,6 @@ def decoder_named(name: str) -> Decoder | None:
     """The shape of a published decoder; None of one that `decoders.csv` does not hold."""
     slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
     return next((decoder for stem, decoder in _decoders() if slug.startswith(stem)), None)
-
-
-def decoder_of(config: Mapping[str, Any], parameters: float) -> Decoder | None:
-    """The shape of the decoder that a transformers config describes; None where it does not say all of it.
-
-    A mixture of experts is not read: how many of its parameters a token meets no single field says.
-    """
-
-    def first(*names: str) -> float | None:
-        return next((float(config[name]) for name in names if config.get(name)), None)
-
-    heads = first("num_attention_heads", "n_head", "num_heads")
-    hidden, layers = first("hidden_size", "n_embd", "d_model"), first("num_hidden_layers", "n_layer", "num_layers")
-    experts = first("num_local_experts", "num_experts", "n_routed_experts")
-    if heads is None or hidden is None or layers is None or experts is not None:
-        return None
-    heads_kept = first("num_key_value_heads") or heads
-    return Decoder(parameters, parameters, layers, heads_kept, first("head_dim", "d_kv") or hidden / heads)
 
 
 def weight_bytes(precision: str, mode: str) -> float:

@@ -4,7 +4,7 @@ predicted. No ranking and no I/O here."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from predictor.answers import Cause, Compatibility
@@ -12,8 +12,9 @@ from predictor.asked import Asked
 from predictor.evidence import Evidence, Target
 from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
-from predictor.learned import Wanted, predicted
+from predictor.learned import Wanted, case_asked, predicted
 from predictor.neighbours import Estimate, measured, scaled
+from predictor.plausible import IMPOSSIBLE, times_faster
 from predictor.targets import Candidate
 
 
@@ -31,7 +32,32 @@ def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     open_ = [i for i, answer in enumerate(found) if answer is None]
     for i, said in zip(open_, predicted(knowledge, [wanted[i] for i in open_]), strict=True):
         found[i] = said if isinstance(said, Estimate) else _abstention(wanted[i][0], wanted[i][1], *said)
-    return [answer for answer in found if answer is not None]
+    return [
+        _believed(knowledge.evidence, pair, said) for pair, said in zip(wanted, found, strict=True) if said is not None
+    ]
+
+
+def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> Estimate | Abstention:
+    """Less what no device could do: others' figures are as good as their clocks, and predictions know no limit."""
+    if isinstance(said, Abstention) or said.own:
+        return said
+    asked, candidate = pair
+    # Who states no precision is asked about in the one that is then assumed, not in float32.
+    as_found = (
+        asked if said.provenance == "predicted" or None not in asked.precisions else replace(asked, precisions=(None,))
+    )
+    case = case_asked(evidence, as_found, candidate)
+    times = 0.0 if isinstance(case, str) else times_faster(case, said.latency_ms.p50)
+    what = f"{said.latency_ms.p50:.3g} ms would be {times:.2g} times faster than its published rates allow"
+    if times > IMPOSSIBLE:
+        return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
+    if times > 1 and said.provenance == "predicted":
+        return replace(said, cautions=(*said.cautions, f"{_where(candidate.target)}: {what}."))
+    return said
+
+
+def _where(target: Target) -> str:
+    return f"{target.hardware} ({target.device})" if target.device else target.hardware
 
 
 def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:

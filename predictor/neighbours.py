@@ -38,6 +38,8 @@ class Estimate:
     neighbours: tuple[Neighbour, ...] = ()
     """Of a prediction: measured cells of like work."""
     energy_j_per_item: Interval | None = None
+    own: bool = False
+    """Measured by this platform, with its clocks."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
                 cautions=tuple(cautions),
                 why=(_spread_of(pooled, runs),),
                 energy_j_per_item=pooled.energy_j_per_item,
+                own=pooled.measured,
             )
     return None
 

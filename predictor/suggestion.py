@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
+from accel_platform.bench.generation import NEW_TOKENS
 from predictor.asked import Asked
 from predictor.subject import Sizes
 
@@ -22,8 +23,11 @@ def _command(asked: Asked, hardware: str) -> str:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"
     if subject.figures is not None:
         return "ask with its transformers config, which can be measured (cost figures cannot)"
-    if asked.sizes != Sizes():
-        return "ask without image_size and audio_seconds: only a model's own sizes are measured"
+    if asked.sizes != Sizes() or asked.output_tokens not in (None, NEW_TOKENS):
+        return (
+            "ask without image_size, audio_seconds and output_tokens: only a model's own sizes are measured here, and "
+            f"{NEW_TOKENS} tokens of generation"
+        )
     if hardware.partition(":")[0] not in RUNTIMES:
         return f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
     runtime = runtime_for(hardware)
