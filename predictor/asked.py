@@ -8,7 +8,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.precisions import PRECISIONS, canonical
 from predictor.evidence import Cell, Target
 from predictor.knowledge import Knowledge
-from predictor.questions import Query
+from predictor.questions import ModelConfig, ModelFigures, Query
 from predictor.subject import (
     ItemCost,
     Sizes,
@@ -75,6 +75,20 @@ class Asked:
         return own if pixels is None else [*own, pixels]
 
 
+def _stored_otherwise(model: str | ModelConfig | ModelFigures) -> str | None:
+    """A warning where a config says that its weights are not of the precision that is answered for."""
+    if not isinstance(model, ModelConfig):
+        return None
+    quantised, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
+    if isinstance(quantised, dict):
+        what = f"quantised ({quantised.get('quant_method', 'it does not say how')})"
+    elif isinstance(dtype, str) and canonical(dtype) != PLAIN:
+        what = f"kept in {canonical(dtype)}"
+    else:
+        return None
+    return f"The config's weights are {what}; no precision was given, so this is of {PLAIN}."
+
+
 def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]:
     """The question and what its asker should know about how it was understood.
 
@@ -89,7 +103,8 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     tokens, unsaid = None, None
     if query.mode == "generation":
         tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
-    warnings = [told for told in (warning, unsaid) if told is not None]
+    stored = None if query.precision is not None else _stored_otherwise(query.model)
+    warnings = [told for told in (warning, unsaid, stored) if told is not None]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))

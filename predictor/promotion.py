@@ -149,6 +149,21 @@ def promotions(log: EventLog) -> list[PredictorPromoted]:
     return [event.payload for event in events if isinstance(event.payload, PredictorPromoted)]
 
 
+def why_refused(log: EventLog, predictor_id: str) -> str | None:
+    """Why a candidate does not serve; None where it was not judged, or another serves than it was compared with."""
+    events = sorted(
+        log.read(types={"PredictorTrained", "PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id)
+    )
+    reason = None
+    for event in events:
+        told = event.payload
+        if isinstance(told, PredictorPromoted):
+            reason = None
+        elif isinstance(told, PredictorTrained) and told.predictor_id == predictor_id:
+            reason = told.reason
+    return reason
+
+
 def given_up(log: EventLog) -> set[str]:
     """Predictors that somebody went back from and nobody put into service again."""
     out: set[str] = set()

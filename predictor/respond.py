@@ -19,13 +19,14 @@ from predictor.answers import (
     Unanswered,
 )
 from predictor.asked import Asked, make_definite
-from predictor.bound import bound_of
+from predictor.bound import bound_of, bound_of_generation
 from predictor.constraints import broken
 from predictor.estimates import Abstention, compatibility_of, estimates
 from predictor.evidence import Evidence
 from predictor.knowledge import Knowledge
+from predictor.learned import case_asked
 from predictor.neighbours import Estimate
-from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for
+from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
 from predictor.questions import Constraints, ModelConfig, Objective, OwnDevice, PredictQuery, Query, RecommendQuery
 from predictor.said import Told
 from predictor.suggestion import suggestion
@@ -153,6 +154,7 @@ def _answer(
     for told in ranked:
         if (unknown := unknown_for(objective, told)) is not None:
             warnings.append(f"{told.hardware}{f' ({told.device})' if told.device else ''}: {unknown}.")
+    warnings += filter(None, [unlike_levels(objective, ranked)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
@@ -228,7 +230,9 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_of_items(throughput, candidate.spec),
         energy=energy_of_item(estimate.energy_j_per_item, latency, asked.batch_size, candidate.spec),
-        bound=bound_of(asked, candidate.spec),
+        bound=bound_of_generation(case_asked(evidence, asked, candidate))
+        if asked.mode == "generation"
+        else bound_of(asked, candidate.spec),
         provenance=estimate.provenance,
         evidence=list(estimate.event_ids),
         neighbours=list(estimate.neighbours),
