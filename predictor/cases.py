@@ -227,7 +227,7 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
 def _generation(model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str) -> Work | str:
     """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
     if model is None:
-        return "the shape of the decoder is unknown"
+        return "it was not made to generate, or the shape of its decoder is unknown"
     if into is None or out is None:
         return "how many tokens go in or come out is not stated"
     # Of a mixture of experts a larger batch reads more: each sequence chooses its own.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from predictor.answers import Cause, Compatibility
-from predictor.asked import Asked
+from predictor.asked import PLAIN, Asked
 from predictor.evidence import Evidence, Target
 from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
@@ -31,7 +31,11 @@ def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     found: list[Estimate | Abstention | None] = [_from_evidence(knowledge.evidence, *pair) for pair in wanted]
     open_ = [i for i, answer in enumerate(found) if answer is None]
     for i, said in zip(open_, predicted(knowledge, [wanted[i] for i in open_]), strict=True):
-        found[i] = said if isinstance(said, Estimate) else _abstention(wanted[i][0], wanted[i][1], *said)
+        asked, candidate = wanted[i]
+        if isinstance(said, Estimate):
+            found[i] = _in_precision(knowledge.evidence, asked, candidate, said)
+        else:
+            found[i] = _abstention(asked, candidate, *said)
     return [
         _believed(knowledge.evidence, pair, said) for pair, said in zip(wanted, found, strict=True) if said is not None
     ]
@@ -42,18 +46,24 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     if isinstance(said, Abstention) or said.own:
         return said
     asked, candidate = pair
-    # Who states no precision is asked about in the one that is then assumed, not in float32.
-    as_found = (
-        asked if said.provenance == "predicted" or None not in asked.precisions else replace(asked, precisions=(None,))
-    )
-    case = case_asked(evidence, as_found, candidate)
-    times = 0.0 if isinstance(case, str) else times_faster(case, said.latency_ms.p50)
-    what = f"{said.latency_ms.p50:.3g} ms would be {times:.2g} times faster than its published rates allow"
+    case = case_asked(evidence, as_found(asked, said), candidate)
+    if isinstance(case, str):
+        return said
+    latency = said.latency_ms
+    # Of a pool of others' figures all have to be possible.
+    least = latency.low if said.provenance == "measured" and latency.low is not None else latency.p50
+    times = times_faster(case, least)
+    what = f"{least:.3g} ms would be {times:.2g} times faster than its published rates allow"
     if times > IMPOSSIBLE:
         return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
     if times > 1 and said.provenance == "predicted":
         return replace(said, cautions=(*said.cautions, f"{_where(candidate.target)}: {what}."))
     return said
+
+
+def as_found(asked: Asked, said: Estimate) -> Asked:
+    """The question in the precision of what answers it: figures that state none are of what is then assumed."""
+    return replace(asked, precisions=(None,)) if said.unstated else asked
 
 
 def _where(target: Target) -> str:
@@ -110,6 +120,20 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
     runtime = runtime_for(candidate.target.hardware)
     refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
+
+
+def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate) -> Estimate | Abstention:
+    """A prediction, with a warning where nothing was measured so; none where the runtime has no such precision."""
+    target = candidate.target
+    tried = evidence.once("precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.pooled})
+    if (target.backend, asked.precision) in tried:
+        return said
+    runtime = runtime_for(target.hardware) if target.hardware in RUNTIMES else None
+    refusal = runtime.refusal(asked.precision) if runtime and runtime.backend == target.backend else None
+    if refusal is not None:
+        return Abstention("no_runtime", refusal)
+    others = f"{_where(target)}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
+    return replace(said, cautions=(*said.cautions, others))
 
 
 def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:

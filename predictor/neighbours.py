@@ -40,6 +40,8 @@ class Estimate:
     energy_j_per_item: Interval | None = None
     own: bool = False
     """Measured by this platform, with its clocks."""
+    unstated: bool = False
+    """Of figures that state no precision."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
             where = _where(cell, "target")
             cautions = []
             if cell.precision is None:
-                cautions.append(f"The figures {where} state no precision; they are taken for float32.")
+                taken = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
+                cautions.append(f"The figures {where} state no precision; they {taken}.")
             if pooled.noisy:
                 cautions.append(f"The figures {where} were measured while the machine was restless.")
             return Estimate(
@@ -75,6 +78,7 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
                 why=(_spread_of(pooled, runs),),
                 energy_j_per_item=pooled.energy_j_per_item,
                 own=pooled.measured,
+                unstated=cell.precision is None,
             )
     return None
 

@@ -21,7 +21,7 @@ from predictor.answers import (
 from predictor.asked import Asked, make_definite
 from predictor.bound import bound_of, bound_of_generation
 from predictor.constraints import broken
-from predictor.estimates import Abstention, compatibility_of, estimates
+from predictor.estimates import Abstention, as_found, compatibility_of, estimates
 from predictor.evidence import Evidence
 from predictor.knowledge import Knowledge
 from predictor.learned import case_asked
@@ -150,7 +150,9 @@ def _answer(
         else:
             excluded.append(_excluded(evidence, asked, candidate, Abstention("constraint", wrong)))
     key = ranking(objective)
-    ranked = sorted(figures, key=lambda r: (key(r), r.hardware, r.device_id or r.device or ""))
+    # Where the objective tells none apart, as where no price is known, the faster goes first.
+    fast = ranking("latency")
+    ranked = sorted(figures, key=lambda r: (key(r), fast(r), r.hardware, r.device_id or r.device or ""))
     for told in ranked:
         if (unknown := unknown_for(objective, told)) is not None:
             warnings.append(f"{told.hardware}{f' ({told.device})' if told.device else ''}: {unknown}.")
@@ -230,7 +232,7 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_of_items(throughput, candidate.spec),
         energy=energy_of_item(estimate.energy_j_per_item, latency, asked.batch_size, candidate.spec),
-        bound=bound_of_generation(case_asked(evidence, asked, candidate))
+        bound=bound_of_generation(case_asked(evidence, as_found(asked, estimate), candidate))
         if asked.mode == "generation"
         else bound_of(asked, candidate.spec),
         provenance=estimate.provenance,
