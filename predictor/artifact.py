@@ -223,8 +223,8 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
     return manifest
 
 
-def load(settings: Settings, predictor_id: str) -> Predictor:
-    """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
+def checked(settings: Settings, predictor_id: str) -> tuple[Manifest, Files]:
+    """The manifest of an artefact and its files, every byte as it was stored. Raises ArtifactRefused."""
     manifest = manifest_of(settings, predictor_id)
     directory = settings.models_dir / predictor_id
     files: Files = {}
@@ -232,6 +232,12 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
         files[name] = _read(directory / name)
         if hashlib.sha256(files[name]).hexdigest() != sha256:
             raise ArtifactRefused(f"{directory / name} was altered after training: run `accel train` again.")
+    return manifest, files
+
+
+def load(settings: Settings, predictor_id: str) -> Predictor:
+    """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
+    manifest, files = checked(settings, predictor_id)
     return Predictor(
         predictor_id=predictor_id,
         snapshot_id=manifest.snapshot_id,

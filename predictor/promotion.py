@@ -126,7 +126,7 @@ def kept(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
     for name in artifact.stored_ids(settings):
         at, told = trained.get(name, (None, None))
         try:
-            artifact.manifest_of(settings, name)
+            artifact.checked(settings, name)
             state = "serves" if name == serving else "kept"
         except artifact.ArtifactRefused as error:
             state = f"refused: {error}"

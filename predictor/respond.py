@@ -176,7 +176,7 @@ def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: 
     answer = _answer(knowledge, prepared, found)
     name = query.place
     if not answer.recommendations:
-        why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
+        why = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
         raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {why}.")
     ranked = answer.recommendations
     ours = {(target.hardware, target.device_id) for target in knowledge.evidence.available}

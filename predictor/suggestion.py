@@ -32,7 +32,9 @@ def _command(asked: Asked, hardware: str) -> str:  # noqa: PLR0911 - a reason pe
     runtime = runtime_for(hardware)
     if runtime.refusal(asked.precision) is not None:
         able = [name for name, other in RUNTIMES.items() if asked.precision in other.precisions]
-        return f"ask for hardware that has {asked.precision}: {', '.join(able) or 'none here has'}"
+        if not able:
+            return f"ask in a precision that it has: {', '.join(runtime.precisions)}"
+        return f"ask for hardware that has {asked.precision}: {', '.join(able)}"
     length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
     mode = "" if asked.mode == "inference" else f" --mode {asked.mode}"
     precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"

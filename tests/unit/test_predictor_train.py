@@ -278,6 +278,11 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     listed = json.loads(CliRunner().invoke(app, ["predictor", "list", "--home", str(tmp_path), "--json"]).stdout)
     states = {row["predictor"]: row["state"] for row in listed["predictors"]}
     assert states == {first.predictor_id: "kept", second.predictor_id: "kept", third.predictor_id: "serves"}
+    damaged = next((settings.models_dir / second.predictor_id).glob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes() + b" ")
+    listed = json.loads(CliRunner().invoke(app, ["predictor", "list", "--home", str(tmp_path), "--json"]).stdout)
+    states = {row["predictor"]: row["state"] for row in listed["predictors"]}
+    assert "was altered after training" in states[second.predictor_id]
     shown = CliRunner().invoke(app, ["predictor", "show", first.predictor_id[:12], "--home", str(tmp_path)])
     assert "latency, inference" in shown.stdout
 
