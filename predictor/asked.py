@@ -13,6 +13,7 @@ from predictor.subject import (
     ItemCost,
     Sizes,
     Subject,
+    by_layers,
     cost_asked,
     length_asked,
     resolve_subject,
@@ -100,11 +101,12 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     own_images = None if subject.named_only else query.image_size
     sizes = sizes_asked(subject, own_images, query.audio_seconds)
     cost = cost_asked(subject, length, sizes, evidence.models)
+    cost, counted = (cost, None) if cost is None or subject.figures is None else by_layers(cost, evidence.models)
     tokens, unsaid = None, None
     if query.mode == "generation":
         tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
     stored = None if query.precision is not None else _stored_otherwise(query.model)
-    warnings = [told for told in (warning, unsaid, stored) if told is not None]
+    warnings = [told for told in (warning, unsaid, stored, counted) if told is not None]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import median
 from typing import Any
 
 from accel_platform.bench.generation import NEW_TOKENS
@@ -22,6 +23,7 @@ from predictor.evidence import Evidence
 from predictor.patience import takes_long
 from predictor.questions import ModelConfig, ModelFigures
 
+_FEWEST_COUNTED = 5
 _TRACING = threading.Lock()
 """The first trace imports transformers, whose lazy modules break when two threads import them at once."""
 
@@ -229,6 +231,20 @@ def cost_asked(
         return item_cost(subject.model_id, subject.spec, sequence_length, models)
     assert subject.spec is not None, "other models have no sizes"
     return _traced(subject.spec, sequence_length, sizes)
+
+
+def by_layers(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
+    """Cost figures whose activations are of all operators, as layers alone would have it, and a warning that says so:
+    that is how those who measured have counted. As they came where too few described models were counted both ways."""
+    if cost.layer_output_bytes is not None or cost.activation_bytes is None:
+        return cost, None
+    counted = [(row["layer_output_bytes_per_item"], row["activation_bytes_per_item"]) for row in models.values()]
+    shares = [layers / operators for layers, operators in counted if layers and operators]
+    if len(shares) < _FEWEST_COUNTED:
+        return cost, None
+    share = median(shares)
+    told = f"Of activation_bytes_per_item {share:.0%} are taken for what layers put out, as {len(shares)} models show."
+    return replace(cost, layer_output_bytes=share * cost.activation_bytes), told
 
 
 def item_cost(
