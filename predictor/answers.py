@@ -87,6 +87,7 @@ class Figures(_Value):
     """What is known or thought of one model on one device."""
 
     hardware: str
+    backend: str = Field(description="The runtime that drives it: pytorch, openvino, vllm, ...")
     device: str | None = Field(description="Its name; its id where no name is known.")
     device_id: str | None = Field(
         description="Names this very silicon: two devices of one name may differ. Null where nobody here has it."

@@ -225,6 +225,7 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
     )
     return Figures(
         hardware=target.hardware,
+        backend=target.backend,
         device=target.device,
         device_id=candidate.device_id,
         latency_ms=latency,

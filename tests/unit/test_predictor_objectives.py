@@ -45,6 +45,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
     return Figures.model_validate(
         {
             "hardware": "cuda",
+            "backend": "pytorch",
             "device": H100.name,
             "device_id": None,
             "latency_ms": latency,
