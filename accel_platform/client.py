@@ -276,9 +276,13 @@ class Client:
         """`POST /requests/{id}/cancel`."""
         return self._json("POST", f"/requests/{_part(request_id)}/cancel", again=False)
 
-    def accept(self, regression_id: str, *, by: str, reason: str, key: str | None = None) -> Answer:
-        """`POST /regressions/{regression_id}/accept`."""
+    def accept(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:
+        """`POST /regressions/{regression_id}/accept`: its level is the baseline. `by` is needed without API keys."""
         return self._write(f"/regressions/{_part(regression_id)}/accept", {"by": by, "reason": reason}, key)
+
+    def reject(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:
+        """`POST /regressions/{regression_id}/reject`: it is none. `by` is needed without API keys."""
+        return self._write(f"/regressions/{_part(regression_id)}/reject", {"by": by, "reason": reason}, key)
 
     def _write(self, path: str, body: Any, key: str | None) -> Answer:
         return self._json("POST", path, body=body, headers={"Idempotency-Key": key or str(uuid4())})

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from commits_world import NEW, OLD, Ci
 
+from accel_platform.analysis.decided import read_decided
 from accel_platform.analysis.measured import read_measured
-from accel_platform.analysis.shifts import accepted_shifts, histories, record
+from accel_platform.analysis.shifts import histories, record
 from accel_platform.events import EventLog
 from accel_platform.events.types import RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
@@ -53,7 +54,7 @@ def pages_world(home: Path) -> Settings:
     ci.runs(5, NEW, 1.4)
     refresh(settings)
     reader = Reader(settings)
-    found = histories(read_measured(reader), accepted_shifts(reader), min_change_percent=3.0)
+    found = histories(read_measured(reader), read_decided(reader), min_change_percent=3.0)
     assert record(log, [shift for one in found for shift in one.shifts], source="test") == 1
     refresh(settings)
     return settings

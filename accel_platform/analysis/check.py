@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 from uuid import UUID
 
+from accel_platform.analysis.decided import Decided, read_decided
 from accel_platform.analysis.fingerprints import Seen, devices_seen, differing
 from accel_platform.analysis.measured import Process, read_around, with_samples
 from accel_platform.analysis.refs import Side
@@ -20,7 +21,6 @@ from accel_platform.analysis.regression import (
     State,
     decide,
 )
-from accel_platform.analysis.shifts import accepted_shifts
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.query import Reader
 
@@ -62,15 +62,15 @@ def check(
     """
     old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
     snapshot_id = reader.snapshot_id
-    cells = _cells(reader, old, new, set(again))
-    accepted = accepted_shifts(reader)
+    decided = read_decided(reader)
+    cells = _cells(reader, old, new, set(again), decided)
     devices = devices_seen(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells:
         alike.setdefault(_subject(cell.series), []).append(cell)
     decisions = [
-        _both(cell, accepted.get(cell.series, ()), min_change_percent)
-        if cell.before and cell.after
+        _both(cell, decided.accepted.get(cell.series, ()), min_change_percent)
+        if cell.before and (cell.after or cell.rejected)
         else _one_sided(cell, alike[_subject(cell.series)], devices)
         for cell in cells
     ]
@@ -85,7 +85,7 @@ def suspects(checked: Check) -> tuple[Decision, ...]:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The processes of one series, in order of time."""
+    """The processes of one series that count, in order of time."""
 
     series: MeasuredSeries
     before: list[Process]
@@ -93,24 +93,52 @@ class _Cell:
     again: list[Process]
     """Of `after`, those that were made to confirm."""
     others: list[Process]
-    """All but `after`."""
+    """All but the candidate's."""
+    rejected: int
+    """How many of the candidate's do not count."""
 
 
-def _cells(reader: Reader, old: set[str], new: set[str], again: set[str]) -> list[_Cell]:
+def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: Decided) -> list[_Cell]:
     """The series in which either side took part, those processes with their samples that may be compared."""
     measured = {series: found for series, found in read_around(reader, old | new).items() if _of(found, old | new)}
-    compared = [p for found in measured.values() for p in (*_of(found, old | new), *_newest(_others(found, new)))]
-    known = with_samples(reader, compared)
-    cells = []
-    for series, found in measured.items():
-        processes = [known.get(process.result_id, process) for process in found]
-        sides = _of(processes, old), _of(processes, new), _of(processes, again), _others(processes, new)
-        cells.append(_Cell(series, *sides))
-    return cells
+    cells = [_cell(series, found, decided.counted(found), old, new, again) for series, found in measured.items()]
+    known = with_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
+
+    def sampled(processes: Sequence[Process]) -> list[Process]:
+        return [known.get(process.result_id, process) for process in processes]
+
+    return [
+        replace(
+            cell,
+            before=sampled(cell.before),
+            after=sampled(cell.after),
+            again=sampled(cell.again),
+            others=sampled(cell.others),
+        )
+        for cell in cells
+    ]
+
+
+def _cell(
+    series: MeasuredSeries,
+    found: Sequence[Process],
+    counted: Sequence[Process],
+    old: Collection[str],
+    new: Collection[str],
+    again: Collection[str],
+) -> _Cell:
+    """Where nothing of the baseline counts, the newest that was measured before it stands in."""
+    before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
+    if not before and (rejected := _of(found, old)):
+        before = _newest([process for process in others if process.result_id < rejected[0].result_id])
+    return _Cell(series, before, after, _of(counted, again), others, len(_of(found, new)) - len(after))
 
 
 def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
     """A cell of both sides. Of shifts accepted since the baseline, the last is the level to be held against."""
+    if not cell.after:
+        why = "its shift was rejected"
+        return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
     before = cell.before
     since = [first for first in accepted if before[-1].result_id < first <= cell.after[-1].result_id]
     if since:

@@ -1,26 +1,19 @@
-"""The whole history of each series: when it moved, which shifts a person accepted, and the events that say so."""
+"""The whole history of each series: when it moved, and the events that say so. What people decide is `decided.py`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 from uuid import UUID
 
 from accel_platform.analysis.changepoint import Change, watch
+from accel_platform.analysis.decided import Decided
 from accel_platform.analysis.measured import Measured, Process
 from accel_platform.analysis.regression import Decision
-from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
-from accel_platform.events.types import MeasuredSeries, RegressionFound, ShiftAccepted
-from accel_platform.warehouse.query import Reader
-
-_IDENTITY = tuple(MeasuredSeries.model_fields)
-_ACCEPTED = f"""
-SELECT {", ".join(_IDENTITY)}, first_result FROM regressions WHERE state = 'accepted' ORDER BY first_result
-"""
+from accel_platform.events.types import MeasuredSeries, RegressionFound
 
 
 @dataclass(frozen=True)
@@ -33,16 +26,15 @@ class History:
     shifts: tuple[RegressionFound, ...]
 
 
-def histories(
-    measured: Measured, accepted: Mapping[MeasuredSeries, Sequence[UUID]], *, min_change_percent: float
-) -> list[History]:
-    """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before."""
+def histories(measured: Measured, decided: Decided, *, min_change_percent: float) -> list[History]:
+    """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before. What
+    was rejected is not looked at."""
     found = []
     for series, processes in measured.items():
-        points = [process for process in processes if process.verified and process.median_ms is not None]
+        points = [p for p in decided.counted(processes) if p.verified and p.median_ms is not None]
         if not points:
             continue
-        cuts = [sum(point.result_id < first for point in points) for first in accepted.get(series, ())]
+        cuts = [sum(point.result_id < first for point in points) for first in decided.accepted.get(series, ())]
         bounds = sorted({0, *cuts, len(points)})
         shifts = [
             _found(series, points[left:right], change)
@@ -50,14 +42,6 @@ def histories(
             for change in watch([_ms(point) for point in points[left:right]], min_change_percent=min_change_percent)
         ]
         found.append(History(series, len(points), _ms(points[-1]), tuple(shifts)))
-    return found
-
-
-def accepted_shifts(reader: Reader) -> dict[MeasuredSeries, list[UUID]]:
-    """The first results of accepted levels, by series, in order of time."""
-    found: dict[MeasuredSeries, list[UUID]] = {}
-    for row in reader.rows(_ACCEPTED):
-        found.setdefault(_series(row), []).append(row["first_result"])
     return found
 
 
@@ -82,31 +66,6 @@ def regression_of(decision: Decision) -> RegressionFound:
         commits_before=decision.commits_before,
         commits_after=decision.commits_after,
         reason=decision.reason,
-    )
-
-
-def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
-    """The event by which a person accepts a recorded regression, named by the beginning of its id.
-
-    Raises NotFound, or InvalidInput where the beginning is of several, or nobody or no reason is named.
-    """
-    if not reason.strip() or not by.strip():
-        raise InvalidInput("Accepting a shift needs a reason and the name of who accepts it.")
-    rows = reader.rows("SELECT * FROM regressions WHERE starts_with(regression_id, ?)", (beginning.strip(),))
-    if not beginning.strip() or not rows:
-        raise NotFound(
-            f"No regression {beginning!r} is recorded: `accel regress list` shows them; "
-            "`accel regress check --record` and `accel regress history --record` record what they find."
-        )
-    if len(rows) > 1:
-        raise InvalidInput(f"{beginning!r} begins {', '.join(row['regression_id'] for row in rows)}. Write more of it.")
-    [row] = rows
-    return ShiftAccepted(
-        **_series(row).model_dump(),
-        regression_id=row["regression_id"],
-        first_result=row["first_result"],
-        by=by.strip(),
-        reason=reason.strip(),
     )
 
 
@@ -142,10 +101,6 @@ def _found(series: MeasuredSeries, points: Sequence[Process], change: Change) ->
         commits_before=(before.commit,) if before.commit else (),
         commits_after=(first.commit,) if first.commit else (),
     )
-
-
-def _series(row: Mapping[str, Any]) -> MeasuredSeries:
-    return MeasuredSeries.model_validate({name: row[name] for name in _IDENTITY})
 
 
 def _ms(process: Process) -> float:

@@ -45,7 +45,9 @@ _LONGEST = f"""
 )
 """
 _KNOWN = """
-SELECT first_result, regression_id, state, direction, change_percent, accepted_by, accepted_reason FROM regressions
+SELECT first_result, regression_id, state, direction, change_percent, accepted_by, accepted_reason, rejected_by,
+    rejected_reason
+FROM regressions
 """
 
 
@@ -78,9 +80,11 @@ class Shift:
     """None where only a watcher told of it."""
     regression_id: str | None
     state: str | None
-    """open, accepted or gone; None where nothing is recorded."""
+    """open, accepted, rejected or gone; None where nothing is recorded."""
     accepted_by: str | None
     accepted_reason: str | None
+    rejected_by: str | None
+    rejected_reason: str | None
 
 
 @dataclass(frozen=True)
@@ -185,4 +189,6 @@ def _shift(
         recorded.get("state"),
         recorded.get("accepted_by"),
         recorded.get("accepted_reason"),
+        recorded.get("rejected_by"),
+        recorded.get("rejected_reason"),
     )

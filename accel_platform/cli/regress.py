@@ -24,7 +24,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.events.types import RegressionFound
+    from accel_platform.events.types import RegressionFound, ShiftAccepted, ShiftRejected
     from accel_platform.settings import Settings
     from accel_platform.warehouse.query import Reader
 
@@ -41,6 +41,7 @@ ORDER BY found_at DESC, regression_id
 class RegressionState(enum.StrEnum):
     open = "open"
     accepted = "accepted"
+    rejected = "rejected"
     gone = "gone"
 
 
@@ -105,8 +106,9 @@ def history(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Every measured series in order of time, and when it moved, as a watcher would have told it."""
+    from accel_platform.analysis.decided import read_decided
     from accel_platform.analysis.measured import read_measured
-    from accel_platform.analysis.shifts import accepted_shifts, histories
+    from accel_platform.analysis.shifts import histories
     from accel_platform.reports.regressions import cell
 
     require_now(as_of, record=record)
@@ -114,7 +116,7 @@ def history(
     reader = tables(settings)
     found = histories(
         read_measured(reader, model=model, hardware=hardware),
-        accepted_shifts(reader),
+        read_decided(reader),
         min_change_percent=min_change_percent,
     )
     if record:
@@ -154,9 +156,7 @@ def history(
 @app.command(name="list")
 def list_regressions(
     *,
-    state: Annotated[
-        RegressionState | None, typer.Option(help="Only open, accepted or gone ones.", show_default="all")
-    ] = None,
+    state: Annotated[RegressionState | None, typer.Option(help="Only those of this state.", show_default="all")] = None,
     as_of: AsOf = None,
     home: Home = None,
     as_json: Json = False,
@@ -181,7 +181,7 @@ def list_regressions(
                 "cell": cell(MeasuredSeries.model_construct(**row)),
                 **{name: row[name] for name in shown},
                 "commit": ", ".join(commit[:12] for commit in row["commits_after"] or ()) or None,
-                "accepted_by": row["accepted_by"],
+                "by": row["accepted_by"] or row["rejected_by"],
             }
             for row in rows
         ],
@@ -199,18 +199,52 @@ def accept(
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
-    """Take a recorded shift for granted: its level is the new baseline of its series. The history stays."""
-    from accel_platform.analysis.shifts import acceptance
-    from accel_platform.events import Event, EventLog
+    """Take a recorded shift for granted: its level is the new baseline of its series. The history stays.
+
+    Of accepting and rejecting the last word counts.
+    """
+    from accel_platform.analysis.decided import acceptance
 
     settings = settings_for(home)
     payload = acceptance(tables(settings), regression_id, by=by, reason=reason)
+    told = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
+    _keep(settings, payload, told, as_json=wants_json(as_json, format_))
+
+
+@app.command()
+def reject(
+    *,
+    regression_id: Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")],
+    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
+    by: Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])],
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
+    """Say that a recorded shift is none: noise, or a machine in a wrong state.
+
+    Its results no longer count in their series, whose baseline stays where it was; the same level measured again is a
+    shift again. Of accepting and rejecting the last word counts.
+    """
+    from accel_platform.analysis.decided import rejection
+
+    settings = settings_for(home)
+    payload = rejection(tables(settings), regression_id, by=by, reason=reason)
+    count = len(payload.results)
+    told = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
+    _keep(settings, payload, told, as_json=wants_json(as_json, format_))
+
+
+def _keep(settings: Settings, payload: ShiftAccepted | ShiftRejected, told: str, *, as_json: bool) -> None:
+    """Append what a person said, and say what follows."""
+    from accel_platform.events import Event, EventLog
+
     event = Event.of(payload, source="accel regress")
-    EventLog.open(settings).append([event], key=f"accepted-{event.event_id}")
-    if wants_json(as_json, format_):
+    EventLog.open(settings).append([event], key=f"decided-{event.event_id}")
+    if as_json:
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
-        typer.echo(f"The level since {payload.first_result} is the new baseline of {payload.model_id}.")
+        typer.echo(told)
 
 
 def require_now(as_of: str | None, **asked: bool) -> None:

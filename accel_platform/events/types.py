@@ -405,6 +405,18 @@ class ShiftAccepted(MeasuredSeries, Payload):
     reason: str
 
 
+class ShiftRejected(MeasuredSeries, Payload):
+    """A person says that a shift is none: noise, or a machine in a wrong state. What was measured then stays, and no
+    longer counts in its series; the baseline is as it was."""
+
+    regression_id: str
+    first_result: UUID
+    results: tuple[UUID, ...]
+    """Those at the rejected level when it was rejected: the same level measured later is a shift again."""
+    by: str
+    reason: str
+
+
 class CommitChecked(Payload):
     """A commit's results were held against those of its baseline. What moved are RegressionFound events."""
 
@@ -504,6 +516,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         SuspicionOverruled,
         RegressionFound,
         ShiftAccepted,
+        ShiftRejected,
         CommitChecked,
         RunFailed,
         SnapshotTaken,

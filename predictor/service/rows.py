@@ -205,7 +205,7 @@ class Regression(BaseModel):
     """A shift that was found in a series of measurements, and what became of it."""
 
     regression_id: str
-    state: str = Field(description="open, accepted or gone.")
+    state: str = Field(description="open, accepted, rejected or gone.")
     direction: str | None = Field(description="regressed or improved.")
     found_by: str | None
     model_id: str
@@ -235,6 +235,10 @@ class Regression(BaseModel):
     accepted_at: datetime | None
     accepted_by: str | None
     accepted_reason: str | None
+    rejected_at: datetime | None
+    rejected_by: str | None
+    rejected_reason: str | None
+    rejected_results: list[UUID] | None = Field(description="What no longer counts in its series, where rejected.")
 
 
 class Coverage(BaseModel):

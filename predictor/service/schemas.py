@@ -72,7 +72,7 @@ class RegressionsQuery(PageQuery):
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
     hardware: Name
     mode: Name
-    state: Literal["open", "accepted", "gone"] | None = None
+    state: Literal["open", "accepted", "rejected", "gone"] | None = None
     direction: Literal["regressed", "improved"] | None = None
 
 

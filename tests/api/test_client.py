@@ -108,9 +108,10 @@ def test_writes_of_the_client(client: Client) -> None:
     assert client.request(request["request_id"]) == request
     assert client.cancel(request["request_id"])["state"] == "cancelled"
     assert [r["state"] for r in client.requests()] == ["cancelled"]
-    with pytest.raises(Refused) as refused:
-        client.accept("nothing", by="me", reason="why")
-    assert refused.value.status == 404
+    for word in (client.accept, client.reject):
+        with pytest.raises(Refused) as refused:
+            word("nothing", by="me", reason="why")
+        assert refused.value.status == 404
     with pytest.raises(Refused) as wrong:
         client.add_events([{"type": "RunStarted", "run_id": "r", "payload": {}}])
     assert wrong.value.problem["errors"][0]["field"] == "0.payload.kind"

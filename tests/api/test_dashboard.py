@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pages_world import HOSTILE, PATHS, pages_world
 
-from accel_platform.events import Event, EventLog
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
+from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
 from accel_platform.warehouse.query import Reader
 from predictor.service.app import create_app
@@ -252,24 +255,53 @@ def test_browsers_are_led_to_the_dashboard_and_programs_are_not(client: TestClie
     assert client.get("/nope").headers["content-type"] == "application/problem+json"
 
 
-def test_a_shift_is_accepted_with_a_name_and_a_reason(client: TestClient, settings: Settings) -> None:
+def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: TestClient, settings: Settings) -> None:
     [row] = Reader(settings).rows("SELECT * FROM regressions")
     path = f"/regressions/{row['regression_id']}"
-    assert "Accept the new level" in page(client, path)
+    text = page(client, path)
+    assert ("Accept the new level" in text, "Reject: no real shift" in text) == (True, True)
     assert row["regression_id"] in page(client, "/regressions?state=open&direction=regressed&model=bert-base")
-    missing = client.post(f"/dashboard{path}/accept", data={"by": "Ada <b>", "reason": " "})
-    assert missing.status_code == 422
-    assert 'value="Ada &lt;b&gt;"' in missing.text
-    assert 'role="alert"' in missing.text
-    assert client.post("/dashboard/regressions/none/accept", data={"by": "Ada", "reason": "x"}).status_code == 404
-    given = {"by": "Ada", "reason": "five layers & <more>"}
-    done = client.post(f"/dashboard{path}/accept", data=given, follow_redirects=False)
+    for word in ("accept", "reject"):
+        missing = client.post(f"/dashboard{path}/{word}", data={"by": "Ada <b>", "reason": " "})
+        assert missing.status_code == 422
+        assert 'value="Ada &lt;b&gt;"' in missing.text
+        assert 'role="alert"' in missing.text
+        assert client.post(f"/dashboard{path}/{word}", data={"reason": "of nobody"}).status_code == 422
+        assert client.post(f"/dashboard/regressions/none/{word}", data={"by": "A", "reason": "x"}).status_code == 404
+    given = {"by": "Ada", "reason": "it throttled & <more>"}
+    done = client.post(f"/dashboard{path}/reject", data=given, follow_redirects=False)
     assert (done.status_code, done.headers["location"]) == (303, f"/dashboard{path}")
-    assert "five layers &amp; &lt;more&gt;" in page(client, path)
-    [stored] = [event for event in EventLog.open(settings).read() if event.type == "ShiftAccepted"]
-    assert isinstance(stored, Event)
-    assert stored.payload.model_dump()["by"] == "Ada"
+    text = page(client, path)
+    assert "it throttled &amp; &lt;more&gt;" in text
+    assert text.count("<td>rejected</td>") == 5
+    assert ("Accept the new level" in text, "Reject: no real shift" in text) == (True, False)
+    assert "<b>0</b><span>open regressions" in page(client, "")
+    assert row["regression_id"] in page(client, "/regressions?state=rejected")
+    client.post(f"/dashboard{path}/accept", data={"by": "Bob", "reason": "five layers"})
+    text = page(client, path)
+    assert re.search("Accepted by <b>Bob</b>.*What was said before.*Rejected by <b>Ada</b>", text, re.DOTALL)
+    words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
+    assert [word.by for word in words] == ["Ada", "Bob"]
     assert "No shift matches" in page(client, "/regressions?state=open")
+
+
+def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, tmp_path: Path) -> None:
+    own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
+    _, secret = Keys(own).create("ann", Scope.write)
+    log, before = EventLog.open(own), EventLog.open(own).snapshot()
+    [row] = Reader(own).rows("SELECT regression_id FROM regressions")
+    rest, form = (f"{root}/regressions/{row['regression_id']}/reject" for root in ("", "/dashboard"))
+    with TestClient(create_app(own, host="127.0.0.1"), base_url="http://127.0.0.1:8000") as client:
+        client.headers["authorization"] = f"Bearer {secret}"
+        assert "As <b>ann</b>" in client.get(f"/dashboard/regressions/{row['regression_id']}").text
+        claimed = client.post(rest, json={"by": "bob", "reason": "it throttled"})
+        assert (claimed.status_code, "called ann" in claimed.json()["detail"]) == (422, True)
+        assert client.post(form, data={"by": "bob", "reason": "it throttled"}).status_code == 422
+        assert client.post(form, data={"reason": "it throttled"}, follow_redirects=False).status_code == 303
+        assert client.post(rest, json={"reason": "again"}, headers={"Idempotency-Key": "a"}).status_code == 202
+    new = log.read(Snapshot(log.snapshot().segments - before.segments))
+    said = [event.payload.by for event in new if isinstance(event.payload, ShiftRejected | WriteAudited)]
+    assert said == ["ann"] * 4
 
 
 def test_charts_are_drawn_in_both_colours_or_say_why_not(client: TestClient) -> None:

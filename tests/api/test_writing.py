@@ -194,7 +194,7 @@ def test_a_measurement_brings_its_verification(client: TestClient, log: EventLog
 
 
 @pytest.mark.parametrize(
-    "type_", ["PredictorPromoted", "ShiftAccepted", "SourceDeleted", "BenchmarkClosed", "Nonsense"]
+    "type_", ["PredictorPromoted", "ShiftAccepted", "ShiftRejected", "SourceDeleted", "BenchmarkClosed", "Nonsense"]
 )
 def test_what_the_platform_decides_nobody_posts(client: TestClient, type_: str) -> None:
     assert client.post("/events", json={"type": type_, "payload": {}}).status_code == 422
@@ -218,20 +218,28 @@ def test_a_benchmark_is_asked_for_followed_and_taken_back(client: TestClient) ->
     assert client.post("/benchmarks", json=files).status_code == 422
 
 
-def test_a_regression_is_accepted_once(client: TestClient, settings: Settings, log: EventLog) -> None:
+def test_of_accepting_and_rejecting_the_last_word_counts(client: TestClient, settings: Settings, log: EventLog) -> None:
     series = MeasuredSeries(model_id="bert-base", hardware="cpu", device_id="d", fingerprint="f", mode="inference",
                             precision="float32", batch_size=1)  # fmt: skip
-    first = next(event.event_id for event in log.read(types={"ResultRecorded"}))
+    one = next(event.event_id for event in log.read(types={"ResultRecorded"}))
     found = RegressionFound(**series.model_dump(), regression_id="abcdef123456", found_by="check", state="regressed",
-                            processes_before=5, processes_after=2, first_result=first, evidence=(first,))  # fmt: skip
+                            processes_before=5, processes_after=2, first_result=one, evidence=(one,))  # fmt: skip
     log.append([Event.of(found, source="test")])
     refresh(settings)
     [listed] = client.get("/regressions", params={"state": "open"}).json()["regressions"]
     assert client.get(f"/regressions/{listed['regression_id']}").json()["regression"] == listed
-    path = "/regressions/abcdef123456/accept"
-    assert client.post(path, json={"by": "", "reason": "x"}).status_code == 422
-    assert client.post(path, json={"by": "ann", "reason": "new compiler"}).status_code == 202
-    refresh(settings)
-    assert client.post(path, json={"by": "bob", "reason": "me too"}).status_code == 409
-    assert client.get("/regressions/abcdef123456").json()["regression"]["accepted_by"] == "ann"
-    assert client.post("/regressions/abc/accept", json={"by": "a", "reason": "b"}).status_code == 404
+    path = "/regressions/abcdef123456"
+    for word, state, person in (("accept", "accepted", "ann"), ("reject", "rejected", "bob")):
+        for wrong in ({"by": "", "reason": "x"}, {"reason": "nobody says it"}, {"by": "ann", "reason": " "}):
+            assert client.post(f"{path}/{word}", json=wrong).status_code == 422
+        assert client.post(f"/regressions/abc/{word}", json={"by": "a", "reason": "b"}).status_code == 404
+        sent = {"json": {"by": person, "reason": "new compiler"}, "headers": {"Idempotency-Key": word}}
+        first, again = (client.post(f"{path}/{word}", **sent) for _ in range(2))
+        assert (first.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+        assert again.json() == first.json()
+        refresh(settings)
+        assert client.post(f"{path}/{word}", json={"by": "cy", "reason": "me too"}).status_code == 409
+        told = client.get(path).json()["regression"]
+        assert (told["state"], told[f"{state}_by"]) == (state, person)
+    assert (told["accepted_by"], told["rejected_results"]) == (None, [str(one)])
+    assert client.get("/regressions", params={"state": "open"}).json()["regressions"] == []

@@ -24,7 +24,7 @@ from accel_platform.warehouse import publish
 from accel_platform.warehouse.query import Reader
 from accel_platform.workloads.families import resolve_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 COMMAND = "from accel_platform.cli import main; main()"
 SHORT = ("--sequence-length", "12", "--batch-sizes", "2", "--effort", "quick", "--json")
 

@@ -22,7 +22,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_records_everything_it_saw(measured: World) -> None:

@@ -26,7 +26,7 @@ from migrations.documents import load, parse
 from migrations.recognise import recognise
 from migrations.records import Record
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 COMMAND = "from accel_platform.cli import main; main()"
 SUITE: dict[str, Any] = {

@@ -28,7 +28,7 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
 from accel_platform.workloads.families import ModelSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 NO_FIX = How(fix=False)
 FNET = ModelSpec(

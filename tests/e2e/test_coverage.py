@@ -18,7 +18,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 ONE_OF_EACH = ["bert", "vit", "videomae", "whisper", "clip", "patchtst", "decision_transformer"]
 WITHOUT_ITS_LIBRARY = "layoutlmv2"

@@ -20,19 +20,25 @@ from accel_platform.warehouse.projection import require_current
 from accel_platform.warehouse.query import Reader
 from factories import event, result, verification
 
-_WRITER = """
-import sys
+_WRITERS = """
+import os, sys
 sys.path.insert(0, {tests!r})
+import pyarrow.compute, pyarrow.fs, pyarrow.parquet
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from factories import event, result
-log = EventLog.open(Settings(home={home!r}))
-log.append([event(result())], key="warm")  # the first one imports for half a second
-print("ready", flush=True)
-while True:
-    batch = [event(result(samples_ns=tuple(range(1, 400)))) for _ in range(20)]
-    log.append(batch)
-    print(*(e.event_id for e in batch), flush=True)
+for _ in range({kills}):  # forked, because starting Python takes longer than all that is tested
+    child = os.fork()
+    if child == 0:
+        log = EventLog.open(Settings(home={home!r}))
+        log.append([event(result())], key="warm")
+        print("ready", os.getpid(), flush=True)
+        while True:
+            batch = [event(result(samples_ns=tuple(range(1, 400)))) for _ in range(20)]
+            log.append(batch)
+            print(*(e.event_id for e in batch), flush=True)
+    os.waitpid(child, 0)
+    print("|", flush=True)
 """
 _SAME_RUN = """
 import sys, uuid
@@ -47,9 +53,9 @@ print(sum(log.append(events, key=f"run-{{n}}").new for n in range(100)))
 """
 
 
-def _script(template: str, home: Path) -> list[str]:
+def _script(template: str, home: Path, **more: int) -> list[str]:
     tests = str(Path(__file__).parents[1])
-    return [sys.executable, "-c", template.format(tests=tests, home=str(home))]
+    return [sys.executable, "-c", template.format(tests=tests, home=str(home), **more)]
 
 
 @pytest.mark.slow
@@ -57,16 +63,17 @@ def test_kill_9_at_random_moments_loses_no_acknowledged_event(settings: Settings
     random.seed(20)
     kills = 50
     acknowledged: set[str] = set()
-    for _ in range(kills):
-        with subprocess.Popen(_script(_WRITER, settings.home), stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "ready\n"
+    with subprocess.Popen(_script(_WRITERS, settings.home, kills=kills), stdout=subprocess.PIPE, text=True) as writers:
+        assert writers.stdout is not None
+        for _ in range(kills):
+            ready, writer = writers.stdout.readline().split()
+            assert ready == "ready"
             time.sleep(random.uniform(0, 0.15))
-            os.kill(writer.pid, signal.SIGKILL)
-            # An unfinished last line was never an acknowledgement.
-            for line in writer.stdout.read().splitlines(keepends=True):
-                if line.endswith("\n"):
-                    acknowledged |= set(line.split())
+            os.kill(int(writer), signal.SIGKILL)
+            # An unfinished last line was never an acknowledgement: its writer's end is told on the same line.
+            while not (line := writers.stdout.readline()).endswith("|\n"):
+                acknowledged |= set(line.split())
+    assert writers.returncode == 0
     log = EventLog.open(settings)
     stored = {str(e.event_id) for e in log.read()}
     assert len(acknowledged) > kills

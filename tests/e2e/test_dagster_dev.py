@@ -14,12 +14,10 @@ import pytest
 from processes import family, free_port, running, wait_for
 
 from accel_platform.bench.requests import Requests, request_benchmark
-from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.projection import current
 from accel_platform.warehouse.query import Reader
-from assets.local import dagster_home
 from factories import event, result, verification
 
 pytestmark = pytest.mark.slow
@@ -126,45 +124,11 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
     _check_the_service(home, tmp_path / "service.log")
 
 
-def test_a_file_put_into_the_inbox_becomes_rows(tmp_path: Path) -> None:
-    home, inbox, log = tmp_path / "home", tmp_path / "inbox", tmp_path / "dagster.log"
+def test_accel_ui_brings_both_up_follows_log_and_inbox_and_takes_both_down(tmp_path: Path) -> None:
+    pages, service, log, inbox = free_port(), free_port(), tmp_path / "ui.log", tmp_path / "inbox"
     inbox.mkdir()
-    card = {"model": "gpt2", "hardware": "cpu", "success": True, "batch_results": {"1": {"avg_latency_ms": 5.5}}}
-    (inbox / "card.json").write_text(json.dumps(card))
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "dev",
-        "-w",
-        "workspace.yaml",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(free_port()),
-    ]
-    places = {
-        "ACCEL_HOME": str(home),
-        "ACCEL_INBOX": str(inbox),
-        "DAGSTER_HOME": str(dagster_home(Settings(home=home))),
-    }
-    with running(command, log, **places) as process:
-
-        def rows() -> Any:
-            assert process.poll() is None, log.read_text()[-4000:]
-            try:
-                return Reader(Settings(home=home)).rows("SELECT model_id, latency_mean_ms, source_path FROM results")
-            except WarehouseEmpty:
-                return None
-
-        found = wait_for("the rows", 120, rows, log)
-    assert found == [{"model_id": "gpt2", "latency_mean_ms": 5.5, "source_path": str(inbox / "card.json")}]
-
-
-def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
-    pages, service, log = free_port(), free_port(), tmp_path / "ui.log"
-    home = ["--home", str(tmp_path / "home")]
-    with running([ACCEL, "ui", "--ui-port", str(pages), "--port", str(service), *home], log) as process:
+    command = [ACCEL, "ui", "--ui-port", str(pages), "--port", str(service), "--home", str(tmp_path / "home")]
+    with running(command, log, ACCEL_INBOX=str(inbox)) as process:
         ready = f"Open http://127.0.0.1:{pages}"
         wait_for("both", 120, lambda: ready in log.read_text() or process.poll() is not None, log)
         assert httpx.get(f"http://127.0.0.1:{pages}/server_info", timeout=30).json()["dagster_version"]
@@ -187,6 +151,12 @@ def test_accel_ui_brings_both_up_and_takes_both_down(tmp_path: Path) -> None:
         assert Reader(settings).rows("SELECT model_id, state FROM compat_matrix") == [
             {"model_id": "bert-base", "state": "compatible"}
         ]
+        # So does a file that somebody puts into the inbox.
+        card = {"model": "gpt2", "hardware": "cpu", "success": True, "batch_results": {"1": {"avg_latency_ms": 5.5}}}
+        (inbox / "card.json").write_text(json.dumps(card))
+        of_files = "SELECT model_id, latency_mean_ms, source_path FROM results WHERE source_path IS NOT NULL"
+        rows = wait_for("the file's rows", 120, lambda: Reader(settings).rows(of_files), log)
+        assert rows == [{"model_id": "gpt2", "latency_mean_ms": 5.5, "source_path": str(inbox / "card.json")}]
         started = family(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=90) == 130

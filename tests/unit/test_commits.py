@@ -6,10 +6,12 @@ import pytest
 from commits_world import NEW, OLD, Ci
 
 from accel_platform.analysis.commits import Commit, baseline_of, check_commit, commits, due, record_check
+from accel_platform.analysis.decided import rejection
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.query import Reader
+from factories import event
 
 
 @pytest.fixture
@@ -57,6 +59,10 @@ def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> Non
         "found_by": "check",
         "commits_after": [NEW],
     }
+    said = rejection(_reader(settings), told.regressions[0], by="ada", reason="it throttled")
+    ci.log.append([event(said)])
+    reader = _reader(settings)
+    assert check_commit(reader, commits(reader)[-1])[1].outcome == "passed"
 
 
 def test_runs_that_confirm_decide(ci: Ci, settings: Settings) -> None:

@@ -26,6 +26,7 @@ from accel_platform.events.types import (
     RunFinished,
     RunStarted,
     ShiftAccepted,
+    ShiftRejected,
 )
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project, publish, rules
@@ -72,6 +73,8 @@ _payloads = st.one_of(
               evidence=st.just(())),
     st.builds(ShiftAccepted, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
               by=st.just("b"), reason=st.sampled_from("rs")),
+    st.builds(ShiftRejected, **_SERIES, regression_id=st.sampled_from("ab"), first_result=st.just(UUID(int=0)),
+              results=st.sampled_from([(), (UUID(int=0), UUID(int=1))]), by=st.just("b"), reason=st.sampled_from("rs")),
     st.builds(RunFinished, status=st.just("succeeded"), duration_s=st.just(1.0)),
     st.builds(DocumentImported, source_path=st.just("f"), content_sha256=st.just("0"), format=st.just("x"),
               outcome=st.just("imported"), size_bytes=st.just(1)),

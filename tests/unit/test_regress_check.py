@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from accel_platform.analysis.check import Check, check
+from accel_platform.analysis.decided import acceptance, read_decided, rejection
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.refs import runs_of
 from accel_platform.analysis.regression import Decision
-from accel_platform.analysis.shifts import acceptance, accepted_shifts, histories, regression_of
+from accel_platform.analysis.shifts import histories, regression_of
 from accel_platform.bench.labels import COMMIT_VARIABLES, labels_of, with_commit
 from accel_platform.cli import app
 from accel_platform.cli.regress import record_found
@@ -288,15 +289,14 @@ class TestRecorded:
         assert lab.rows()[0]["state"] == "gone"
 
     @pytest.mark.parametrize(("by", "reason", "which"), [("", "r", 0), ("b", " ", 0), ("b", "r", 1)])
-    def test_an_acceptance_needs_a_name_a_reason_and_a_regression(
-        self, lab: Lab, by: str, reason: str, which: int
-    ) -> None:
+    def test_a_word_needs_a_name_a_reason_and_a_regression(self, lab: Lab, by: str, reason: str, which: int) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         record_found(lab.settings, [regression_of(lab.only())])
         known = lab.rows()[0]["regression_id"]
-        with pytest.raises((InvalidInput, NotFound)):
-            acceptance(lab.reader(), [known, "nothing"][which], by=by, reason=reason)
+        for word in (acceptance, rejection):
+            with pytest.raises((InvalidInput, NotFound)):
+                word(lab.reader(), [known, "nothing"][which], by=by, reason=reason)
 
     def test_what_is_no_finding_is_not_recorded(self, lab: Lab) -> None:
         lab.runs(6, OLD)
@@ -305,16 +305,109 @@ class TestRecorded:
             regression_of(lab.only())
 
 
-class TestHistory:
-    def _shifts(self, lab: Lab) -> list[Any]:
-        reader = lab.reader()
-        [one] = histories(read_measured(reader), accepted_shifts(reader), min_change_percent=3.0)
-        return list(one.shifts)
+class TestRejected:
+    """What a person calls no real shift counts neither against a candidate nor for the level others are held to."""
 
+    def _reject(self, lab: Lab, regression_id: str) -> None:
+        lab.log.append([event(rejection(lab.reader(), regression_id, by="bob", reason="it throttled"))])
+
+    def _found(self, lab: Lab, **options: Any) -> str:
+        found = regression_of(lab.only(**options))
+        record_found(lab.settings, [found])
+        return found.regression_id
+
+    def test_it_fails_no_gate_and_is_not_open(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        lab.run(NEW, status="failed", reason="timeout", samples_ns=())
+        self._reject(lab, self._found(lab))
+        [row] = lab.rows()
+        assert (row["state"], row["rejected_by"], row["rejected_reason"]) == ("rejected", "bob", "it throttled")
+        assert (len(row["rejected_results"]), row["accepted_by"]) == (4, None)
+        checked = lab.check()
+        [told] = checked.decisions
+        assert (told.state, told.reason, checked.exit_code) == ("ok", "its shift was rejected", 0)
+        assert (told.processes_before, told.processes_after) == (6, 4)
+        assert len(lab.reader().rows("SELECT * FROM results")) == 10, "the results stay"
+
+    def test_its_level_is_no_baseline_and_the_same_or_more_is_raised_again(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        first = self._found(lab)
+        self._reject(lab, first)
+        mended, worse = "c" * 40, "d" * 40
+        lab.runs(3, mended)
+        lab.runs(3, worse, 1.7)
+        assert lab.only(baseline=NEW, candidate=mended).state == "ok", "not improved: it is where it was"
+        larger = lab.only(baseline=NEW, candidate=worse)
+        assert (larger.state, larger.commits_before) == ("regressed", (OLD,))
+        assert larger.change_percent == pytest.approx(70, abs=3), "against the level before, not the rejected one"
+        lab.runs(3, NEW, 1.3)
+        again = lab.only()
+        assert (again.state, again.change_percent) == ("regressed", pytest.approx(30, abs=3))
+        assert regression_of(again).regression_id != first
+        record_found(lab.settings, [regression_of(again)])
+        assert sorted(row["state"] for row in lab.rows()) == ["open", "rejected"]
+
+    def test_what_is_as_before_and_what_another_shift_began_still_count(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        first = self._found(lab)
+        lab.run("c" * 40, 1.31)
+        lab.run("c" * 40, 1.0)
+        worse = "d" * 40
+        lab.runs(3, worse, 1.7)
+        second = self._found(lab, candidate=worse)
+        self._reject(lab, first)
+        rows = {row["regression_id"]: row for row in lab.rows()}
+        assert len(rows[first]["rejected_results"]) == 4
+        assert (rows[second]["state"], lab.only(candidate=worse).state) == ("open", "regressed")
+
+    def test_a_failure_is_rejected_until_it_fails_again(self, lab: Lab) -> None:
+        lab.runs(2, OLD)
+        lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
+        self._reject(lab, self._found(lab))
+        assert (lab.only().state, lab.check().exit_code) == ("ok", 0)
+        lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
+        assert lab.only().state == "regressed"
+
+    def test_the_history_does_not_tell_it_again_until_it_is_measured_again(self, lab: Lab) -> None:
+        lab.runs(12, OLD)
+        lab.runs(14, NEW, 1.2)
+        [shift] = _shifts(lab)
+        record_found(lab.settings, [shift])
+        self._reject(lab, shift.regression_id)
+        assert _shifts(lab) == []
+        lab.runs(5, NEW, 1.2)
+        [again] = _shifts(lab)
+        assert again.regression_id != shift.regression_id
+        assert again.before_ms == pytest.approx(shift.before_ms, rel=0.01)
+
+    def test_the_last_word_counts_and_every_word_is_kept(self, lab: Lab) -> None:
+        lab.runs(6, OLD)
+        lab.runs(3, NEW, 1.3)
+        found = self._found(lab)
+        for word, state in ((acceptance, "accepted"), (rejection, "rejected"), (acceptance, "accepted")):
+            lab.log.append([event(word(lab.reader(), found, by="ada", reason=state))])
+            [row] = lab.rows()
+            assert row["state"] == state
+            assert [row[f"{one}_reason"] for one in ("accepted", "rejected")].count(None) == 1
+            assert lab.only().reason == f"its {'new level' if state == 'accepted' else 'shift'} was {state}"
+        told = lab.reader().rows("SELECT count(*) AS n FROM events WHERE starts_with(type, 'Shift')")
+        assert told == [{"n": 3}]
+
+
+def _shifts(lab: Lab) -> list[Any]:
+    reader = lab.reader()
+    [one] = histories(read_measured(reader), read_decided(reader), min_change_percent=3.0)
+    return list(one.shifts)
+
+
+class TestHistory:
     def test_a_shift_names_the_commit_it_began_with(self, lab: Lab) -> None:
         lab.runs(12, OLD)
         lab.runs(5, NEW, 1.2)
-        [shift] = self._shifts(lab)
+        [shift] = _shifts(lab)
         assert (shift.state, shift.commits_before, shift.commits_after) == ("regressed", (OLD,), (NEW,))
         assert shift.processes_after == 3
         record_found(lab.settings, [shift])
@@ -324,17 +417,17 @@ class TestHistory:
         lab.runs(12, OLD)
         lab.run(NEW, 3.0)
         lab.runs(5, OLD)
-        assert self._shifts(lab) == []
+        assert _shifts(lab) == []
 
     def test_an_accepted_shift_is_not_told_again_and_a_later_one_is(self, lab: Lab) -> None:
         lab.runs(12, OLD)
         lab.runs(14, NEW, 1.2)
-        [shift] = self._shifts(lab)
+        [shift] = _shifts(lab)
         record_found(lab.settings, [shift])
         lab.log.append([event(acceptance(lab.reader(), shift.regression_id, by="ada", reason="meant"))])
-        assert self._shifts(lab) == []
+        assert _shifts(lab) == []
         lab.runs(4, "c" * 40, 1.5)
-        [later] = self._shifts(lab)
+        [later] = _shifts(lab)
         assert (later.commits_before, later.commits_after) == ((NEW,), ("c" * 40,))
 
 
@@ -355,6 +448,11 @@ class TestCommand:
         assert "| bert-base | cpu, batch 1, length 128, float32 |" in page.read_text()
         listed = json.loads(lab.accel("list", "--json").stdout)
         assert [row["regression_id"] for row in listed] == [cell["regression_id"]]
+        rejected = lab.accel("reject", cell["regression_id"][:7], "--by", "ada", "--reason", "it throttled")
+        assert (rejected.exit_code, "3 results since" in rejected.stdout) == (0, True), rejected.output
+        assert json.loads(lab.accel("list", "--state", "rejected", "--json").stdout)[0]["rejected_by"] == "ada"
+        passed = lab.accel(*asked, "--junit", str(report))
+        assert (passed.exit_code, "its shift was rejected" in report.read_text()) == (0, True)
         accepted = lab.accel("accept", cell["regression_id"], "--by", "ada", "--reason", "more layers")
         assert accepted.exit_code == 0, accepted.output
         assert json.loads(lab.accel("list", "--state", "open", "--json").stdout) == []

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from accel_platform.analysis.decided import Decided, acceptance, read_decided, rejection
 from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.selection import Selection
-from accel_platform.analysis.shifts import acceptance, accepted_shifts, histories, record
+from accel_platform.analysis.shifts import histories, record
 from accel_platform.analysis.trend import trends
 from accel_platform.cli import app
 from accel_platform.events import Event, EventLog
@@ -52,16 +53,21 @@ def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: Event
     assert throughput.shifts[0].change_percent == pytest.approx(-100 / 6, abs=1)
     [memory] = trends(reader, BERT, "memory_peak_mib")
     assert memory.shifts == ()
-    [history] = histories(read_measured(reader), {}, min_change_percent=3.0)
+    [history] = histories(read_measured(reader), Decided(), min_change_percent=3.0)
     record(log, history.shifts, source="test")
     refresh(settings)
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.regression_id, shift.state) == (history.shifts[0].regression_id, "open")
     log.append([Event.of(acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")])
     refresh(settings)
-    assert accepted_shifts(reader)
+    assert read_decided(reader).accepted
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.state, shift.accepted_by, shift.accepted_reason) == ("accepted", "me", "new kernel")
+    log.append([Event.of(rejection(reader, str(shift.regression_id), by="you", reason="hot"), source="test")])
+    refresh(settings)
+    [shift] = trends(reader, BERT, "latency_ms")[0].shifts
+    assert (shift.state, shift.accepted_by) == ("rejected", None)
+    assert (shift.rejected_by, shift.rejected_reason) == ("you", "hot")
     assert trends(reader, Selection(model=("bert",), until=BEGAN + timedelta(days=12)), "latency_ms")[0].shifts == ()
 
 

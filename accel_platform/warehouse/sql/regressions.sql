@@ -1,6 +1,6 @@
--- Each shift that was found in a series of measurements, once, and what became of it: `accepted` by a person, `gone` when
--- the newest three results of its series all lie nearer to where it was before (where the cell failed, on either side:
--- when the newest is as before), else `open`.
+-- Each shift that was found in a series of measurements, once, and what became of it: `accepted` or `rejected` by a
+-- person, whose last word counts; `gone` when the newest three results of its series all lie nearer to where it was before
+-- (where the cell failed, on either side: when the newest is as before), else `open`.
 WITH found AS (
     SELECT payload->>'$.regression_id' AS regression_id, min(occurred_at) AS found_at,
         unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{
@@ -15,13 +15,17 @@ WITH found AS (
     WHERE type = 'RegressionFound'
     GROUP BY payload->>'$.regression_id'
 ),
-accepted AS (
-    SELECT payload->>'$.regression_id' AS regression_id, max(occurred_at) AS accepted_at,
-        unnest(json_transform(arg_max(payload, (recorded_at, event_id)), '{"by": "VARCHAR", "reason": "VARCHAR"}'))
+said AS (
+    SELECT payload->>'$.regression_id' AS regression_id, arg_max(type, (recorded_at, event_id)) AS type,
+        arg_max(occurred_at, (recorded_at, event_id)) AS at,
+        unnest(json_transform(arg_max(payload, (recorded_at, event_id)),
+            '{"by": "VARCHAR", "reason": "VARCHAR", "results": "UUID[]"}'))
     FROM events
-    WHERE type = 'ShiftAccepted'
+    WHERE type IN ('ShiftAccepted', 'ShiftRejected')
     GROUP BY payload->>'$.regression_id'
 ),
+accepted AS (FROM said WHERE type = 'ShiftAccepted'),
+rejected AS (FROM said WHERE type = 'ShiftRejected'),
 since AS (
     SELECT f.regression_id, f.before_ms, f.after_ms, r.status = 'ok' AS works, r.latency_p50_ms,
         row_number() OVER (PARTITION BY f.regression_id ORDER BY r.result_id DESC) AS age
@@ -44,9 +48,12 @@ now AS (
     WHERE age <= 3
     GROUP BY regression_id
 )
-SELECT f.regression_id, CASE WHEN a.regression_id IS NOT NULL THEN 'accepted' WHEN n.gone THEN 'gone' ELSE 'open' END AS state,
+SELECT f.regression_id, CASE WHEN a.regression_id IS NOT NULL THEN 'accepted'
+        WHEN r.regression_id IS NOT NULL THEN 'rejected' WHEN n.gone THEN 'gone' ELSE 'open' END AS state,
     f.state AS direction, f.* EXCLUDE (regression_id, state, found_at), f.found_at,
-    a.accepted_at, a.by AS accepted_by, a.reason AS accepted_reason
+    a.at AS accepted_at, a.by AS accepted_by, a.reason AS accepted_reason,
+    r.at AS rejected_at, r.by AS rejected_by, r.reason AS rejected_reason, r.results AS rejected_results
 FROM found AS f
 LEFT JOIN accepted AS a USING (regression_id)
+LEFT JOIN rejected AS r USING (regression_id)
 LEFT JOIN now AS n USING (regression_id)

@@ -1,4 +1,4 @@
-"""Pages of shifts found in series of measurements, and the form by which a person accepts one."""
+"""Pages of shifts found in series of measurements, and the form by which a person accepts or rejects one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.analysis.decided import acceptance, read_decided, rejection
 from accel_platform.analysis.measured import read_measured
-from accel_platform.analysis.shifts import acceptance
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
-from predictor.service.door.caller import log_of
+from predictor.service.door.caller import key_name_of, log_of, speaker
 from predictor.service.pages.links import asked, link, read_pairs
 from predictor.service.pages.site import Site
 
@@ -29,6 +29,12 @@ WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = 
     AND ($model IS NULL OR model_id = $model) AND ($hardware IS NULL OR hardware = $hardware)
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
+_SAID = """
+SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
+FROM events
+WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
+ORDER BY recorded_at DESC, event_id DESC
+"""
 _COUNTS = "SELECT state, direction, count(*) AS shifts FROM regressions GROUP BY state, direction"
 
 
@@ -36,17 +42,17 @@ class RegressionsQuery(BaseModel):
     """Which shifts."""
 
     model_config = ConfigDict(extra="forbid")
-    state: Literal["open", "accepted", "gone"] | None = None
+    state: Literal["open", "accepted", "rejected", "gone"] | None = None
     direction: Literal["regressed", "improved"] | None = None
     model: str | None = Field(default=None, max_length=500)
     hardware: str | None = Field(default=None, max_length=200)
 
 
-class Acceptance(BaseModel):
-    """Who accepts, and why: both kept for ever."""
+class Word(BaseModel):
+    """Who decides, where no key says it, and why: both kept for ever."""
 
     model_config = ConfigDict(extra="forbid")
-    by: str = Field(default="", max_length=200)
+    by: str | None = Field(default=None, max_length=200)
     reason: str = Field(default="", max_length=2000)
 
 
@@ -59,21 +65,22 @@ def router(site: Site, settings: Settings) -> APIRouter:
 
     @routes.get("/{regression_id}")
     def regression(request: Request, regression_id: str) -> Response:
-        return site.page(request, "regression.html", lambda: _one(site, regression_id))
+        return site.page(request, "regression.html", lambda: _one(site, request, regression_id))
 
-    @routes.post("/{regression_id}/accept")
-    async def accept(request: Request, regression_id: str) -> Response:
+    @routes.post("/{regression_id}/{word}")
+    async def decide(request: Request, regression_id: str, word: Literal["accept", "reject"]) -> Response:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
-            form = read_pairs(Acceptance, pairs)
-            await run_in_threadpool(_accept, site, settings, log_of(request, settings), regression_id, form)
+            form = read_pairs(Word, pairs)
+            by, log = speaker(request, form.by), log_of(request, settings)
+            await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
         except InvalidInput as error:
             given, problem = dict(pairs), str(error)
             return await run_in_threadpool(
                 site.page,
                 request,
                 "regression.html",
-                lambda: {**_one(site, regression_id), "given": given, "problem": problem, "status_code": 422},
+                lambda: {**_one(site, request, regression_id), "given": given, "problem": problem, "status_code": 422},
             )
         return RedirectResponse(link("regressions", regression_id), status_code=303)
 
@@ -91,7 +98,7 @@ def _list(site: Site, query: RegressionsQuery) -> dict[str, Any]:
     }
 
 
-def _one(site: Site, regression_id: str) -> dict[str, Any]:
+def _one(site: Site, request: Request, regression_id: str) -> dict[str, Any]:
     found = site.reader.rows("SELECT * FROM regressions WHERE regression_id = ?", (regression_id,))
     if not found:
         raise NotFound(f"No regression {regression_id!r} is recorded: the list of regressions shows all there are")
@@ -104,6 +111,9 @@ def _one(site: Site, regression_id: str) -> dict[str, Any]:
         "points": points,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),
+        "rejected": read_decided(site.reader).rejected,
+        "said": site.reader.rows(_SAID, (regression_id,)),
+        "speaker": key_name_of(request),
         "given": {},
         "problem": None,
     }
@@ -113,8 +123,9 @@ def _cell(row: dict[str, Any]) -> str:
     return cell(MeasuredSeries.model_construct(**row))
 
 
-def _accept(site: Site, settings: Settings, log: EventLog, regression_id: str, form: Acceptance) -> None:
+def _decide(site: Site, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str) -> None:
     """Store the person's word, and bring the tables up to it."""
-    event = Event.of(acceptance(site.reader, regression_id, by=form.by, reason=form.reason), source="dashboard")
-    log.append([event], key=f"accepted-{event.event_id}")
+    make = acceptance if word == "accept" else rejection
+    event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
+    log.append([event], key=f"decided-{event.event_id}")
     bring_up_to_date(settings)

@@ -1,20 +1,22 @@
-"""Routes about regressions: what was found to have moved, and taking one for granted. `analysis` judges."""
+"""Routes about regressions: what was found to have moved, and what people say of it. `analysis` judges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from accel_platform.analysis.decided import acceptance, rejection
 from accel_platform.analysis.selection import recorded_id
-from accel_platform.analysis.shifts import acceptance
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import Event
+from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.query import Reader
 from predictor.advisor import Advisor
 from predictor.service.answering import NOT_MODIFIED, answer
+from predictor.service.door.caller import speaker
 from predictor.service.intake import SOURCE, Written, request_id, store
 from predictor.service.lines import strictly
 from predictor.service.paging import Listing, equal
@@ -36,17 +38,26 @@ class OneRegression(BaseModel):
     snapshot_id: str
 
 
-class Acceptance(BaseModel):
-    """Who takes the new level of a series for granted, and why: kept for ever."""
+class Word(BaseModel):
+    """What a person says of a shift: who, and why; kept for ever."""
 
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
-    by: str = Field(min_length=1, max_length=200)
+    model_config = ConfigDict(
+        extra="forbid",
+        str_strip_whitespace=True,
+        json_schema_extra={"examples": [{"by": "ada", "reason": "the machine was throttled that night"}]},
+    )
+    by: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Needed where no API keys are asked for. Else it is the key's name, and nobody else's will do.",
+    )
     reason: str = Field(min_length=1, max_length=2000)
 
 
 def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["regressions"])
-    reader = advisor.reader
+    reader, problems, body = advisor.reader, documented(400, 404, 409, 413, 422, 503), [strictly(Word)]
 
     @routes.get("/regressions", response_model=RegressionPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
@@ -67,36 +78,47 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         """One regression by its whole id."""
 
         def read(now: Reader) -> dict[str, Any]:
-            rows = now.rows(_ONE, {"id": regression_id})
-            if not rows:
-                raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
-            return {"regression": rows[0], "snapshot_id": now.snapshot_id}
+            return {"regression": _row(now, regression_id), "snapshot_id": now.snapshot_id}
 
         return answer(reader, request, read)
 
-    @routes.post(
-        "/regressions/{regression_id}/accept",
-        status_code=202,
-        responses=documented(400, 404, 409, 413, 422, 503),
-        dependencies=[strictly(Acceptance)],
-    )
+    @routes.post("/regressions/{regression_id}/accept", status_code=202, responses=problems, dependencies=body)
     def accept(
+        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
+    ) -> Written:
+        """Take a regression for granted: its level is the new baseline of its series. The history stays.
+
+        Of accepting and rejecting the last word counts.
+        """
+        return _keep(request, response, regression_id, word, idempotency_key, acceptance, "accepted")
+
+    @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
+    def reject(
+        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
+    ) -> Written:
+        """Say that a regression is none: its results no longer count in their series, whose baseline stays as it was.
+
+        The same level measured again is a regression again. Of accepting and rejecting the last word counts.
+        """
+        return _keep(request, response, regression_id, word, idempotency_key, rejection, "rejected")
+
+    def _keep(
         request: Request,
         response: Response,
         regression_id: str,
-        accepting: Acceptance,
-        idempotency_key: Key = None,
+        word: Word,
+        key: str | None,
+        make: Callable[..., ShiftAccepted | ShiftRejected],
+        state: Literal["accepted", "rejected"],
     ) -> Written:
-        """Take a regression for granted: its level is the new baseline of its series. The history stays."""
+        by = speaker(request, word.by)
         now = reader.pinned()
-        rows = now.rows(_ONE, {"id": regression_id})
-        if not rows:
-            raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
-        payload = acceptance(now, regression_id, by=accepting.by, reason=accepting.reason)
-        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, accepting))
-        if idempotency_key is None and rows[0]["state"] == "accepted":
-            raise Conflict(f"The regression {regression_id} was accepted already, by {rows[0]['accepted_by']}.")
-        stored = store(log_for(request), [event], key=idempotency_key)
+        row = _row(now, regression_id)
+        payload = make(now, regression_id, by=by, reason=word.reason)
+        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, word))
+        if key is None and row["state"] == state:
+            raise Conflict(f"The regression {regression_id} was {state} already, by {row[f'{state}_by']}.")
+        stored = store(log_for(request), [event], key=key)
         written()
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
@@ -104,3 +126,10 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         return Written(event_ids=[stored.events[0].event_id], segment=stored.segment)
 
     return routes
+
+
+def _row(now: Reader, regression_id: str) -> dict[str, Any]:
+    rows = now.rows(_ONE, {"id": regression_id})
+    if not rows:
+        raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
+    return rows[0]
