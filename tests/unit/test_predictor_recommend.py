@@ -353,9 +353,9 @@ def test_a_generation_is_of_as_many_tokens_as_came_out(tmp_path: Path) -> None:
     def asked(**more: object) -> Answer:
         return _ask(advisor, "gpt2", mode="generation", sequence_length=128, hardware=["NVIDIA H100 SXM5 80GB"], **more)
 
-    usual, few = asked(), asked(output_tokens=32)
-    assert [(a.output_tokens, a.recommendations[0].latency_ms.p50) for a in (usual, few)] == [(128, 405), (32, 100)]
-    assert "answering for 128, at which gpt2 was measured most" in usual.warnings[0]
+    few, many = asked(), asked(output_tokens=128)
+    assert [(a.output_tokens, a.recommendations[0].latency_ms.p50) for a in (few, many)] == [(32, 100), (128, 405)]
+    assert "answering for 32, at which gpt2 was measured most" in few.warnings[0]
     assert few.recommendations[0].bound is not None
     assert few.recommendations[0].bound.by == "memory"
     [cannot_be] = asked(output_tokens=1024).excluded
