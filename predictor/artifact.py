@@ -31,7 +31,7 @@ from predictor.memory import MemoryModel
 from predictor.risks import Risks
 from predictor.trees import SCHEMA, Encoder, Trees
 
-FORMAT = 3
+FORMAT = 4
 _MANIFEST = "manifest.json"
 _CURRENT = "CURRENT"
 _PREFIX = "lgbm-"
@@ -53,7 +53,7 @@ class StoredTrees(_Part):
     """Two boosted models but for their trees, which lie in `files`."""
 
     factors: tuple[float, ...]
-    level: float
+    levels: dict[str, float]
     codes: Codes
     mean: tuple[float, ...]
     scale: tuple[float, ...]
@@ -266,7 +266,7 @@ def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
         files[file] = _text(booster)
     return StoredTrees(
         factors=trees.law.factors,
-        level=trees.level,
+        levels=trees.levels,
         codes=tuple(trees.encoder.codes.items()),
         mean=tuple(trees.mean.tolist()),
         scale=tuple(trees.scale.tolist()),
@@ -279,7 +279,7 @@ def _trees(entry: StoredTrees, files: Files) -> Trees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
     law, encoder = Law(entry.factors), Encoder(dict(entry.codes))
-    return Trees(law, entry.level, encoder, mean, scale, coefficients, (plain, over_ridge))
+    return Trees(law, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 
 def _mode(entry: StoredMode, files: Files) -> Knowledge:

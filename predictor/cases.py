@@ -75,6 +75,8 @@ class Case:
     version: float = math.nan
     counted: str = BY_LAYERS
     reads: str = OTHERWISE
+    vendor: str = ""
+    """Who makes the device: those of one vendor share the software that runs on them. Empty where unknown."""
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -150,6 +152,7 @@ def case_of(
         version=version,
         counted=BY_LAYERS if mode == "generation" or (cost and cost.layer_output_bytes) else BY_OPERATORS,
         reads=OTHERWISE if edge is None else TOKENS if pixels is None else IMAGES,
+        vendor=device.vendor or "",
         latency_ms=_times(latency_ms),
         memory_peak_mib=_times(memory_peak_mib),
     )

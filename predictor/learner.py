@@ -3,8 +3,9 @@
 Four kinds of knowledge, each for what it can bear:
 
 * the *specialist*, trees that know devices by name, speaks for a device with many figures;
-* the *generalist*, trees of one kind of silicon that see no device, speaks for a device of that kind nobody measured;
-* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference;
+* the *generalist*, trees of one kind of silicon that see no device but its vendor's level, speaks for a device of that
+  kind nobody measured;
+* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference, in part;
 * of one measured nowhere, models like it on a known device have a say of their own (`alike`).
 
 A few figures of a new device correct it as a whole (`Correction`). How sure any of this is, is not here.
@@ -12,6 +13,7 @@ A few figures of a new device correct it as a whole (`Correction`). How sure any
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,8 @@ import numpy.typing as npt
 
 from predictor.alike import Alike
 from predictor.cases import Case, weight_bytes
-from predictor.law import Law, parts_ms, rates_known
+from predictor.correction import Correction
+from predictor.law import Law, rates_known
 from predictor.trees import ROUNDS, Trees
 
 Array = npt.NDArray[np.float64]
@@ -96,7 +99,8 @@ class Learner:
         for device, correction in self.corrections.items():
             here = [i for i, case in enumerate(cases) if case.device == device]
             if here:
-                logs[here] += correction.of([cases[i] for i in here])
+                asked = [cases[i] for i in here]
+                logs[here] += correction.of(asked, self._beyond(asked, logs[here]))
         return Predicted(logs, np.array([self.why_not(case) is None for case in cases], dtype=bool))
 
     def why_not(self, case: Case) -> str | None:
@@ -120,7 +124,8 @@ class Learner:
         for case in few:
             by_device[case.device].append(case)
         for device, cases in sorted(by_device.items()):
-            self.corrections[device] = Correction.fit(cases, log_latency(cases) - self._uncorrected(cases))
+            logs = self._uncorrected(cases)
+            self.corrections[device] = Correction.fit(cases, self._beyond(cases, logs), log_latency(cases) - logs)
 
     def grow(self) -> Grown:
         """Fit all that has not been asked for yet, too: the specialist and the generalists side by side."""
@@ -152,7 +157,7 @@ class Learner:
             alone = sum(added.values())
             few = 0.0
             if case.device in self.corrections:
-                few = added["few figures of this device"] = float(self.corrections[case.device].of([case])[0])
+                few = added["few figures of this device"] = log - float(self._uncorrected([case])[0])
             name = "measured elsewhere" if self.elsewhere(case) else "models like it"
             added[name] = log - alone - few
         return found
@@ -160,6 +165,10 @@ class Learner:
     def elsewhere(self, case: Case) -> int:
         """How many figures of the same work can be carried over to the case."""
         return len(self._measured.get(case.shape, ()))
+
+    def _beyond(self, cases: Sequence[Case], logs: Array) -> Array:
+        """How far these logs lie from the law, which is what sets models apart whose cost is the same."""
+        return logs - self._law.logs(cases)
 
     def _uncorrected(self, cases: Sequence[Case]) -> Array:
         logs = np.empty(len(cases))
@@ -170,8 +179,9 @@ class Learner:
         return logs
 
     def _of(self, cases: Sequence[Case], *, known: bool) -> Array:
-        """As the trees say, and where the same work was measured elsewhere as much off as they are there; of other work
-        on a known device, the mean of them and of what models like it say."""
+        """As the trees say, and where the same work was measured elsewhere off as they are there, by a share that
+        shrinks with how differently it was run; of other work on a known device, the mean of them and of what models
+        like it say."""
         logs = self._trees(cases, known=known)
         sources = [self._measured.get(case.shape, []) for case in cases]
         there = sorted({j for found in sources for j in found})
@@ -181,7 +191,9 @@ class Learner:
             for i, rows in enumerate(sources):
                 if rows:
                     at = np.array(rows)
-                    logs[i] += _weighted_median(left[at], np.exp(-self._places.apart(cases[i], at)))
+                    weights = np.exp(-self._places.apart(cases[i], at))
+                    share = weights.sum() / (weights.sum() + _DOUBT)
+                    logs[i] += share * _weighted_median(left[at], weights)
         # Of decoders their cost says it all: nothing in their names tells what they are built of.
         new = [i for i, rows in enumerate(sources) if known and not rows and cases[i].mode != "generation"]
         if new:
@@ -223,52 +235,10 @@ class Learner:
         return self._generalists[kind]
 
 
-_SCATTER = 0.1
-
-
-@dataclass(frozen=True)
-class Correction:
-    """How a device as a whole differs from what was expected of it: Bayesian regression on what ten figures can tell.
-
-    Prior standard deviations, in logs: of the device 1, of being compiled 0.4, of intensity, work and batch 0.03 each.
-    Figures scatter by 0.1 with the tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
-    """
-
-    centre: Array
-    scale: Array
-    coefficients: Array
-
-    @classmethod
-    def fit(cls, cases: Sequence[Case], left: Array) -> Correction:
-        raw = _described(cases)
-        centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
-        design = _with_one((raw - centre) / scale)
-        prior = np.diag(np.array([1.0, 0.4, 0.03, 0.03, 0.03]) ** 2)
-        weights, coefficients = np.ones(len(cases)), np.zeros(design.shape[1])
-        for _ in range(6):
-            noise = np.diag(_SCATTER**2 / weights)
-            coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
-            weights = 5 / (4 + ((left - design @ coefficients) / _SCATTER) ** 2)
-        return cls(centre, scale, coefficients)
-
-    def of(self, cases: Sequence[Case]) -> Array:
-        # What lies far outside the few figures is corrected no further than they reach.
-        return _with_one(np.clip((_described(cases) - self.centre) / self.scale, -3, 3)) @ self.coefficients
-
-
-def _described(cases: Sequence[Case]) -> Array:
-    parts = np.log(np.maximum(parts_ms(cases), 1e-12))
-    compiled = np.array([bool(case.compiler) for case in cases], dtype=np.float64)
-    batch = np.log([case.batch_size for case in cases])
-    return np.column_stack([compiled, parts[:, 0] - parts[:, 1], parts[:, 1] - batch, batch])
-
-
-def _with_one(design: Array) -> Array:
-    return np.hstack([np.ones((len(design), 1)), design])
-
-
 _APART = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
 """How much less a figure says of the same work where one of these differs, in logs of its weight."""
+_DOUBT = math.exp(-4.0)
+"""Weight of carrying nothing over: that of one figure of another device behind another kind of driver."""
 
 
 @dataclass(frozen=True)

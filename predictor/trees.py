@@ -16,7 +16,7 @@ from predictor.cases import Case
 from predictor.law import Law, parts_ms
 
 Array = npt.NDArray[np.float64]
-SCHEMA = 4
+SCHEMA = 5
 """Raise it when the meaning of a number changes: artefacts of another schema are refused."""
 ROUNDS = 600
 _RIDGE, _RIDGE_OF_KNOWN = 3.0, 10.0
@@ -111,8 +111,8 @@ class Trees:
     """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
 
     law: Law
-    level: float
-    """What devices have in common beyond the law, where they are not told apart."""
+    levels: dict[str, float]
+    """By vendor, what its devices have in common beyond the law, where they are not told apart; `""` is of all."""
     encoder: Encoder
     mean: Array
     scale: Array
@@ -124,9 +124,9 @@ class Trees:
         law = Law.fit(cases, logs)
         encoder = Encoder.fit(cases, names)
         left = logs - law.logs(cases)
-        level, smooth = 0.0, "device" not in names
+        levels, smooth = {"": 0.0}, "device" not in names
         if smooth:
-            left, level = _levelled(left, [case.device for case in cases])
+            left, levels = _levelled(left, cases)
         numbers = encoder.numbers(cases)
         design, _ = encoder.columns(numbers)
         mean, scale = design.mean(axis=0), design.std(axis=0)
@@ -145,21 +145,24 @@ class Trees:
             boost(numbers, left, rounds, **more),
             boost(numbers, left - design @ coefficients, rounds, extra_trees=smooth, **more),
         )
-        return cls(law, level, encoder, mean, scale, coefficients, boosters)
+        return cls(law, levels, encoder, mean, scale, coefficients, boosters)
 
     def logs(self, cases: Sequence[Case]) -> Array:
         """Natural logs of latencies."""
         numbers = self.encoder.numbers(cases)
         ridge = (self.encoder.columns(numbers)[0] - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
-        return np.asarray(self.law.logs(cases) + self.level + (plain + over_ridge + ridge) / 2)
+        return np.asarray(self.law.logs(cases) + self._level(cases) + (plain + over_ridge + ridge) / 2)
+
+    def _level(self, cases: Sequence[Case]) -> Array:
+        return np.array([self.levels.get(case.vendor, self.levels[""]) for case in cases])
 
     def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
         """What adds up to each logarithm: `law`, and what each number changes (SHAP values, terms of the ridge)."""
         numbers = self.encoder.numbers(cases)
         design, columns = self.encoder.columns(numbers)
         terms = (design - self.mean) / self.scale * self.coefficients / 2
-        base = self.law.logs(cases) + self.level + terms[:, 0]
+        base = self.law.logs(cases) + self._level(cases) + terms[:, 0]
         shares = sum(np.asarray(b.predict(numbers, num_threads=1, pred_contrib=True)) / 2 for b in self.boosters)
         assert isinstance(shares, np.ndarray)
         named = [*columns[1:], *self.encoder.names()]
@@ -179,9 +182,12 @@ def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booste
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
-def _levelled(left: Array, devices: Sequence[str]) -> tuple[Array, float]:
+def _levelled(left: Array, cases: Sequence[Case]) -> tuple[Array, dict[str, float]]:
     """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
-    the median of these medians."""
-    names, codes = np.unique(devices, return_inverse=True)
+    the median of these medians: over each vendor's devices, and over all (`""`)."""
+    names, codes = np.unique([case.device for case in cases], return_inverse=True)
     medians = np.array([np.median(left[codes == code]) for code in range(len(names))])
-    return left - medians[codes], float(np.median(medians))
+    vendors = {case.device: case.vendor for case in cases}
+    made = np.array([vendors[name] for name in names.tolist()])
+    levels = {str(vendor): float(np.median(medians[made == vendor])) for vendor in np.unique(made) if vendor}
+    return left - medians[codes], {**levels, "": float(np.median(medians))}

@@ -44,6 +44,7 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
         layout="nchw",
         compiler="",
         version=204.0,
+        vendor=spec.vendor or "",
         latency_ms=1.0,
     )
     return replace(made, latency_ms=slower * math.exp(Law(FACTORS).logs([made])[0]))

@@ -1,0 +1,159 @@
+"""What it is worth that settings of the learner were chosen while looking at the splits they are judged on: each is
+chosen again for every round, by the same split of that round's training part alone, and the round is asked with that.
+
+A setting is looked at by itself, the others as they are. Beside the error with the nested choice stand the errors with
+each value throughout: the least of them is what choosing with hindsight gives. Takes half an hour of one core.
+
+Needs a folder of timm's tables and LLM-Inference-Bench (default: ../shared/data/perf beside the repository).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from migrations.importer import migrate
+from predictor import alike, correction, learner, splits, trees
+from predictor.alike import Alike
+from predictor.casebook import load_cases
+from predictor.cases import Case
+from predictor.learner import Learner, log_latency
+
+Array = npt.NDArray[np.float64]
+DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
+Rounds = list[tuple[list[Case], list[Case]]]
+"""A few figures of a device, where there are any, and what is asked."""
+SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
+    "doubt": (learner, "_DOUBT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
+    "stretch": (correction, "_STRETCH", (0.0, 0.1, 0.2, 0.3)),
+    "leaves": (trees, "_SMOOTH", (20, 40, 80)),
+    "ridge": (trees, "_RIDGE", (1.0, 3.0, 10.0)),
+    "reach": (alike, "_REACH", (2.0, 3.0, 4.5)),
+    "vendors": (None, "vendor", (False, True)),
+}
+GROWN = ("leaves", "ridge", "vendors")
+"""Settings that trees are grown with: the others change an answer of the same trees."""
+ASKED = (
+    ("generation", "unseen hardware", "vendors"),
+    ("generation", "unseen hardware", "doubt"),
+    ("generation", "sister device", "doubt"),
+    ("generation", "unseen hardware + 10", "stretch"),
+    ("inference", "unseen hardware", "doubt"),
+    ("inference", "sister device", "doubt"),
+    ("inference", "unseen hardware + 10", "stretch"),
+    ("inference", "unseen family", "reach"),
+    ("generation", "unseen hardware", "leaves"),
+    ("inference", "unseen hardware", "leaves"),
+    ("generation", "unseen hardware", "ridge"),
+    ("inference", "unseen hardware", "ridge"),
+)
+
+
+def rounds_of(split: str, cases: Sequence[Case]) -> Iterator[tuple[list[Case], Rounds]]:
+    """Per training set, its rounds: draws of ten figures share one."""
+    by_known: dict[tuple[int, ...], Rounds] = defaultdict(list)
+    for train, test in splits.SPLITS[split](cases):
+        few = {cases[test[0]].device} if split == "unseen hardware + 10" else set()
+        known = tuple(i for i in train.tolist() if cases[i].device not in few)
+        ten = [cases[i] for i in train.tolist() if cases[i].device in few]
+        by_known[known].append((ten, [cases[i] for i in test.tolist()]))
+    for known, rounds in by_known.items():
+        yield [cases[i] for i in known], rounds
+
+
+def errors(setting: str, known: list[Case], rounds: Rounds) -> list[Array]:
+    """With each value of the setting, predicted less true in logs."""
+    module, name, values = SETTINGS[setting]
+    told = None if setting in GROWN else Learner(known)
+    found = []
+    before = getattr(module, name) if module else None
+    for value in values:
+        blind: Callable[[Case], Case] = (lambda c: replace(c, vendor="")) if (module, value) == (None, False) else _same
+        if module:
+            setattr(module, name, value)
+        model = told or Learner([*map(blind, known)])
+        if setting == "reach":
+            model._alike = Alike(model.cases, model._logs, model._law)
+        parts = []
+        for ten, asked in rounds:
+            model.correct(ten)
+            parts.append(model.predict([*map(blind, asked)]).logs - log_latency(asked))
+        found.append(np.concatenate(parts))
+    if module:
+        setattr(module, name, before)
+    return found
+
+
+def nested(mode: str, split: str, setting: str, cases: list[Case]) -> dict[str, Any]:
+    values = SETTINGS[setting][2]
+    outer: list[list[Array]] = [[] for _ in values]
+    chosen_errors: list[Array] = []
+    chosen: Counter[str] = Counter()
+    for known, rounds in rounds_of(split, cases):
+        inner: list[list[Array]] = [[] for _ in values]
+        for inner_known, inner_rounds in rounds_of(split, known):
+            for kept, told in zip(inner, errors(setting, inner_known, inner_rounds), strict=True):
+                kept.append(told)
+        best = int(np.argmin([_median(kept) for kept in inner])) if inner[0] else len(values) // 2
+        chosen[f"{values[best]:.3g}" if inner[0] else "nothing to choose by"] += 1
+        found = errors(setting, known, rounds)
+        for kept, error in zip(outer, found, strict=True):
+            kept.append(error)
+        chosen_errors.append(found[best])
+    throughout = {f"{value:.3g}": round(_median(kept), 2) for value, kept in zip(values, outer, strict=True)}
+    asked = {"dataset": mode, "split": split, "setting": setting}
+    return {
+        **asked,
+        "nested_percent": round(_median(chosen_errors), 2),
+        "throughout_percent": throughout,
+        "chosen": dict(chosen),
+    }
+
+
+def _median(errors: list[Array]) -> float:
+    return 100 * float(np.median(np.abs(np.expm1(-np.concatenate(errors)))))
+
+
+def _same(case: Case) -> Case:
+    return case
+
+
+def cases_of(directory: Path) -> list[Case]:
+    with tempfile.TemporaryDirectory() as place:
+        settings = Settings(home=Path(place), log_uri=None)
+        migrate([directory], EventLog.open(settings))
+        refresh(settings)
+        return load_cases(Reader(settings)).measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dataset", nargs="?", type=Path, default=DATA, help="files that `accel migrate` reads")
+    cases = cases_of(parser.parse_args().dataset)
+    if not cases:
+        sys.exit("no usable figures there")
+    # Ten folds of ten would take hours; phones with a handful of figures each have no device to hold out in turn.
+    splits.FOLDS = 5
+    for mode, split, setting in ASKED:
+        here = [c for c in cases if c.mode == mode and (mode != "inference" or c.backend == "pytorch")]
+        json.dump(nested(mode, split, setting, here), sys.stdout)
+        print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
