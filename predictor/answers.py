@@ -87,6 +87,7 @@ class Figures(_Value):
     """What is known or thought of one model on one device."""
 
     hardware: str
+    backend: str = Field(description="The runtime that drives it: pytorch, openvino, vllm, ...")
     device: str | None = Field(description="Its name; its id where no name is known.")
     device_id: str | None = Field(
         description="Names this very silicon: two devices of one name may differ. Null where nobody here has it."
@@ -132,6 +133,7 @@ class Answer(_Value):
     model: str = Field(description="The known model that was asked for; a made-up name for a config or figures.")
     batch_size: int
     sequence_length: int | None
+    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
     recommendations: list[Recommendation]
     excluded: list[Excluded]
     warnings: list[str]
@@ -145,6 +147,7 @@ class PredictAnswer(Figures):
     model: str
     batch_size: int
     sequence_length: int | None
+    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
     warnings: list[str]
     snapshot_id: str
     predictor_id: str | None

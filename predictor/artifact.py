@@ -233,10 +233,15 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
     return manifest
 
 
+def checked(settings: Settings, predictor_id: str) -> tuple[Manifest, Files]:
+    """The manifest of an artefact and its files, every byte as it was stored. Raises ArtifactRefused."""
+    manifest = manifest_of(settings, predictor_id)
+    return manifest, {name: _checked(settings, predictor_id, manifest, name) for name in manifest.files}
+
+
 def load(settings: Settings, predictor_id: str) -> Predictor:
     """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
-    manifest = manifest_of(settings, predictor_id)
-    files = {name: _checked(settings, predictor_id, manifest, name) for name in manifest.files}
+    manifest, files = checked(settings, predictor_id)
     return Predictor(
         predictor_id=predictor_id,
         snapshot_id=manifest.snapshot_id,

@@ -8,8 +8,18 @@ from accel_platform.errors import InvalidInput
 from accel_platform.precisions import PRECISIONS, canonical
 from predictor.evidence import Cell, Target
 from predictor.knowledge import Knowledge
-from predictor.questions import Query
-from predictor.subject import ItemCost, Sizes, Subject, cost_asked, length_asked, resolve_subject, sizes_asked
+from predictor.questions import ModelConfig, ModelFigures, Query
+from predictor.subject import (
+    ItemCost,
+    Sizes,
+    Subject,
+    by_layers,
+    cost_asked,
+    length_asked,
+    resolve_subject,
+    sizes_asked,
+    tokens_asked,
+)
 
 PLAIN = "float32"
 
@@ -34,6 +44,8 @@ class Asked:
     """Tokens in; None where inputs have one size, of images told by `cost`."""
     image_size: float | None
     """Pixels along an edge of the model's own images, where they are known."""
+    output_tokens: int | None = None
+    """Of each item, in generation."""
 
     @property
     def precision(self) -> str:
@@ -50,7 +62,7 @@ class Asked:
         """The cells that answer it, the best first."""
         model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
-            Cell(model_id, target, self.mode, precision, batch_size, length, image_size)
+            Cell(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
             for image_size in self._image_sizes()
             for precision in self.precisions
         ]
@@ -64,6 +76,20 @@ class Asked:
         return own if pixels is None else [*own, pixels]
 
 
+def _stored_otherwise(model: str | ModelConfig | ModelFigures) -> str | None:
+    """A warning where a config says that its weights are not of the precision that is answered for."""
+    if not isinstance(model, ModelConfig):
+        return None
+    quantised, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
+    if isinstance(quantised, dict):
+        what = f"quantised ({quantised.get('quant_method', 'it does not say how')})"
+    elif isinstance(dtype, str) and canonical(dtype) != PLAIN:
+        what = f"kept in {canonical(dtype)}"
+    else:
+        return None
+    return f"The config's weights are {what}; no precision was given, so this is of {PLAIN}."
+
+
 def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]:
     """The question and what its asker should know about how it was understood.
 
@@ -75,7 +101,12 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     own_images = None if subject.named_only else query.image_size
     sizes = sizes_asked(subject, own_images, query.audio_seconds)
     cost = cost_asked(subject, length, sizes, evidence.models)
-    warnings = [] if warning is None else [warning]
+    cost, counted = (cost, None) if cost is None or subject.figures is None else by_layers(cost, evidence.models)
+    tokens, unsaid = None, None
+    if query.mode == "generation":
+        tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
+    stored = None if query.precision is not None else _stored_otherwise(query.model)
+    warnings = [told for told in (warning, unsaid, stored, counted) if told is not None]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
@@ -88,12 +119,15 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         if query.image_size is None and len(stated) > 1:
             warnings.append(f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was "
                             "measured at.")  # fmt: skip
-    aliases = () if subject.spec is None else subject.spec.aliases
+    names = (subject.model_id, *evidence.aliases(subject.model_id), *(subject.spec.aliases if subject.spec else ()))
     learned = None
-    if subject.named_only or (subject.spec is not None and length is None and sizes == Sizes()):
+    if query.mode != "generation" and (
+        subject.named_only or (subject.spec is not None and length is None and sizes == Sizes())
+    ):
         # What a file says of a model's cost is what the predictor learned it by, and not counted as we count.
-        learned = knowledge.learned(subject.model_id, *aliases)
+        learned = knowledge.learned(*names)
         learned = None if learned and cost and learned.name == subject.model_id else learned
+    known = knowledge.decoder(*names) if query.mode == "generation" else learned
     asked = Asked(
         subject=subject,
         mode=query.mode,
@@ -102,9 +136,10 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         sequence_length=length,
         sizes=sizes,
         cost=cost if learned is None else learned.cost,
-        model=learned.name if learned else subject.model_id,
-        family=learned.family if learned else subject.family or subject.model_id,
+        model=known.name if known else subject.model_id,
+        family=known.family if known else subject.family or subject.model_id,
         size=length or (None if learned is None else learned.size),
         image_size=pixels,
+        output_tokens=tokens,
     )
     return asked, warnings

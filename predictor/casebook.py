@@ -17,26 +17,26 @@ from typing import Any
 
 from accel_platform.errors import InvalidInput
 from accel_platform.warehouse.query import Reader
+from accel_platform.workloads.decoder import Decoder
 from predictor.blocks import family_of
 from predictor.cases import (
     Case,
-    Decoder,
     case_of,
     decoder_named,
-    decoder_of,
     number,
     silicon_named,
     silicon_of,
 )
 from predictor.evidence import Device, Target, observed_devices
-from predictor.subject import ItemCost, item_cost, known_config, spec_of
+from predictor.plausible import IMPOSSIBLE, times_faster
+from predictor.subject import ItemCost, decoder_known, item_cost, spec_of
 
 _DEVICE_FAULT = ("out_of_memory", "killed")
 _CELL = (
     "model_id, model_family, hardware, backend, device_id, device_name, mode, precision, batch_size, sequence_length"
 )
 _QUERY = f"""
-SELECT {_CELL}, output_tokens, source_path, failure_class, status, memory_peak_mib,
+SELECT {_CELL}, output_tokens, provenance, source_path, failure_class, status, memory_peak_mib,
     coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
@@ -69,6 +69,12 @@ def load_cases(reader: Reader) -> Casebook:
     skipped: Counter[str] = Counter()
     for row in rows:
         made = _case(row, stated, models, devices)
+        if (
+            isinstance(made, Case)
+            and row["provenance"] != "measured"
+            and times_faster(made, made.latency_ms) > IMPOSSIBLE
+        ):
+            made = "faster than its device at full speed"
         if isinstance(made, Case):
             runs[replace(made, latency_ms=math.nan, memory_peak_mib=math.nan)].append(made)
         else:
@@ -145,11 +151,9 @@ def _case(
 def _known(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:
     """What the platform knows of a model: its cost, and the shape of its decoder where it generates."""
     spec = spec_of(row["model_id"])
-    known = models.get(row["model_id"]) or {}
-    if row["mode"] != "generation":
-        return item_cost(row["model_id"], spec, row["sequence_length"], models), None
-    config = known_config(row["model_id"], spec, models)
-    return None, decoder_of(config, known["parameters"]) if known.get("parameters") else None
+    if row["mode"] == "generation":
+        return None, decoder_known(row["model_id"], spec, models)
+    return item_cost(row["model_id"], spec, row["sequence_length"], models), None
 
 
 def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemCost]:

@@ -18,6 +18,7 @@ from typing import Any
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.hardware.silicon import silicon
 from accel_platform.precisions import PRECISIONS
+from accel_platform.workloads.decoder import Decoder
 from predictor.evidence import Device, Target
 from predictor.subject import ItemCost
 
@@ -43,18 +44,6 @@ class Work:
     """Weights read: once, or once per generated token."""
     steps: float
     """Passes through the network, each with its launches."""
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """The shape of a decoder, as its config states it."""
-
-    parameters: float
-    active_parameters: float
-    """Of a mixture of experts, those that one token meets."""
-    layers: float
-    kv_heads: float
-    head_dim: float
 
 
 @dataclass(frozen=True)
@@ -198,24 +187,6 @@ def decoder_named(name: str) -> Decoder | None:
     return next((decoder for stem, decoder in _decoders() if slug.startswith(stem)), None)
 
 
-def decoder_of(config: Mapping[str, Any], parameters: float) -> Decoder | None:
-    """The shape of the decoder that a transformers config describes; None where it does not say all of it.
-
-    A mixture of experts is not read: how many of its parameters a token meets no single field says.
-    """
-
-    def first(*names: str) -> float | None:
-        return next((float(config[name]) for name in names if config.get(name)), None)
-
-    heads = first("num_attention_heads", "n_head", "num_heads")
-    hidden, layers = first("hidden_size", "n_embd", "d_model"), first("num_hidden_layers", "n_layer", "num_layers")
-    experts = first("num_local_experts", "num_experts", "n_routed_experts")
-    if heads is None or hidden is None or layers is None or experts is not None:
-        return None
-    heads_kept = first("num_key_value_heads") or heads
-    return Decoder(parameters, parameters, layers, heads_kept, first("head_dim", "d_kv") or hidden / heads)
-
-
 def weight_bytes(precision: str, mode: str) -> float:
     """Bytes of one weight, told by the precision's name: half a byte of `int4`.
 
@@ -259,7 +230,7 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
 def _generation(model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str) -> Work | str:
     """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
     if model is None:
-        return "the shape of the decoder is unknown"
+        return "it was not made to generate, or the shape of its decoder is unknown"
     if into is None or out is None:
         return "how many tokens go in or come out is not stated"
     # Of a mixture of experts a larger batch reads more: each sequence chooses its own.

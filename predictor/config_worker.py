@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from accel_platform.bench.process import Message, serve
@@ -45,6 +46,7 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
 
 def _appraisal(job: Message) -> Message:
     from accel_platform.workloads.cost import cost_of, parameters_of
+    from accel_platform.workloads.decoder import decoder_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
 
     spec = spec_of(job["config"])
@@ -52,6 +54,7 @@ def _appraisal(job: Message) -> Message:
         spec = with_image_size(spec, job["image_size"])
     if parameters_of(spec) > MOST_PARAMETERS:
         raise InvalidInput(f"its model has more than {MOST_PARAMETERS:.0e} parameters.")
+    shape = decoder_of(spec)
     found = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
     if found.flops <= 0:
         raise InvalidInput("its model computes nothing.")
@@ -66,6 +69,7 @@ def _appraisal(job: Message) -> Message:
         "activation_bytes": found.activation_bytes,
         "layer_output_bytes": found.layer_output_bytes,
         "image_size": usual_image_size(spec),
+        "decoder": None if shape is None else asdict(shape),
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from accel_platform.bench.environment import child_environment
 from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
 from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.workloads.decoder import Decoder
 from predictor.patience import takes_long
 
 WORKER = "predictor.config_worker"
@@ -52,6 +53,8 @@ class Appraisal:
     layer_output_bytes: float
     image_size: float | None
     """Pixels along an edge; None where it reads no image, or none that is square."""
+    decoder: Decoder | None
+    """Its shape, where it was made to generate."""
 
 
 def appraise(
@@ -94,7 +97,10 @@ def _appraised(text: str, length: int | None, image: int | None, seconds: float 
         return f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."
     finally:
         _ONE_AT_A_TIME.release()
-    return str(answer["refused"]) if "refused" in answer else Appraisal(**answer)
+    if "refused" in answer:
+        return str(answer["refused"])
+    shape = answer.pop("decoder")
+    return Appraisal(**answer, decoder=None if shape is None else Decoder(**shape))
 
 
 def _refuse_the_monstrous(config: Mapping[str, Any]) -> None:

@@ -4,16 +4,17 @@ predicted. No ranking and no I/O here."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_platform.backends.registry import RUNTIMES
 from predictor.answers import Cause, Compatibility
-from predictor.asked import Asked
+from predictor.asked import PLAIN, Asked
 from predictor.evidence import Cell, Evidence, Target
 from predictor.judge import WIDEST
 from predictor.knowledge import Knowledge
-from predictor.learned import Wanted, predicted
+from predictor.learned import Wanted, case_asked, predicted
 from predictor.neighbours import Estimate, measured, scaled
+from predictor.plausible import IMPOSSIBLE, times_faster
 from predictor.targets import Candidate
 
 
@@ -30,8 +31,43 @@ def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     found: list[Estimate | Abstention | None] = [_from_evidence(knowledge.evidence, *pair) for pair in wanted]
     open_ = [i for i, answer in enumerate(found) if answer is None]
     for i, said in zip(open_, predicted(knowledge, [wanted[i] for i in open_]), strict=True):
-        found[i] = said if isinstance(said, Estimate) else _abstention(wanted[i][0], wanted[i][1], *said)
-    return [answer for answer in found if answer is not None]
+        asked, candidate = wanted[i]
+        if isinstance(said, Estimate):
+            found[i] = _in_precision(knowledge.evidence, asked, candidate, said)
+        else:
+            found[i] = _abstention(asked, candidate, *said)
+    return [
+        _believed(knowledge.evidence, pair, said) for pair, said in zip(wanted, found, strict=True) if said is not None
+    ]
+
+
+def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> Estimate | Abstention:
+    """Less what no device could do: others' figures are as good as their clocks, and predictions know no limit."""
+    if isinstance(said, Abstention) or said.own:
+        return said
+    asked, candidate = pair
+    case = case_asked(evidence, as_found(asked, said), candidate)
+    if isinstance(case, str):
+        return said
+    latency = said.latency_ms
+    # Of a pool of others' figures all have to be possible.
+    least = latency.low if said.provenance == "measured" and latency.low is not None else latency.p50
+    times = times_faster(case, least)
+    what = f"{least:.3g} ms would be {times:.2g} times faster than its published rates allow"
+    if times > IMPOSSIBLE:
+        return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
+    if times > 1 and said.provenance == "predicted":
+        return replace(said, cautions=(*said.cautions, f"{_where(candidate.target)}: {what}."))
+    return said
+
+
+def as_found(asked: Asked, said: Estimate) -> Asked:
+    """The question in the precision of what answers it: figures that state none are of what is then assumed."""
+    return replace(asked, precisions=(None,)) if said.unstated else asked
+
+
+def _where(target: Target) -> str:
+    return f"{target.hardware} ({target.device})" if target.device else target.hardware
 
 
 def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:
@@ -84,6 +120,20 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
     runtime = RUNTIMES[candidate.target.hardware]
     refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
+
+
+def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate) -> Estimate | Abstention:
+    """A prediction, with a warning where nothing was measured so; none where the runtime has no such precision."""
+    target = candidate.target
+    tried = evidence.once("precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.pooled})
+    if (target.backend, asked.precision) in tried:
+        return said
+    runtime = RUNTIMES.get(target.hardware)
+    refusal = runtime.refusal(asked.precision) if runtime and runtime.backend == target.backend else None
+    if refusal is not None:
+        return Abstention("no_runtime", refusal)
+    others = f"{_where(target)}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
+    return replace(said, cautions=(*said.cautions, others))
 
 
 def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:

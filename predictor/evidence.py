@@ -5,6 +5,7 @@ Usable are measured and unsuspected imported results that ran, and whose outputs
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -45,6 +46,8 @@ class Cell:
     sequence_length: int | None
     image_size: float | None = None
     """Pixels along an edge, where a file states them; our own figures are of the model's own size."""
+    output_tokens: int | None = None
+    """Tokens that each item of a generation comes to; None in other modes, and where a file does not say."""
 
     def all_but(self, what: str) -> Hashable:
         """Equal for cells that differ in that one thing alone."""
@@ -54,6 +57,7 @@ class Cell:
             self.mode,
             self.precision,
             self.image_size,
+            self.output_tokens,
             *(getattr(self, o) for o in SCALED if o != what),
         )
 
@@ -144,6 +148,11 @@ class Evidence:
         """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
         return self.once("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.order))
 
+    def aliases(self, model_id: str) -> tuple[str, ...]:
+        """Other names that results had it by."""
+        row = self.models.get(model_id)
+        return () if row is None else tuple(json.loads(row["aliases"] or "[]"))
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What follows from the evidence alone, made when it is first asked for; threads may both make it.
 
@@ -176,7 +185,7 @@ def load_evidence(reader: Reader) -> Evidence:
 
 # What a device is known by: its id, or the name alone where a file gives no more.
 _DEVICE = "coalesce(device_id, device_name)"
-_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size"
+_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size, output_tokens"
 
 _USABLE = f"""
 WITH usable AS (
@@ -213,6 +222,7 @@ LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_siz
         = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
     AND c.device IS NOT DISTINCT FROM r.device AND c.precision IS NOT DISTINCT FROM r.precision
     AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.image_size IS NOT DISTINCT FROM r.image_size
+    AND c.output_tokens IS NOT DISTINCT FROM r.output_tokens
     AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
 ORDER BY c.measured, c.newest, c.fingerprint
 """
@@ -303,6 +313,7 @@ def _cell(row: dict[str, Any]) -> Cell:
         batch_size=row["batch_size"],
         sequence_length=row["sequence_length"],
         image_size=row["image_size"],
+        output_tokens=row["output_tokens"],
     )
 
 

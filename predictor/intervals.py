@@ -3,6 +3,10 @@
 Hierarchical conformal prediction (Lee, Barber and Willett, 2023): groups are exchangeable, each counts the same however
 many cells it has, and the group to come counts as one more, with an error that could be anything. Hence at most
 G / (G + 1) can be promised after seeing G groups; the level is lowered to that and stated, never claimed beyond it.
+
+Of few groups that asks for nearly the largest error of all, and covers far more than it says (97 % of what ten families
+of timm's tables did not hold, where 90 % was aimed at). So with few groups each is held out once more, and the group to
+come counts as one of which as little is covered as of the worst of these: 92 to 93 %, and half as wide.
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ from predictor.answers import LEVEL
 Array = npt.NDArray[np.float64]
 FEWEST_GROUPS = 3
 FEWEST_DEVICES = 2
+_MANY_GROUPS = 30
+"""From which on both ways agree."""
+_STEPS = 61
 
 
 class Calibration(BaseModel):
@@ -47,7 +54,31 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL
     reached = np.cumsum(weights[order])
     # A rounding error in the sum must not ask for one error more than there is.
     at = min(int(np.searchsorted(reached, level - 1e-9)), len(order) - 1)
-    return Calibration(half_width=float(errors[order][at]), level=level, groups=count, rows=len(errors))
+    half_width = float(errors[order][at])
+    if count < _MANY_GROUPS:
+        half_width = min(half_width, _enough_for_each_held_out(errors[order], np.array(groups)[order], level))
+    return Calibration(half_width=half_width, level=level, groups=count, rows=len(errors))
+
+
+def _enough_for_each_held_out(ordered: Array, groups: npt.NDArray[Any], level: float) -> float:
+    """The smallest quantile, each group counting the same, that taken of the other groups covers `level` of each group
+    in the mean, the worst counted twice; taken of all of them. Infinite where none does."""
+    names, group = np.unique(groups, return_inverse=True)
+    weights = 1.0 / np.bincount(group)[group]
+    shares = np.linspace(level, 1.0, _STEPS)
+
+    def widths(held_out: int | None) -> Array:
+        reached = np.cumsum(np.where(group == held_out, 0.0, weights))
+        at = np.searchsorted(reached, shares * reached[-1] - 1e-9)
+        return np.asarray(ordered[np.minimum(at, len(ordered) - 1)])
+
+    covered = []
+    for one in range(len(names)):
+        own = ordered[group == one]
+        covered.append(np.searchsorted(own, widths(one), side="right") / len(own))
+    reached = (np.sum(covered, axis=0) + np.min(covered, axis=0)) / (len(names) + 1)
+    enough = np.flatnonzero(reached >= level - 1e-9)
+    return float(widths(None)[enough[0]]) if len(enough) else float("inf")
 
 
 def calibrate_worst(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL) -> Calibration:

@@ -29,6 +29,14 @@ class Learned:
 
 
 @dataclass(frozen=True)
+class Named:
+    """What the predictor calls a model."""
+
+    name: str
+    family: str
+
+
+@dataclass(frozen=True)
 class Knowledge:
     """Evidence of one snapshot and a predictor; `no_predictor` says why there is none."""
 
@@ -43,6 +51,21 @@ class Knowledge:
     def learned(self, *names: str) -> Learned | None:
         """What the predictor knows of the model that any of these names means, the first of them first."""
         return next(filter(None, (self._learned.get(_compact(name)) for name in names)), None)
+
+    def decoder(self, *names: str) -> Named | None:
+        """The same of a model that generates, whose cost follows from the shape of its decoder."""
+        return next(filter(None, (self._decoders.get(_compact(name)) for name in names)), None)
+
+    @cached_property
+    def _decoders(self) -> dict[str, Named]:
+        mode = None if self.predictor is None else self.predictor.modes.get("generation")
+        cases = () if mode is None else mode.learner.cases
+        # The warehouse makes one word of a hub id, owner and all.
+        return {
+            _compact(name): Named(case.model, case.family)
+            for case in cases
+            for name in (case.model.replace("/", "-"), case.model)
+        }
 
     @cached_property
     def _learned(self) -> dict[str, Learned]:

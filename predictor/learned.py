@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from collections import defaultdict
@@ -10,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from accel_platform.bench.generation import NEW_TOKENS
+from accel_platform.workloads.decoder import Decoder
 from predictor.answers import Cause, Neighbour
 from predictor.asked import PLAIN, Asked
-from predictor.cases import Case, Decoder, case_of, decoder_of
+from predictor.cases import Case, case_of, decoder_named
 from predictor.evidence import Evidence, Pooled, Target
 from predictor.judge import Judgement, Predictor
 from predictor.knowledge import Knowledge
 from predictor.neighbours import Estimate
 from predictor.patience import takes_long
 from predictor.reasons import Contribution
-from predictor.subject import known_config
+from predictor.subject import decoder_known
 from predictor.targets import Candidate
 
 TOO_RISKY = 0.5
@@ -59,7 +58,7 @@ def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted])
         if asked is not last:
             # What cannot be made a case of on one device can on none, and what it reads is the same on all.
             last = asked
-            case = like = _case(knowledge.evidence, asked, candidate)
+            case = like = case_asked(knowledge.evidence, asked, candidate)
         if isinstance(like, str):
             yield like
             continue
@@ -68,7 +67,7 @@ def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted])
         if blind is not None:
             yield blind
             continue
-        case = case or _case(knowledge.evidence, asked, candidate)
+        case = case or case_asked(knowledge.evidence, asked, candidate)
         if isinstance(case, Case) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
             knowledge.blind[way] = reason
         yield case
@@ -87,7 +86,8 @@ def make_ready(knowledge: Knowledge) -> None:
             _by_work(evidence, among, mode)
 
 
-def _case(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
+def case_asked(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
+    """The question as the predictor sees it, or why it cannot be put."""
     target = candidate.target
     generates = asked.mode == "generation"
     return case_of(
@@ -101,20 +101,17 @@ def _case(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
         device=candidate.spec,
         hardware=target.hardware,
         backend=target.backend,
-        output_tokens=NEW_TOKENS if generates else None,
+        output_tokens=asked.output_tokens,
         decoder=_decoder(evidence, asked) if generates else None,
     )
 
 
 def _decoder(evidence: Evidence, asked: Asked) -> Decoder | None:
+    """That of the files it was learned from where they hold it, for those are what it is compared with."""
     subject = asked.subject
-    if asked.cost is None:
-        return None
     if subject.config is not None:
-        config = json.loads(subject.config)
-    else:
-        config = known_config(subject.model_id, subject.spec, evidence.models)
-    return decoder_of(config, asked.cost.parameters)
+        return subject.decoder
+    return decoder_named(asked.model) or decoder_known(subject.model_id, subject.spec, evidence.models)
 
 
 def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Judgement) -> Estimate | Refusal:

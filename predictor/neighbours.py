@@ -38,6 +38,10 @@ class Estimate:
     neighbours: tuple[Neighbour, ...] = ()
     """Of a prediction: measured cells of like work."""
     energy_j_per_item: Interval | None = None
+    own: bool = False
+    """Measured by this platform, with its clocks."""
+    unstated: bool = False
+    """Of figures that state no precision."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
             where = _where(cell, "target")
             cautions = []
             if cell.precision is None:
-                cautions.append(f"The figures {where} state no precision; they are taken for float32.")
+                taken = "may be of 16 bits or fewer" if cell.mode == "generation" else "are taken for float32"
+                cautions.append(f"The figures {where} state no precision; they {taken}.")
             if pooled.noisy:
                 cautions.append(f"The figures {where} were measured while the machine was restless.")
             return Estimate(
@@ -72,6 +77,8 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
                 cautions=tuple(cautions),
                 why=(_spread_of(pooled, runs),),
                 energy_j_per_item=pooled.energy_j_per_item,
+                own=pooled.measured,
+                unstated=cell.precision is None,
             )
     return None
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from accel_platform.hardware.catalog import DeviceSpec
 from predictor.answers import Cost, Energy, Figures, Interval
 from predictor.questions import Objective
 
 _ITEMS = 1e6
+_UNLIKE = 0.15
 
 
 def cost_of_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
@@ -62,6 +63,15 @@ def ranking(objective: Objective) -> Callable[[Figures], float]:
         "memory": lambda r: at_worst(r.memory_peak_mib),
     }
     return keys[objective]
+
+
+def unlike_levels(objective: Objective, ranked: Sequence[Figures]) -> str | None:
+    """A warning where the limits that a ranking compares hold with very different probabilities."""
+    limits = [told.memory_peak_mib if objective == "memory" else told.latency_ms for told in ranked]
+    levels = [limit.level for limit in limits if limit is not None and limit.level is not None]
+    if not levels or max(levels) - min(levels) < _UNLIKE:
+        return None
+    return f"What is compared are limits that hold at {min(levels):.0%} for some and at {max(levels):.0%} for others."
 
 
 def unknown_for(objective: Objective, figures: Figures) -> str | None:

@@ -126,7 +126,7 @@ def kept(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
     for name in artifact.stored_ids(settings):
         at, told = trained.get(name, (None, None))
         try:
-            artifact.manifest_of(settings, name)
+            artifact.checked(settings, name)
             state = "serves" if name == serving else "kept"
         except artifact.ArtifactRefused as error:
             state = f"refused: {error}"
@@ -147,6 +147,21 @@ def promotions(log: EventLog) -> list[PredictorPromoted]:
     """Every change of service, the oldest first."""
     events = sorted(log.read(types={"PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id))
     return [event.payload for event in events if isinstance(event.payload, PredictorPromoted)]
+
+
+def why_refused(log: EventLog, predictor_id: str) -> str | None:
+    """Why a candidate does not serve; None where it was not judged, or another serves than it was compared with."""
+    events = sorted(
+        log.read(types={"PredictorTrained", "PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id)
+    )
+    reason = None
+    for event in events:
+        told = event.payload
+        if isinstance(told, PredictorPromoted):
+            reason = None
+        elif isinstance(told, PredictorTrained) and told.predictor_id == predictor_id:
+            reason = told.reason
+    return reason
 
 
 def given_up(log: EventLog) -> set[str]:

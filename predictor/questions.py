@@ -152,10 +152,24 @@ class Query(_Value):
         allow_inf_nan=False,
         description="Seconds of sound per item. Default: the model's own.",
     )
+    output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SEQUENCE_LENGTH,
+        strict=True,
+        description="Tokens that each item of a generation comes to. Default: as many as were measured most with that "
+        "length in, else the 32 that this platform measures.",
+    )
     precision: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_.+-]+$")] | None = Field(
         default=None, description="Default: float32, and imported figures that state none."
     )
     mode: Literal["inference", "generation", "training"] = "inference"
+
+    @model_validator(mode="after")
+    def _tokens_of_generation(self) -> Query:
+        if self.output_tokens is not None and self.mode != "generation":
+            raise ValueError(f"output_tokens belong to mode generation, not to {self.mode}")
+        return self
 
 
 class RecommendQuery(Query):

@@ -19,13 +19,14 @@ from predictor.answers import (
     Unanswered,
 )
 from predictor.asked import Asked, make_definite
-from predictor.bound import bound_of
+from predictor.bound import bound_of, bound_of_generation
 from predictor.constraints import broken
-from predictor.estimates import Abstention, compatibility_of, estimates
+from predictor.estimates import Abstention, as_found, compatibility_of, estimates
 from predictor.evidence import Evidence
 from predictor.knowledge import Knowledge
+from predictor.learned import case_asked
 from predictor.neighbours import Estimate
-from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for
+from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
 from predictor.questions import Constraints, ModelConfig, Objective, OwnDevice, PredictQuery, Query, RecommendQuery
 from predictor.said import Told
 from predictor.suggestion import suggestion
@@ -149,16 +150,20 @@ def _answer(
         else:
             excluded.append(_excluded(evidence, asked, candidate, Abstention("constraint", wrong)))
     key = ranking(objective)
-    ranked = sorted(figures, key=lambda r: (key(r), r.hardware, r.device_id or r.device or ""))
+    # Where the objective tells none apart, as where no price is known, the faster goes first.
+    fast = ranking("latency")
+    ranked = sorted(figures, key=lambda r: (key(r), fast(r), r.hardware, r.device_id or r.device or ""))
     for told in ranked:
         if (unknown := unknown_for(objective, told)) is not None:
             warnings.append(f"{told.hardware}{f' ({told.device})' if told.device else ''}: {unknown}.")
+    warnings += filter(None, [unlike_levels(objective, ranked)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
         model=asked.subject.model_id,
         batch_size=asked.batch_size,
         sequence_length=asked.sequence_length,
+        output_tokens=asked.output_tokens,
         recommendations=[Recommendation(**dict(told), rank=i) for i, told in enumerate(ranked, start=1)],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
@@ -171,7 +176,7 @@ def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: 
     answer = _answer(knowledge, prepared, found)
     name = query.place
     if not answer.recommendations:
-        why = "; ".join(f"{e.reason}: {e.suggestion}" for e in answer.excluded)
+        why = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
         raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {why}.")
     ranked = answer.recommendations
     ours = {(target.hardware, target.device_id) for target in knowledge.evidence.available}
@@ -184,6 +189,7 @@ def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: 
         model=answer.model,
         batch_size=answer.batch_size,
         sequence_length=answer.sequence_length,
+        output_tokens=answer.output_tokens,
         **{field: value for field, value in best if field != "rank"},
         warnings=warnings,
         snapshot_id=answer.snapshot_id,
@@ -219,6 +225,7 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
     )
     return Figures(
         hardware=target.hardware,
+        backend=target.backend,
         device=target.device,
         device_id=candidate.device_id,
         latency_ms=latency,
@@ -226,7 +233,9 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_of_items(throughput, candidate.spec),
         energy=energy_of_item(estimate.energy_j_per_item, latency, asked.batch_size, candidate.spec),
-        bound=bound_of(asked, candidate.spec),
+        bound=bound_of_generation(case_asked(evidence, as_found(asked, estimate), candidate))
+        if asked.mode == "generation"
+        else bound_of(asked, candidate.spec),
         provenance=estimate.provenance,
         evidence=list(estimate.event_ids),
         neighbours=list(estimate.neighbours),

@@ -11,15 +11,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import median
 from typing import Any
 
+from accel_platform.bench.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.workloads.decoder import Decoder
 from accel_platform.workloads.families import ModelSpec, find_model, resolve_model, sequence_length_for
 from predictor.configs import appraise, text_of
 from predictor.evidence import Evidence
 from predictor.patience import takes_long
 from predictor.questions import ModelConfig, ModelFigures
 
+_FEWEST_COUNTED = 5
 _TRACING = threading.Lock()
 """The first trace imports transformers, whose lazy modules break when two threads import them at once."""
 
@@ -65,6 +69,8 @@ class Subject:
     """A transformers config in JSON, of a model that nobody here knows."""
     figures: ItemCost | None = None
     """What the asker says that one item costs."""
+    decoder: Decoder | None = None
+    """Of a config that describes what generates: its shape."""
     usual_length: int | None = None
     """Tokens at which it is asked about unless told; None where it has one size of input, or nobody knows."""
 
@@ -132,6 +138,7 @@ def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
         modality=found.modality,
         spec=None,
         config=text,
+        decoder=found.decoder,
         usual_length=found.sequence_length,
     )
 
@@ -167,6 +174,20 @@ def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: 
     if length is None:
         return None, None
     return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
+
+
+def tokens_asked(subject: Subject, asked: int | None, length: int | None, evidence: Evidence) -> tuple[int, str | None]:
+    """How many tokens each item of a generation comes to, and a warning where nobody said.
+
+    Without a number it is the one that most is measured at with that length in, else what this platform measures.
+    """
+    if asked is not None:
+        return asked, None
+    cells = [p.cell for p in evidence.by_model.get(subject.model_id, []) if p.cell.mode == "generation"]
+    counts = Counter(cell.output_tokens for cell in cells if cell.output_tokens and cell.sequence_length == length)
+    tokens = min(counts, key=lambda n: (-counts[n], n), default=NEW_TOKENS)
+    how = f"at which {subject.model_id} was measured most" if counts else "as this platform measures"
+    return tokens, f"No output_tokens given: answering for {tokens}, {how}."
 
 
 def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float | None) -> Sizes:
@@ -210,6 +231,20 @@ def cost_asked(
         return item_cost(subject.model_id, subject.spec, sequence_length, models)
     assert subject.spec is not None, "other models have no sizes"
     return _traced(subject.spec, sequence_length, sizes)
+
+
+def by_layers(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
+    """Cost figures whose activations are of all operators, as layers alone would have it, and a warning that says so:
+    that is how those who measured have counted. As they came where too few described models were counted both ways."""
+    if cost.layer_output_bytes is not None or cost.activation_bytes is None:
+        return cost, None
+    counted = [(row["layer_output_bytes_per_item"], row["activation_bytes_per_item"]) for row in models.values()]
+    shares = [layers / operators for layers, operators in counted if layers and operators]
+    if len(shares) < _FEWEST_COUNTED:
+        return cost, None
+    share = median(shares)
+    told = f"Of activation_bytes_per_item {share:.0%} are taken for what layers put out, as {len(shares)} models show."
+    return replace(cost, layer_output_bytes=share * cost.activation_bytes), told
 
 
 def item_cost(
@@ -261,10 +296,27 @@ def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemC
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
 
 
-def known_config(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Mapping[str, Any]:
-    """What the warehouse says of a model's config, else the platform's own model of that name; empty where neither."""
-    described = (models.get(model_id) or {}).get("config")
-    return json.loads(described or "{}") or (spec.config if spec else {})
+def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
+    """The shape of a model that generates: of the platform's own, or of one whose config the warehouse holds; None
+    where neither tells, or it was not made to."""
+    row = models.get(model_id) or {}
+    if spec is None and row.get("architecture") and row.get("config"):
+        config = json.loads(row["config"])
+        spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config)
+    return None if spec is None else _shape(spec)
+
+
+@lru_cache(maxsize=1024)
+def _shape(spec: ModelSpec) -> Decoder | None:
+    takes_long()
+    with _TRACING:
+        from accel_platform.workloads.decoder import decoder_of
+
+        try:
+            return decoder_of(spec)
+        except (RuntimeError, ValueError, TypeError, KeyError):
+            # What was measured with another transformers may be unknown to the installed one.
+            return None
 
 
 def spec_of(model_id: str) -> ModelSpec | None:

@@ -25,7 +25,7 @@ from predictor.intervals import FEWEST_GROUPS
 from predictor.judge import Knowledge, Predictor, Range, typical_of
 from predictor.learner import Learner
 from predictor.memory import MemoryModel
-from predictor.promotion import Verdict, compare, given_up, promote
+from predictor.promotion import Verdict, compare, given_up, promote, why_refused
 from predictor.risks import Risks
 from predictor.trees import SCHEMA
 
@@ -38,7 +38,7 @@ class NotEnoughEvidence(AccelError):
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a training did. `new` is False where the predictor in service was made from exactly these data."""
+    """What a training did. `new` is False where a predictor of exactly these data serves, or was refused."""
 
     predictor_id: str
     snapshot_id: str
@@ -68,8 +68,13 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
     serving = _serving(settings)
     manifest = None if serving is None else artifact.manifest_of(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
-        say("the predictor in service was trained on exactly these data: kept")
+        same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
+        say(f"the predictor in service was trained {same}: kept")
         predictor_id, new, verdict = serving.predictor_id, False, Verdict(True, "in service already", {})
+    elif (known := _refused_before(settings, log, digest)) is not None:
+        predictor_id, manifest, verdict = known
+        new = False
+        say("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
         candidate, held, metrics = fit(cases, book.failed, say)
         verdict = compare(candidate, serving)
@@ -77,9 +82,6 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
         about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
         manifest, files = artifact.packed(candidate, held, **about, metrics=metrics)
         predictor_id, new = artifact.store(settings, manifest, files), True
-        if predictor_id in given_up(log):
-            again = f"somebody went back from it: `accel predictor rollback {predictor_id}` puts it into service"
-            verdict = Verdict(False, again, verdict.report)
     # Also when kept: a training that died between publishing and telling tells now. The keys make it once.
     log.append([_event(predictor_id, manifest, verdict)], key=f"trained-{predictor_id}")
     if verdict.promoted and new:
@@ -190,6 +192,24 @@ def _by_mode(book: Casebook, skipped: dict[str, int]) -> dict[str, list[Case]]:
             "already."
         )
     return modes
+
+
+def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, Verdict] | None:
+    """A predictor of exactly these data that somebody went back from, or that was worse than the one still in service:
+    it would be made again, and refused again."""
+    gone = given_up(log)
+    for name in artifact.stored_ids(settings):
+        try:
+            manifest = artifact.manifest_of(settings, name)
+        except artifact.ArtifactRefused:
+            continue
+        if (manifest.dataset_sha256, manifest.lightgbm) != (digest, lightgbm.__version__):
+            continue
+        again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
+        reason = again if name in gone else why_refused(log, name)
+        if reason is not None:
+            return name, manifest, Verdict(False, reason, manifest.metrics.get("compared", {}))
+    return None
 
 
 def _serving(settings: Settings) -> Predictor | None:

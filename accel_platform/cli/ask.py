@@ -48,6 +48,9 @@ BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Items per b
 SequenceLength = Annotated[
     int | None, typer.Option("--sequence-length", min=1, help="Tokens per item; default: as measured.")
 ]
+OutputTokens = Annotated[
+    int | None, typer.Option("--output-tokens", min=1, help="Of a generation; default: as measured, else 32.")
+]
 ImageSize = Annotated[int | None, typer.Option("--image-size", min=1, help="Pixels along an edge; default: its own.")]
 AudioSeconds = Annotated[float | None, typer.Option("--audio-seconds", help="Of sound per item; default: its own.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
@@ -74,6 +77,7 @@ def recommend(
     modality: Modality = None,
     batch_size: BatchSize = 1,
     sequence_length: SequenceLength = None,
+    output_tokens: OutputTokens = None,
     image_size: ImageSize = None,
     audio_seconds: AudioSeconds = None,
     precision: Precision = None,
@@ -107,6 +111,7 @@ def recommend(
         ),
         batch_size=batch_size,
         sequence_length=sequence_length,
+        output_tokens=output_tokens,
         image_size=image_size,
         audio_seconds=audio_seconds,
         precision=precision,
@@ -139,6 +144,7 @@ def predict(
         str | None, typer.Option("--batch-sizes", help="Several, comma-separated: a row for each.")
     ] = None,
     sequence_length: SequenceLength = None,
+    output_tokens: OutputTokens = None,
     image_size: ImageSize = None,
     audio_seconds: AudioSeconds = None,
     precision: Precision = None,
@@ -167,6 +173,7 @@ def predict(
     places = _hardware(hardware, hardware_spec)
     same = {
         "sequence_length": sequence_length,
+        "output_tokens": output_tokens,
         "image_size": image_size,
         "audio_seconds": audio_seconds,
         "precision": precision,

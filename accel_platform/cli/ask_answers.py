@@ -21,11 +21,13 @@ _SHOWN = (
 
 def print_answer(answer: Answer, objective: str) -> None:
     """The ranking, with a column for what it goes by where the usual ones do not show it."""
-    names = [(r.hardware, r.device) for r in answer.recommendations]
     rows = [{"rank": r.rank, **_row(r), **_objective(r, objective)} for r in answer.recommendations]
-    for row, r, name in zip(rows, answer.recommendations, names, strict=True):
-        if names.count(name) > 1:
-            row["device"] = f"{r.device} ({r.device_id})"
+    for row, r in zip(rows, answer.recommendations, strict=True):
+        namesakes = [o for o in answer.recommendations if (o.hardware, o.device) == (r.hardware, r.device)]
+        telling = [r.device_id] if len({o.device_id for o in namesakes}) > 1 else []
+        telling += [r.backend] if len({o.backend for o in namesakes}) > 1 else []
+        if telling:
+            row["device"] = f"{r.device} ({', '.join(filter(None, telling))})"
     print_table(rows, empty="Nothing supports a recommendation.")
     for left_out in answer.excluded:
         device = f" ({left_out.device})" if left_out.device else ""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-_NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|\(tm\)|\(r\)|[^a-z0-9]")
+# Not Apple's name: a Tesla M4 is none of its.
+_NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|google|\(tm\)|\(r\)|[^a-z0-9]")
 
 
 @dataclass(frozen=True)

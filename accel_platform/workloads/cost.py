@@ -52,9 +52,14 @@ def cost_of(
 
 def parameters_of(spec: ModelSpec) -> int:
     """How many parameters it has; faster than the whole cost, as nothing is traced."""
+    return sum(sizes_of_parameters(spec).values())
+
+
+def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
+    """How many numbers each parameter has, by name."""
     import torch
 
-    return sum(p.numel() for p in _meta_model(spec, torch.float32).parameters())
+    return {name: p.numel() for name, p in _meta_model(spec, torch.float32).named_parameters()}
 
 
 @lru_cache(maxsize=4096)
@@ -120,6 +125,7 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
 
     aten = torch.ops.aten
     attention = torch.nn.functional.scaled_dot_product_attention
+    by_experts = (torch.nn.functional.grouped_mm, torch._grouped_mm)
     layers = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution}
 
     class BytesWritten(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -138,12 +144,21 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
                 self.of_layers += size if func.overloadpacket in layers else 0
             return out
 
-    class FusedAttention(TorchFunctionMode):
-        """Attention as the one operator that every runtime makes of it; the meta device would take it to pieces."""
+    class Fused(TorchFunctionMode):
+        """Attention as the one operator that every runtime makes of it, where the meta device would take it to pieces;
+        and products by experts, which it would do in bfloat16 alone."""
 
         flops = 0
+        of_layers = 0
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in by_experts:
+                tokens, weights = args[0], args[1]
+                # Each row meets one expert.
+                self.flops += 2 * tokens.shape[0] * weights.shape[-2] * weights.shape[-1]
+                out = tokens.new_empty((tokens.shape[0], weights.shape[-1]))
+                self.of_layers += out.numel() * out.element_size()
+                return out
             if func is not attention:
                 return func(*args, **(kwargs or {}))
             query, key, value = _operands(*args, **(kwargs or {}))
@@ -152,11 +167,11 @@ def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
             self.flops += 2 * rows * columns * (query.shape[-1] + value.shape[-1])
             return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
-    counter, fused = FlopCounterMode(display=False), FusedAttention()
+    counter, fused = FlopCounterMode(display=False), Fused()
     written = BytesWritten()  # type: ignore[no-untyped-call]
     with _TRACING, torch.no_grad(), torch.device("meta"), counter, written, fused:
         model(**inputs)
-    return counter.get_total_flops() + fused.flops, written.total, written.of_layers
+    return counter.get_total_flops() + fused.flops, written.total, written.of_layers + fused.of_layers
 
 
 def _operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any, Any, Any]:

@@ -49,7 +49,7 @@ def test_recommend_answers_with_limits_provenance_and_evidence(client: TestClien
     response = client.post("/recommend", json={"model": "bert-base-uncased", "batch_size": 1})
     assert response.status_code == 200
     answer = response.json()
-    about = {"model", "batch_size", "sequence_length", "warnings", "snapshot_id", "predictor_id"}
+    about = {"model", "batch_size", "sequence_length", "output_tokens", "warnings", "snapshot_id", "predictor_id"}
     assert set(answer) == about | {"recommendations", "excluded"}
     assert [r["rank"] for r in answer["recommendations"]] == [1, 2, 3]
     for r in answer["recommendations"]:

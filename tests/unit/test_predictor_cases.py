@@ -13,6 +13,7 @@ from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.warehouse.query import Reader
+from accel_platform.workloads.decoder import Decoder
 from predictor.casebook import load_cases
 from predictor.cases import (
     BY_LAYERS,
@@ -22,12 +23,12 @@ from predictor.cases import (
     TOKENS,
     Case,
     case_of,
-    decoder_of,
     silicon_of,
     weight_bytes,
 )
 from predictor.evidence import Target, observed_devices
 from predictor.law import parts_ms, rates_known
+from predictor.plausible import IMPOSSIBLE, times_faster
 from predictor.subject import ItemCost
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
 
@@ -119,15 +120,20 @@ def test_what_cannot_be_a_case_says_why() -> None:
 
 
 def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
-    config = {"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12}
-    decoder = decoder_of(config, 124e6)
-    assert decoder is not None
-    assert (decoder.kv_heads, decoder.head_dim) == (12, 64)
+    decoder = Decoder(124e6, 124e6, layers=12, kv_heads=12, head_dim=64)
     work = _case(mode="generation", decoder=decoder, size=100, output_tokens=10, batch_size=1, precision="float16").work
     assert work.weight_bytes == 124e6 * 2 * 10
     assert work.steps == 120
-    assert decoder_of({**config, "num_local_experts": 8}, 1e9) is None
-    assert decoder_of({"hidden_size": 768}, 1e9) is None
+
+
+def test_what_no_device_could_do_is_told_by_its_published_rates() -> None:
+    decoder = Decoder(7e9, 7e9, layers=32, kv_heads=8, head_dim=128)
+    wrote = _case(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
+    # 14 GB read 2,048 times at 300 GB/s take 96 s.
+    assert times_faster(wrote, 96e3) == pytest.approx(1, rel=0.01)
+    assert times_faster(wrote, 48.0) > IMPOSSIBLE
+    ours = DeviceSpec("my card", None, "gpu", None, None, None, 12.0, None, None, source="mine")
+    assert times_faster(_case(device=ours), 1e-6) == 0
 
 
 def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> None:

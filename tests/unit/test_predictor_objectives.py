@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
+from accel_platform.workloads.decoder import Decoder
 from predictor.answers import Compatibility, Figures, Interval
 from predictor.asked import Asked
-from predictor.bound import bound_of
+from predictor.bound import bound_of, bound_of_generation
+from predictor.cases import case_of
 from predictor.constraints import broken
-from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for
+from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
 from predictor.questions import Constraints
 from predictor.subject import ItemCost, Sizes, Subject
 
@@ -43,6 +45,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
     return Figures.model_validate(
         {
             "hardware": "cuda",
+            "backend": "pytorch",
             "device": H100.name,
             "device_id": None,
             "latency_ms": latency,
@@ -93,6 +96,34 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
     # Matrix units compute twenty times faster and move half the bytes: now memory holds them up.
     assert half.memory_ms == pytest.approx(bound.memory_ms / 2)
     assert half.by == "memory"
+    assert bound_of(replace(ASKED, precisions=("amp",)), H100) == half
+    step = bound_of(replace(ASKED, mode="training"), H100)
+    assert step is not None
+    assert (step.by, step.compute_ms) == ("compute", pytest.approx(3 * bound.compute_ms))
+    small = bound_of(replace(ASKED, precisions=("int8",)), H100)
+    assert small is not None
+    assert small.compute_ms < half.compute_ms
+
+
+def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> None:
+    decoder = Decoder(7e9, 7e9, layers=32, kv_heads=8, head_dim=128)
+    asked = {"model": "llama", "family": "llama", "cost": None, "mode": "generation", "size": 128, "device": H100,
+             "precision": "float16", "hardware": "cuda", "backend": "pytorch", "decoder": decoder}  # fmt: skip
+    one = bound_of_generation(case_of(batch_size=1, output_tokens=32, **asked))
+    many = bound_of_generation(case_of(batch_size=512, output_tokens=1, **asked))
+    assert one is not None
+    assert many is not None
+    # 14 GB, 32 times, at 3,350 GB/s.
+    assert (one.by, many.by, one.memory_ms) == ("memory", "compute", pytest.approx(134, rel=0.02))
+    assert bound_of_generation(case_of(batch_size=1, output_tokens=None, **asked)) is None
+
+
+def test_limits_of_very_different_levels_are_warned_of() -> None:
+    sure = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=15.0, level=0.9))
+    hardly = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.6))
+    assert unlike_levels("latency", [sure, sure]) is None
+    assert "at 60% for some and at 90%" in str(unlike_levels("cost", [sure, hardly]))
+    assert unlike_levels("memory", [sure, hardly]) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +132,8 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
         (ASKED, replace(H100, bandwidth_gb_s=None)),
         (ASKED, replace(H100, peak_fp32_tflops=None)),
         (replace(ASKED, cost=None), H100),
-        (replace(ASKED, mode="training"), H100),
+        (replace(ASKED, mode="generation"), H100),
+        (replace(ASKED, precisions=("int8",)), replace(H100, peak_int8_tensor_tops=None)),
         (replace(ASKED, precisions=("mxfp4",)), H100),
     ],
 )

@@ -350,3 +350,42 @@ def test_what_was_asked_before_changes_no_answer(advisor: Advisor) -> None:
     asked_before.answer(queries[0].model_copy(update={"hardware": ["openvino", "cpu"]}))
     for query in queries:
         assert asked_before.answer(query) == Advisor(settings).answer(query)
+
+
+def test_a_generation_is_of_as_many_tokens_as_came_out(tmp_path: Path) -> None:
+    def wrote(tokens: int, ms: float, **more: Any) -> Payload:
+        long = {"mode": "generation", "output_tokens": tokens, "sequence_length": 128, "precision": None}
+        return result(
+            MODELS[4], "cuda", 1, device="NVIDIA H100 SXM5 80GB", provenance="imported",
+            **{**long, "latency_mean_ms": ms, **more},
+        )  # fmt: skip
+
+    # Of 1,024 tokens in 1 ms each would be read from 124 M weights in a microsecond.
+    advisor = Advisor(world(tmp_path, [wrote(128, 400.0), wrote(32, 100.0), wrote(128, 410.0), wrote(1024, 1.0)]))
+
+    def asked(**more: object) -> Answer:
+        return _ask(advisor, "gpt2", mode="generation", sequence_length=128, hardware=["NVIDIA H100 SXM5 80GB"], **more)
+
+    few, many = asked(), asked(output_tokens=128)
+    assert [(a.output_tokens, a.recommendations[0].latency_ms.p50) for a in (few, many)] == [(32, 100), (128, 405)]
+    assert "answering for 32, at which gpt2 was measured most" in few.warnings[0]
+    assert few.recommendations[0].bound is not None
+    assert few.recommendations[0].bound.by == "memory"
+    [cannot_be] = asked(output_tokens=1024).excluded
+    assert "cannot be" in cannot_be.reason
+    assert not asked(output_tokens=64).recommendations
+    with pytest.raises(ValueError, match="belong to mode generation"):
+        _ask(advisor, "gpt2", output_tokens=5)
+
+
+def test_where_an_objective_tells_none_apart_the_faster_goes_first(advisor: Advisor) -> None:
+    ranked = _ask(advisor, "bert-base", objective="cost").recommendations
+    highs = [r.latency_ms.high for r in ranked]
+    assert all(r.cost is None for r in ranked)
+    assert highs == sorted(highs, key=float)
+
+
+def test_a_precision_that_a_runtime_has_not_is_not_predicted_by_its_width(advisor: Advisor) -> None:
+    told = _ask(advisor, "bert-base", precision="int3", hardware=["cpu"])
+    assert [e.cause for e in told.excluded] == ["no_runtime"]
+    assert "ask in a precision that it has: float32" in told.excluded[0].suggestion

@@ -261,6 +261,10 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     assert not third.promoted
     assert "errs more on unseen families" in third.reason
     assert artifact.current_id(settings) == second.predictor_id
+    said: list[str] = []
+    fourth = train(settings, log, progress=said.append)
+    assert (fourth.predictor_id, fourth.reason, fourth.new) == (third.predictor_id, third.reason, False)
+    assert "refused: not trained again" in "".join(said)
     # It is kept and told of, and may be asked for by name.
     told = {e.payload.predictor_id: e.payload for e in log.read(types={"PredictorTrained"})}
     assert [told[r.predictor_id].promoted for r in (first, second, third)] == [True, True, False]
@@ -278,6 +282,11 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     listed = json.loads(CliRunner().invoke(app, ["predictor", "list", "--home", str(tmp_path), "--json"]).stdout)
     states = {row["predictor"]: row["state"] for row in listed["predictors"]}
     assert states == {first.predictor_id: "kept", second.predictor_id: "kept", third.predictor_id: "serves"}
+    damaged = next((settings.models_dir / second.predictor_id).glob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes() + b" ")
+    listed = json.loads(CliRunner().invoke(app, ["predictor", "list", "--home", str(tmp_path), "--json"]).stdout)
+    states = {row["predictor"]: row["state"] for row in listed["predictors"]}
+    assert "was altered after training" in states[second.predictor_id]
     shown = CliRunner().invoke(app, ["predictor", "show", first.predictor_id[:12], "--home", str(tmp_path)])
     assert "latency, inference" in shown.stdout
 
@@ -289,6 +298,8 @@ def test_what_somebody_went_back_from_does_not_return_by_itself(tmp_path: Path) 
     append(settings, [result(MODELS[0], "cpu", 8, provenance="imported")])
     second = train(settings, log)
     roll_back(settings, log)
+    # Nor where something else was written down since, that nothing is learned from.
+    append(settings, [result(Model("nobody-knows-it", "none", "text", 1, 1.0), "cpu", 8, provenance="imported")])
     again = train(settings, log)
     assert (again.predictor_id, again.promoted) == (second.predictor_id, False)
     assert "accel predictor rollback" in again.reason

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import cost_of, parameters_of
+from accel_platform.workloads.decoder import decoder_of
 from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
 from accel_platform.workloads.heads import training_head
 from accel_platform.workloads.inputs import describe_inputs, make_inputs
@@ -126,6 +127,30 @@ def test_cost_grows_with_the_batch_and_weights_do_not(name: str, batch_size: int
     assert many.weight_bytes == one.weight_bytes
     assert many.parameters == one.parameters
     assert one.activation_bytes < many.activation_bytes <= batch_size * one.activation_bytes
+
+
+def test_a_token_meets_two_experts_of_eight_and_costs_no_more() -> None:
+    small = {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 100, "num_local_experts": 8, "num_experts_per_tok": 2,
+    }  # fmt: skip
+    spec = ModelSpec("moe", "mixtral", "mixtral", "text", config=small, sequence_length=16)
+    shape, cost = decoder_of(spec), cost_of(spec, batch_size=1)
+    assert shape is not None
+    assert (shape.layers, shape.kv_heads, shape.head_dim) == (2, 2, 16)
+    experts = 2 * 8 * 3 * 64 * 128
+    assert shape.parameters - shape.active_parameters == experts * 6 / 8
+    # Two of three matrices per expert, over 16 tokens; attention and the gate come to less than a quarter of that.
+    met = 2 * 16 * experts * 2 / 8
+    assert met < cost.flops < 1.4 * met
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("t5-small", (6, 8, 64)), ("whisper-base", (6, 8, 64)), ("bert-tiny", None)]
+)
+def test_the_tower_that_answers_is_the_one_that_generates(name: str, shape: tuple[int, int, int] | None) -> None:
+    found = decoder_of(resolve_model(name))
+    assert (found and (found.layers, found.kv_heads, found.head_dim)) == shape
 
 
 def test_cost_grows_with_the_sequence() -> None:
