@@ -31,7 +31,7 @@ def _measured() -> list[Case]:
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    made, _ = fit({"inference": _measured()}, [], lambda _: None)
+    made, _, _ = fit({"inference": _measured()}, [], lambda _: None)
     return made
 
 
@@ -93,7 +93,7 @@ def test_it_says_why_it_does_not_stand_behind_a_figure(predictor: Predictor, mor
 
 
 def test_one_device_calibrates_no_other() -> None:
-    made, _ = fit({"inference": world(("RTX 3090",))}, [], lambda _: None)
+    made, _, _ = fit({"inference": world(("RTX 3090",))}, [], lambda _: None)
     judgement = _judged(made, "RTX 4090")
     assert not judgement.supported
     assert "too little was measured to tell" in judgement.reason
