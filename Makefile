@@ -46,7 +46,7 @@ ui: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	@failed=0; \
 	$(BIN)/python -m pytest -m 'not alone' -n 3 --dist loadfile --no-loadscope-reorder --durations 25 || failed=$$?; \
-	$(BIN)/python -m pytest -m alone || failed=$$?; \
+	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
 
 lint: $(VENV)/.installed-dev

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,44 @@ from bench_world import HARDWARE, SPEC, World
 
 from accel_platform.bench.plan import plan
 from accel_platform.hardware import Inventory, detect
+
+_BROWSERS = {
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "firefox",
+    "firefox-esr",
+}
+
+
+@pytest.fixture(scope="session")
+def path_without_browsers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """PATH, but for what would be asked what it can: to start a browser takes each command two seconds and more."""
+    folders = []
+    for i, folder in enumerate(os.get_exec_path()):
+        here = [entry for entry in os.scandir(folder) if entry.is_file()] if os.path.isdir(folder) else []
+        if _BROWSERS.isdisjoint(entry.name for entry in here):
+            folders.append(folder)
+            continue
+        others = tmp_path_factory.mktemp(f"bin-{i}")
+        for entry in here:
+            if entry.name not in _BROWSERS:
+                (others / entry.name).symlink_to(entry.path)
+        folders.append(str(others))
+    path = os.pathsep.join(folders)
+    assert not any(shutil.which(name, path=path) for name in _BROWSERS)
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_browser(request: pytest.FixtureRequest, path_without_browsers: str) -> Iterator[None]:
+    """Only modules that say `BROWSERS = True` see those that are installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "BROWSERS", False):
+            patch.setenv("PATH", path_without_browsers)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from accel_platform.hardware import detect
 from accel_platform.settings import Settings
 
 pytestmark = pytest.mark.slow
+BROWSERS = True
 
 COMMAND = (sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "run")
 SMALL = ("--models", "bert-tiny", "--sequence-length", "16", "--batch-sizes", "1", "--effort", "quick")

@@ -27,6 +27,7 @@ from predictor.service.app import create_app
 from predictor.service.serve import listen
 
 playwright = pytest.importorskip("playwright.sync_api")
+BROWSERS = True
 AXE = "axe-core-4.10.3.tgz"
 AXE_SHA512 = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
