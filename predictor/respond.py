@@ -247,14 +247,16 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
 
 def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abstention) -> Excluded:
     target = candidate.target
+    device = evidence.by_device.get(target)
+    # Measuring an emulated one would settle nothing.
+    here = device is not None and device.available and not device.emulated
     return Excluded(
         hardware=target.hardware,
         device=target.device,
         device_id=candidate.device_id,
         cause=why.cause,
         reason=why.reason,
-        suggestion=_INSTEAD.get(why.cause)
-        or suggestion(asked, candidate.hardware_name, here=target in evidence.available),
+        suggestion=_INSTEAD.get(why.cause) or suggestion(asked, candidate.hardware_name, here=here),
     )
 
 
