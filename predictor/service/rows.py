@@ -6,12 +6,15 @@ A test holds the fields against the tables' columns.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, NaiveDatetime, WithJsonSchema
 
 Texts = dict[str, Any]
+_LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9.]+$"
+Local = Annotated[NaiveDatetime, WithJsonSchema({"type": "string", "pattern": _LOCAL})]
+"""A time without a zone, for which JSON schema has no format."""
 
 
 class Result(BaseModel):
@@ -71,7 +74,7 @@ class Result(BaseModel):
     failure_class: str | None
     remedy: str | None
     occurred_at: datetime | None
-    occurred_local: datetime | None = Field(description="The source's own time, where it names no zone.")
+    occurred_local: Local | None = Field(description="The source's own time, where it names no zone.")
     recorded_at: datetime
     source: str
     source_path: str | None
