@@ -57,17 +57,13 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     if times > IMPOSSIBLE:
         return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
     if times > 1 and said.provenance == "predicted":
-        return replace(said, cautions=(*said.cautions, f"{_where(candidate.target)}: {what}."))
+        return replace(said, cautions=(*said.cautions, f"{candidate.target.called}: {what}."))
     return said
 
 
 def as_found(asked: Asked, said: Estimate) -> Asked:
     """The question in the precision of what answers it: figures that state none are of what is then assumed."""
     return replace(asked, precisions=(None,)) if said.unstated else asked
-
-
-def _where(target: Target) -> str:
-    return f"{target.hardware} ({target.device})" if target.device else target.hardware
 
 
 def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:
@@ -117,9 +113,14 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
         return Abstention(
             "no_runtime", f"not measured, and no runtime of this platform drives {candidate.target.hardware}"
         )
-    runtime = RUNTIMES[candidate.target.hardware]
-    refusal = runtime.refusal(asked.precision) if runtime.backend == candidate.target.backend else None
+    refusal = _refusal(asked, candidate.target)
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
+
+
+def _refusal(asked: Asked, target: Target) -> str | None:
+    """Why the platform's own runtime there has not the precision; None where it has, and for runtimes of others."""
+    runtime = RUNTIMES.get(target.hardware)
+    return runtime.refusal(asked.precision) if runtime and runtime.backend == target.backend else None
 
 
 def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate) -> Estimate | Abstention:
@@ -128,11 +129,10 @@ def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: 
     tried = evidence.once("precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.pooled})
     if (target.backend, asked.precision) in tried:
         return said
-    runtime = RUNTIMES.get(target.hardware)
-    refusal = runtime.refusal(asked.precision) if runtime and runtime.backend == target.backend else None
+    refusal = _refusal(asked, target)
     if refusal is not None:
         return Abstention("no_runtime", refusal)
-    others = f"{_where(target)}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
+    others = f"{target.called}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
     return replace(said, cautions=(*said.cautions, others))
 
 

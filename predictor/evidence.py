@@ -29,6 +29,11 @@ class Target:
     device: str | None = field(default=None, compare=False)
     """Its name, for people: two machines may call different silicon the same."""
 
+    @property
+    def called(self) -> str:
+        """For people: the hardware, and which device where that has a name."""
+        return f"{self.hardware} ({self.device})" if self.device else self.hardware
+
     def order(self) -> tuple[str, str, str]:
         """A key to sort by."""
         return self.hardware, self.backend, self.device_id or ""

@@ -123,13 +123,12 @@ def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Ju
     if not judged.supported or judged.latency_ms is None:
         return "unsupported", f"not measured, and {judged.reason}"
     cautions = []
-    where = f"{target.hardware} ({target.device})" if target.device else target.hardware
     if judged.outside > 1:
         cautions.append(f"{target.hardware}: {judged.outside:.1f} times beyond anything learned from.")
     if judged.lacks in ("hardware", "both"):
-        cautions.append(f"{where}: nothing was measured on the device, its spec sheet stands for it.")
+        cautions.append(f"{target.called}: nothing was measured on the device, its spec sheet stands for it.")
     if share >= TOO_RISKY / 5:
-        cautions.append(f"{where}: {_words(risk)} with a probability of {share:.0%}.")
+        cautions.append(f"{target.called}: {_words(risk)} with a probability of {share:.0%}.")
     near = nearest(evidence, asked, target)
     return Estimate(
         provenance="predicted",

@@ -56,7 +56,10 @@ def side_by_side(
     shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
         shapes.setdefault(_shape(cell, by), []).append(cell)
-    pairs = [group for group in shapes.values() if len({_called(cell, by, names) for cell in group}) > 1]
+    pairs: list[list[dict[str, Any]]] = []
+    alone: list[list[dict[str, Any]]] = []
+    for group in shapes.values():
+        (pairs if len({_called(cell, by, names) for cell in group}) > 1 else alone).append(group)
     details = _Details.of(reader, [cell for group in pairs for cell in group])
     measured = {_called(cell, by, names) for cell in cells}
     part = "model" if by == "model_id" else "hardware"
@@ -65,7 +68,7 @@ def side_by_side(
         by=by,
         names=names,
         rows=[row for group in pairs for row in _compared(group, by, names, details)],
-        unpaired=[cell for group in shapes.values() if group not in pairs for cell in group],
+        unpaired=[cell for group in alone for cell in group],
         lacking={
             name: how_to_measure(selection.model_copy(update={part: (name,)})) for name in names if name not in measured
         },

@@ -42,6 +42,11 @@ ORDER BY found_at DESC, regression_id
 """
 
 
+RegressionId = Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")]
+Reason = Annotated[str, typer.Option(help="Why: kept for ever.")]
+By = Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])]
+
+
 class RegressionState(enum.StrEnum):
     open = "open"
     accepted = "accepted"
@@ -191,9 +196,9 @@ def list_regressions(
 @app.command()
 def accept(
     *,
-    regression_id: Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")],
-    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
-    by: Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])],
+    regression_id: RegressionId,
+    reason: Reason,
+    by: By,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -213,9 +218,9 @@ def accept(
 @app.command()
 def reject(
     *,
-    regression_id: Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")],
-    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
-    by: Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])],
+    regression_id: RegressionId,
+    reason: Reason,
+    by: By,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
