@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import lightgbm as lgb
@@ -100,11 +100,12 @@ class Encoder:
             f, a = flops - batch, written - batch
             cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
             codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
-            rows.append((*cost, c.version, devices, *codes, *blocks_of(c.model)))
+            rows.append((*cost, c.version, devices, *codes))
         parts = np.log(np.maximum(parts_ms(cases), 1e-12))
         per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
+        blocks = np.array([_blocks(case.model) for case in cases])
         return np.hstack(
-            [np.array(rows, dtype=np.float64), parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
+            [np.array(rows, dtype=np.float64), blocks, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
         )
 
     def names(self) -> list[str]:
@@ -114,10 +115,9 @@ class Encoder:
 
     def design(self, numbers: Array) -> Array:
         """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
-        first = len(_COSTS)
         plain = np.nan_to_num(numbers[:, self._plain])
-        hot = [numbers[:, first + i, None] == np.arange(len(codes)) for i, codes in enumerate(self.codes.values())]
-        return np.hstack([np.ones((len(numbers), 1)), plain, *hot])
+        coded, codes = self._hot
+        return np.hstack([np.ones((len(numbers), 1)), plain, numbers[:, coded] == codes])
 
     def columns(self) -> list[str]:
         """What each column of the design is of."""
@@ -126,11 +126,20 @@ class Encoder:
         return ["", *(names[i] for i in self._plain), *hot]
 
     @cached_property
-    def _plain(self) -> list[int]:
+    def _plain(self) -> npt.NDArray[np.int64]:
         """Numbers that the ridge takes as they are: neither codes of names nor versions, of which many are unknown."""
         first = len(_COSTS)
         left_out = {*range(first, first + len(self.codes)), _COSTS.index("version")}
-        return [i for i in range(len(self.names())) if i not in left_out]
+        return np.array([i for i in range(len(self.names())) if i not in left_out])
+
+    @cached_property
+    def _hot(self) -> tuple[npt.NDArray[np.int64], Array]:
+        """By column that the ridge has per name: the number that holds the code, and the name's own."""
+        pairs = [
+            (i, code) for i, codes in enumerate(self.codes.values(), start=len(_COSTS)) for code in range(len(codes))
+        ]
+        coded, codes = zip(*pairs, strict=True)
+        return np.array(coded), np.array(codes, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -215,6 +224,11 @@ class Trees:
         terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
         terms[0] = 0.0
         return terms, self.mean @ terms
+
+
+@cache
+def _blocks(name: str) -> Array:
+    return np.array(blocks_of(name))
 
 
 def _groups(names: Sequence[str]) -> list[int]:
