@@ -17,6 +17,8 @@ from predictor.neighbours import Estimate, measured, scaled
 from predictor.plausible import IMPOSSIBLE, times_faster
 from predictor.targets import Candidate
 
+_UNKNOWN = Compatibility(state="unknown"), None
+
 
 @dataclass(frozen=True)
 class Abstention:
@@ -46,7 +48,7 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     if isinstance(said, Abstention) or said.own:
         return said
     asked, candidate = pair
-    case = case_asked(evidence, as_found(asked, said), candidate)
+    case = said.case or case_asked(evidence, as_found(asked, said), candidate)
     if isinstance(case, str):
         return said
     latency = said.latency_ms
@@ -69,7 +71,7 @@ def as_found(asked: Asked, said: Estimate) -> Asked:
 def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:
     """What the matrix says of the model there, and why where it failed."""
     key = (asked.subject.model_id, target.hardware, target.device_id, asked.mode)
-    return evidence.compatibility.get(key, (Compatibility(state="unknown"), None))
+    return evidence.compatibility.get(key, _UNKNOWN)
 
 
 def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Estimate | Abstention | None:

@@ -156,7 +156,9 @@ class Evidence:
     def aliases(self, model_id: str) -> tuple[str, ...]:
         """Other names that results had it by."""
         row = self.models.get(model_id)
-        return () if row is None else tuple(json.loads(row["aliases"] or "[]"))
+        if row is None:
+            return ()
+        return self.once(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What follows from the evidence alone, made when it is first asked for; threads may both make it.

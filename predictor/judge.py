@@ -190,12 +190,8 @@ def _judgement(
     risks: dict[str, float],
     why: tuple[Contribution, ...],
 ) -> Judgement:
-    latency = None if log is None else Interval(p50=math.exp(log))
-    if latency is not None and stance.doubt is None:
-        p50, spread = latency.p50, math.exp(stance.half_width)
-        latency = Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
     return Judgement(
-        latency_ms=latency,
+        latency_ms=None if log is None else _interval(math.exp(log), stance),
         memory_peak_mib=peak,
         supported=stance.doubt is None,
         reason=stance.doubt or _basis(known, case, stance.lack),
@@ -204,6 +200,14 @@ def _judgement(
         risks=risks,
         contributions=why,
     )
+
+
+def _interval(p50: float, stance: _Stance) -> Interval:
+    """Without limits where it is not supported."""
+    if stance.doubt is not None:
+        return Interval(p50=p50)
+    spread = math.exp(stance.half_width)
+    return Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
 
 
 _WORDS: dict[Lack, str] = {

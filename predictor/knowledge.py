@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from accel_platform.precisions import PRECISIONS
 from predictor.cases import BY_LAYERS, IMAGES, Case, weight_bytes
@@ -96,6 +96,7 @@ def _of(cases: list[Case]) -> Learned:
     return Learned(case.model, case.family, cost, size)
 
 
+@lru_cache(maxsize=4096)
 def _compact(name: str) -> str:
     """`vitbasepatch16224` of `google/vit-base-patch16-224` and, less the name of its weights, of
     `vit_base_patch16_224.augreg_in1k`."""

@@ -65,23 +65,23 @@ def rates_known(case: Case) -> bool:
 
 
 def parts_ms(cases: Sequence[Case]) -> Array:
-    """Per case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
+    """`parts_of` per case."""
+    return np.array([parts_of(case) for case in cases], dtype=np.float64).reshape(-1, 4)
+
+
+def parts_of(case: Case) -> tuple[float, float, float, float]:
+    """Of one case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
 
     An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
     from that, and of one without figures nothing is claimed (`rates_known`).
     """
-    rows = []
-    for c in cases:
-        peak, bandwidth = c.peak_flops, c.bandwidth
-        if math.isnan(peak) or math.isnan(bandwidth):
-            usual = _usual_rates(c.kind, weight_bytes(c.precision, c.mode) <= 2)
-            peak = usual[0] * c.devices if math.isnan(peak) else peak
-            bandwidth = usual[1] * c.devices if math.isnan(bandwidth) else bandwidth
-        w = c.work
-        rows.append(
-            (1e3 * w.flops / peak, 1e3 * w.activation_bytes / bandwidth, 1e3 * w.weight_bytes / bandwidth, w.steps)
-        )
-    return np.array(rows, dtype=np.float64).reshape(-1, 4)
+    work, peak, bandwidth = case.work, case.peak_flops, case.bandwidth
+    if math.isnan(peak) or math.isnan(bandwidth):
+        usual = _usual_rates(case.kind, weight_bytes(case.precision, case.mode) <= 2)
+        peak = usual[0] * case.devices if math.isnan(peak) else peak
+        bandwidth = usual[1] * case.devices if math.isnan(bandwidth) else bandwidth
+    moving, reading = 1e3 * work.activation_bytes / bandwidth, 1e3 * work.weight_bytes / bandwidth
+    return 1e3 * work.flops / peak, moving, reading, work.steps
 
 
 @cache

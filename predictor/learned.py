@@ -44,7 +44,7 @@ def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     return [
         ("unsupported", f"not measured, and {case}")
         if isinstance(case, str)
-        else _estimate(knowledge.evidence, asked, candidate, next(judgements))
+        else _estimate(knowledge.evidence, asked, candidate, case, next(judgements))
         for case, (asked, candidate) in zip(cases, wanted, strict=True)
     ]
 
@@ -114,7 +114,9 @@ def _decoder(evidence: Evidence, asked: Asked) -> Decoder | None:
     return decoder_named(asked.model) or decoder_known(subject.model_id, subject.spec, evidence.models)
 
 
-def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Judgement) -> Estimate | Refusal:
+def _estimate(
+    evidence: Evidence, asked: Asked, candidate: Candidate, case: Case, judged: Judgement
+) -> Estimate | Refusal:
     target = candidate.target
     risk, share = max(judged.risks.items(), key=lambda item: item[1], default=("", 0.0))
     if share >= TOO_RISKY:
@@ -139,6 +141,7 @@ def _estimate(evidence: Evidence, asked: Asked, candidate: Candidate, judged: Ju
         cautions=tuple(cautions),
         why=tuple(_reason(c) for c in judged.contributions[:_REASONS] if abs(math.log(c.factor)) > _TELLING),
         neighbours=near,
+        case=case,
     )
 
 

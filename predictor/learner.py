@@ -201,14 +201,15 @@ class Learner:
         sources = [self._measured.get(case.shape, []) for case in cases]
         there = sorted({j for found in sources for j in found})
         if there:
-            left = np.full(len(self.cases), np.nan)
-            left[there] = self._left_over(there, known=known)
-            for i, rows in enumerate(sources):
-                if rows:
-                    at = np.array(rows)
-                    weights = np.exp(-self._places.apart(cases[i], at))
-                    share = weights.sum() / (weights.sum() + _DOUBT)
-                    logs[i] += share * _weighted_median(left[at], weights)
+            left = self._left_over(there, known=known)
+            by_shape: dict[Any, list[int]] = defaultdict(list)
+            for i, case in enumerate(cases):
+                by_shape[case.shape].append(i)
+            for here in by_shape.values():
+                if rows := sources[here[0]]:
+                    weights = np.exp(-self._places.apart([cases[i] for i in here], np.array(rows)))
+                    total = weights.sum(axis=1)
+                    logs[here] += total / (total + _DOUBT) * _weighted_medians(left[rows], weights)
         # Of decoders their cost says it all: nothing in their names tells what they are built of.
         new = [i for i, rows in enumerate(sources) if known and not rows and cases[i].mode != "generation"]
         if new:
@@ -217,9 +218,12 @@ class Learner:
         return logs
 
     def _left_over(self, rows: list[int], *, known: bool) -> Array:
+        """Per learned case, at least of these rows; NaN where nobody knows yet."""
         if self._grown is not None:
-            return (self._grown.left_known if known else self._grown.left_new)[rows]
-        return np.asarray(self._logs[rows] - self._trees([self.cases[j] for j in rows], known=known))
+            return self._grown.left_known if known else self._grown.left_new
+        left = np.full(len(self.cases), np.nan)
+        left[rows] = self._logs[rows] - self._trees([self.cases[j] for j in rows], known=known)
+        return left
 
     def _trees(self, cases: Sequence[Case], *, known: bool) -> Array:
         if known:
@@ -272,17 +276,19 @@ class _Places:
         names = np.array([[codes[n][getattr(c, n)] for n in _APART] for c in cases], dtype=np.int64)
         return cls(codes, names, np.log2([c.devices for c in cases]), np.array([c.version for c in cases]))
 
-    def apart(self, case: Case, rows: npt.NDArray[np.int64]) -> Array:
-        """How little the figures of these rows say of the same work in `case`: 0 for one device run in one way."""
-        own = [self.codes[name].get(getattr(case, name), -1) for name in _APART]
-        differ = (self.names[rows] != own) @ _WEIGHTS + 2.0 * np.abs(self.devices[rows] - math.log2(case.devices))
-        if not math.isnan(case.version):
-            differ += np.nan_to_num(np.minimum(np.abs(self.version[rows] - case.version) / 50, 2.0))
-        return np.asarray(differ)
+    def apart(self, cases: Sequence[Case], rows: npt.NDArray[np.int64]) -> Array:
+        """How little the figures of these rows say of the same work in each case: 0 for one device run in one way."""
+        own = np.array([[codes.get(getattr(case, name), -1) for name, codes in self.codes.items()] for case in cases])
+        devices = np.array([[math.log2(case.devices)] for case in cases])
+        versions = np.array([[case.version] for case in cases])
+        differ = (self.names[rows] != own[:, None]) @ _WEIGHTS + 2.0 * np.abs(self.devices[rows] - devices)
+        # An unknown version differs from none.
+        return np.asarray(differ + np.nan_to_num(np.minimum(np.abs(self.version[rows] - versions) / 50, 2.0)))
 
 
-def _weighted_median(values: Array, weights: Array) -> float:
-    """The value at which half of the weight is reached: one odd device among the sources does not count."""
+def _weighted_medians(values: Array, weights: Array) -> Array:
+    """By row of weights the value at which half of the weight is reached: one odd device among the sources does not
+    count."""
     order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+    reached = np.cumsum(weights[:, order], axis=1)
+    return np.asarray(values[order[(reached < reached[:, -1:] / 2).sum(axis=1)]])

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from predictor.cases import Case
-from predictor.law import parts_ms
+from predictor.law import parts_of
 from predictor.learner import Learner
 
 
-@dataclass(frozen=True)
-class Contribution:
+class Contribution(NamedTuple):
     """One reason for a figure."""
 
     name: str
@@ -39,7 +38,7 @@ def contributions(learner: Learner, case: Case, added: Mapping[str, float], typi
 
 
 def _values(learner: Learner, case: Case, typical: float) -> dict[str, str]:
-    computing, moving, reading, _ = parts_ms([case])[0].tolist()
+    computing, moving, reading, _ = parts_of(case)
     work, per_item = case.work, case.work.flops / case.batch_size
     count = f"{case.devices} x " if case.devices > 1 else ""
     runtime = " ".join(filter(None, (case.backend, case.compiler, case.layout)))

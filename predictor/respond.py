@@ -164,7 +164,7 @@ def _answer(
         batch_size=asked.batch_size,
         sequence_length=asked.sequence_length,
         output_tokens=asked.output_tokens,
-        recommendations=[Recommendation(**dict(told), rank=i) for i, told in enumerate(ranked, start=1)],
+        recommendations=[Recommendation(**vars(told), rank=i) for i, told in enumerate(ranked, start=1)],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,

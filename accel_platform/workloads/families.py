@@ -67,6 +67,7 @@ def resolve_model(name: str) -> ModelSpec:
     raise NotFound(f"No model is called {name!r}.{hint}")
 
 
+@lru_cache(maxsize=4096)
 def find_model(name: str) -> ModelSpec | None:
     """`resolve_model` without looking for close names, which takes milliseconds; None where nothing has this one."""
     catalogue = _catalogue()
