@@ -195,8 +195,8 @@ def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
     A larger batch takes no less time, so those two bound it: limits without a level.
     """
     line = evidence.by_all_but.get(cell.all_but("batch_size"), [])
-    above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
     below = max((p for p in line if p.cell.batch_size < cell.batch_size), key=_batch, default=None)
+    above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
     if below is None or above is None:
         return
     share = math.log(cell.batch_size / _batch(below)) / math.log(_batch(above) / _batch(below))

@@ -3,16 +3,15 @@
 The values are those of TreeSHAP as LightGBM computes it (Lundberg et al., 2020: path-dependent, weighted by the rows
 that trained each leaf). A leaf's part of them depends only on which of the features on its path send the row towards
 it; these are few, so all outcomes are worked out once (as "Fast TreeSHAP v2" does, Yang, 2021), and a row then asks one
-table per leaf; rows for which the same conditions hold ask them once. How features are named is not here.
+table per leaf; rows of which the same conditions hold ask them once. How features are named is not here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -26,8 +25,8 @@ _NAN_GOES_LEFT = {0: None, 2: None, 8: False, 10: True}
 """By LightGBM's `decision_type`; None where NaN is taken for 0."""
 _AT_ONCE = 1 << 20
 """Numbers worked on at once while tables are made."""
-_KEPT = 4_096
-"""Outcomes of all conditions, of which rows ask for the same again and again: a bit per condition, and a sum each."""
+_MOST = 4_096
+"""Sums that are kept: KiB each, where there are many conditions."""
 
 
 class _Condition(NamedTuple):
@@ -63,6 +62,8 @@ class Shares:
     """Where in `table` each leaf's begins."""
     table: Array
     """By outcome, what each group of features adds."""
+    _kept: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
+    """What was added up before, by which conditions hold, a bit each; until it is too much, then it begins again."""
 
     @classmethod
     def of(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> Shares:
@@ -105,19 +106,22 @@ class Shares:
         asked = numbers[:, self.features]
         holds = (asked > self.low) & (asked <= self.high)
         holds |= np.isnan(asked) & self.nan
-        added = [self._summed(outcome.tobytes()) for outcome in np.packbits(holds, axis=1)]
-        return np.array(added).reshape(len(numbers), self.table.shape[1])
+        outcomes = [outcome.tobytes() for outcome in np.packbits(holds, axis=1)]
+        found = {outcome: self._kept.get(outcome) for outcome in outcomes}
+        if new := {outcome: row for row, outcome in enumerate(outcomes) if found[outcome] is None}:
+            summed = dict(zip(new, self._summed(holds[[*new.values()]]), strict=True))
+            found |= summed
+            if len(self._kept) + len(summed) > _MOST:
+                self._kept.clear()
+            self._kept.update(summed)
+        return np.array([found[outcome] for outcome in outcomes]).reshape(len(numbers), self.table.shape[1])
 
-    @cached_property
-    def _summed(self) -> Callable[[bytes], Array]:
-        """What the tables add up to, by which conditions hold, a bit each."""
-
-        @lru_cache(maxsize=_KEPT)
-        def summed(outcome: bytes) -> Array:
-            holds = np.unpackbits(np.frombuffer(outcome, dtype=np.uint8), count=len(self.features))
-            return np.asarray(self.table[self.places @ holds + self.starts].sum(axis=0))
-
-        return summed
+    def _summed(self, holds: npt.NDArray[np.bool_]) -> Array:
+        """What the tables add up to, by row, where these conditions hold of it."""
+        at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:, None]).T
+        ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.starts)
+        once = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
+        return np.asarray(once @ self.table)
 
 
 def _trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
