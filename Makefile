@@ -16,11 +16,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Of pip's talk the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
 define install
 	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
-	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input -e '$(1)' 2>&1 \
+	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile -e '$(1)' 2>&1 \
 		| tee $(VENV)/install.log \
 		| awk '/Downloading .*([0-9][0-9]\.[0-9] MB|GB)\)/ || /^ERROR/ { print; fflush() } \
 			/^Installing collected packages/ { print "  Unpacking " NF - 3 " packages"; fflush() }' \
 		|| { echo "That failed; the end of $(VENV)/install.log:"; tail -n 20 $(VENV)/install.log; exit 1; }
+	@# pip would compile on one core. Packages bring files for newer Pythons, too: what cannot be compiled is left out.
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >> $(VENV)/install.log 2>&1 || true
 endef
 
 .PHONY: help run ui test lint bench audit sbom clean
@@ -43,9 +45,10 @@ ui: $(VENV)/.installed
 
 # What compares measured times has the machine for itself. The rest runs three by three, as much of it waits; in the
 # order of the folders, so that the long files of tests/e2e begin early and the many small ones fill what is left.
+# Threads of its linear algebra would only wait for each other there.
 test: $(VENV)/.installed-dev
 	@failed=0; \
-	$(BIN)/python -m pytest -m 'not alone' -n 3 --dist loadfile --no-loadscope-reorder --durations 25 || failed=$$?; \
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not alone' -n 3 --dist loadfile --no-loadscope-reorder --durations 25 || failed=$$?; \
 	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
 

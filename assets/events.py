@@ -6,7 +6,6 @@ Old files enter through `history.py`. How hardware is found and models are measu
 from collections import Counter
 from typing import Any
 
-import altair as alt
 import dagster as dg
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -133,6 +132,8 @@ def _row(result: ResultRecorded) -> dict[str, Any]:
 
 
 def _latency_chart(measured: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     return previews.chart(
         alt.Chart({"values": measured}, title="Measured this time: median of one batch")
         .mark_bar()
@@ -203,6 +204,8 @@ def _count_types(log: EventLog, snapshot: Snapshot) -> Counter[str]:
 
 
 def _type_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     return previews.chart(
         alt.Chart({"values": rows}, title="Events by type")
         .mark_bar()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import altair as alt
 import dagster as dg
 
 from accel_platform.warehouse import publish
@@ -59,6 +58,8 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
 
 
 def _rating_chart(cells: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     verdicts = [
         {
             "model": cell["model_id"],

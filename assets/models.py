@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import altair as alt
 import dagster as dg
 
 from assets import previews
@@ -68,6 +67,8 @@ def predictor(
 
 
 def _error_chart(by_family: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     return previews.chart(
         alt.Chart({"values": by_family}, title="Median latency error on a family the model never saw")
         .mark_bar()

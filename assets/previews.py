@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import dagster as dg
+
+if TYPE_CHECKING:
+    import altair as alt
 
 NOTHING_TO_DRAW = "Nothing to draw yet."
 _SHOWN = 20
@@ -39,6 +41,8 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
 
 def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: str) -> dg.MarkdownMetadataValue:
     """A bar for each row, the longest first."""
+    import altair as alt
+
     return chart(
         alt.Chart({"values": list(rows)}, title=title)
         .mark_bar()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import altair as alt
 import dagster as dg
 from pydantic import Field
 
@@ -72,6 +71,8 @@ def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
 
 
 def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     shown = [{**row, "found_at": row["found_at"].isoformat()} for row in rows if row["change_percent"] is not None]
     return previews.chart(
         alt.Chart({"values": shown}, title="Shifts: change of the median latency")

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import altair as alt
 import dagster as dg
 
 from accel_platform.warehouse import publish
@@ -70,6 +69,8 @@ def _rows(projection: Projection, sql: str) -> list[dict[str, Any]]:
 
 
 def _latency_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
+    import altair as alt
+
     return previews.chart(
         alt.Chart({"values": rows}, title="Median latency of one batch")
         .mark_point(filled=True, size=60)

@@ -9,17 +9,8 @@ from accel_platform.precisions import PRECISIONS, canonical
 from predictor.evidence import Cell, Target
 from predictor.knowledge import Knowledge
 from predictor.questions import ModelConfig, ModelFigures, Query
-from predictor.subject import (
-    ItemCost,
-    Sizes,
-    Subject,
-    by_layers,
-    cost_asked,
-    length_asked,
-    resolve_subject,
-    sizes_asked,
-    tokens_asked,
-)
+from predictor.subject import Subject, by_layers, cost_asked, length_asked, resolve_subject, sizes_asked, tokens_asked
+from predictor.traced import ItemCost, Sizes
 
 PLAIN = "float32"
 

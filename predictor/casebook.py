@@ -29,7 +29,8 @@ from predictor.cases import (
 )
 from predictor.evidence import Device, Target, observed_devices
 from predictor.plausible import IMPOSSIBLE, times_faster
-from predictor.subject import ItemCost, decoder_known, item_cost, spec_of
+from predictor.subject import decoder_known, item_cost, spec_of
+from predictor.traced import ItemCost
 
 _DEVICE_FAULT = ("out_of_memory", "killed")
 _CELL = (

@@ -20,7 +20,7 @@ from accel_platform.hardware.silicon import silicon
 from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.decoder import Decoder
 from predictor.evidence import Device, Target
-from predictor.subject import ItemCost
+from predictor.traced import ItemCost
 
 UNSTATED = "unstated"
 BY_LAYERS, BY_OPERATORS = "layers", "operators"

@@ -14,7 +14,7 @@ from predictor.cases import BY_LAYERS, IMAGES, Case, weight_bytes
 from predictor.evidence import Evidence
 from predictor.judge import Predictor
 from predictor.said import Said
-from predictor.subject import ItemCost
+from predictor.traced import ItemCost
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ import difflib
 import hashlib
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -22,39 +20,9 @@ from predictor.configs import appraise, text_of
 from predictor.evidence import Evidence
 from predictor.patience import takes_long
 from predictor.questions import ModelConfig, ModelFigures
+from predictor.traced import TRACING, ItemCost, Sizes, traced_cost, traced_decoder
 
 _FEWEST_COUNTED = 5
-_TRACING = threading.Lock()
-"""The first trace imports transformers, whose lazy modules break when two threads import them at once."""
-
-
-@dataclass(frozen=True)
-class ItemCost:
-    """One item of a batch at one sequence length, in float32; None where it is not known."""
-
-    parameters: float
-    layers: float | None
-    flops: float
-    activation_bytes: float | None
-    """Written by all operators."""
-    layer_output_bytes: float | None = None
-    """Of these, what linear layers and convolutions put out, as timm and fvcore count."""
-    image_size: float | None = None
-    """Pixels along an edge; None where it reads no image, or nobody says how large."""
-
-    @property
-    def written_bytes(self) -> float | None:
-        """By all operators, or at least by those that are known."""
-        return self.activation_bytes or self.layer_output_bytes
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of images and sound, where they are not the model's own."""
-
-    image_size: int | None = None
-    """Pixels along an edge."""
-    audio_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +171,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
     if subject.spec is None or asked == Sizes():
         return asked
     takes_long()
-    with _TRACING:
+    with TRACING:
         from accel_platform.workloads.inputs import describe_inputs, with_image_size
 
         sized = subject.spec if image_size is None else with_image_size(subject.spec, image_size)
@@ -230,7 +198,7 @@ def cost_asked(
     if sizes == Sizes():
         return item_cost(subject.model_id, subject.spec, sequence_length, models)
     assert subject.spec is not None, "other models have no sizes"
-    return _traced(subject.spec, sequence_length, sizes)
+    return traced_cost(subject.spec, sequence_length, sizes)
 
 
 def by_layers(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
@@ -274,26 +242,7 @@ def item_cost(
             return described
     if spec is None:
         return None
-    return _traced(spec, sequence_length, Sizes())
-
-
-@lru_cache(maxsize=4096)
-def _traced(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
-    takes_long()
-    with _TRACING:
-        from accel_platform.workloads.cost import cost_of
-        from accel_platform.workloads.inputs import usual_image_size, with_image_size
-
-        sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
-        try:
-            cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
-        except (RuntimeError, ValueError, TypeError) as error:
-            if sizes == Sizes():
-                raise
-            reason = " ".join(str(error).split())
-            raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
-        pixels = usual_image_size(sized)
-    return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
+    return traced_cost(spec, sequence_length, Sizes())
 
 
 def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
@@ -303,20 +252,7 @@ def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, di
     if spec is None and row.get("architecture") and row.get("config"):
         config = json.loads(row["config"])
         spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config)
-    return None if spec is None else _shape(spec)
-
-
-@lru_cache(maxsize=1024)
-def _shape(spec: ModelSpec) -> Decoder | None:
-    takes_long()
-    with _TRACING:
-        from accel_platform.workloads.decoder import decoder_of
-
-        try:
-            return decoder_of(spec)
-        except (RuntimeError, ValueError, TypeError, KeyError):
-            # What was measured with another transformers may be unknown to the installed one.
-            return None
+    return None if spec is None else traced_decoder(spec)
 
 
 def spec_of(model_id: str) -> ModelSpec | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.generation import NEW_TOKENS
 from predictor.asked import Asked
-from predictor.subject import Sizes
+from predictor.traced import Sizes
 
 _MODELS_FILE = 'with {"my-model": {"architecture": <its model_type>, "config": <the rest of it>}} in models.json: '
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtr, stdtr
 
 Values = npt.NDArray[np.float64]
 
@@ -135,7 +135,7 @@ def _scan(values: Values, at: int | None = None) -> tuple[int, float]:
     cut over its standard deviation under exchangeability, ties included.
     """
     count = len(values)
-    ranks = stats.rankdata(values)
+    ranks = _ranks(values)
     centred = ranks - ranks.mean()
     spread = float(centred @ centred)
     if count < 2 * EDGE or spread == 0.0:
@@ -160,11 +160,23 @@ def _scan_p_value(strength: float, count: int) -> float:
     share = np.arange(EDGE, count - EDGE + 1) / count
     step = strength / np.sqrt(count * share * (1 - share))
     half = step / 2
-    overshoot = (2 / step) * (stats.norm.cdf(half) - 0.5) / (half * stats.norm.cdf(half) + stats.norm.pdf(half))
+    overshoot = (2 / step) * (ndtr(half) - 0.5) / (half * ndtr(half) + _density(half))
     integral = float(np.trapezoid(overshoot / (share * (1 - share)), share))
     # At two positions or fewer there is nothing to integrate over; one position's own chance is the least there is.
-    single = 2 * float(stats.norm.sf(strength))
-    return min(1.0, max(single, strength * float(stats.norm.pdf(strength)) * integral))
+    single = 2 * float(ndtr(-strength))
+    return min(1.0, max(single, strength * float(_density(strength)) * integral))
+
+
+# As scipy.stats has them, which takes a second to import: every process that reads a series would wait for it.
+def _ranks(values: Values) -> Values:
+    """1 for the smallest, and so on; equal ones share the mean of theirs."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
+
+
+def _density(z: Values | float) -> Values:
+    """Of the standard normal distribution."""
+    return np.asarray(np.exp(-np.square(z) / 2) / np.sqrt(2 * np.pi))
 
 
 def _memory(before: Values, after: Values) -> float:
@@ -173,7 +185,7 @@ def _memory(before: Values, after: Values) -> float:
     From the correlation of neighbours around the level of their own side, where it is too large to be chance:
     sqrt((1 + r) / (1 - r)), as for a first-order autoregressive series.
     """
-    around = np.concatenate([stats.rankdata(part) - (len(part) + 1) / 2 for part in (before, after)])
+    around = np.concatenate([_ranks(part) - (len(part) + 1) / 2 for part in (before, after)])
     total = float(around @ around)
     correlation = float(around[:-1] @ around[1:]) / total if total else 0.0
     if correlation * np.sqrt(len(around)) < 2.0:
@@ -200,7 +212,7 @@ def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tu
         if away.min() <= 0 or not _moved(baseline, recent, min_change_percent):
             continue
         seen = (side * (baseline - middle))[:, None] >= away
-        chances = np.maximum(stats.t.sf(away / width, _TAIL), seen.sum(axis=0) / (len(baseline) + 1))
+        chances = np.maximum(stdtr(_TAIL, -away / width), seen.sum(axis=0) / (len(baseline) + 1))
         p_value = min(1.0, 2 * float(chances.max()) ** RECENT)
         if p_value < alpha:
             return _first_of(level, middle, float(np.median(recent))), p_value

@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from accel_platform.bench.sampling import MEDIAN_COUNT, median_interval_ns, median_ns
 
@@ -119,7 +119,7 @@ def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *
         freedom = n + m - 2
         variance = sum(float(((side - side.mean()) ** 2).sum()) for side in (first, second)) / freedom
         error = math.sqrt(variance * (1 / n + 1 / m))
-    return math.expm1(float(stats.t.ppf(1 - ALPHA / 2, freedom)) * error)
+    return math.expm1(float(stdtrit(freedom, 1 - ALPHA / 2)) * error)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def ratio_interval(ratio: float, first: Sequence[Sequence[int]], second: Sequenc
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
         if not weights:
             return Interval(ratio, ratio, "processes")
-        width = float(stats.t.ppf(1 - ALPHA / 2, sum(parts) ** 2 / weights)) * math.sqrt(sum(parts))
+        width = float(stdtrit(sum(parts) ** 2 / weights, 1 - ALPHA / 2)) * math.sqrt(sum(parts))
         return Interval(ratio * math.exp(-width), ratio * math.exp(width), "processes")
     ends = [median_interval_ns([sample for samples in side for sample in samples]) for side in (first, second)]
     (low_1, middle_1, high_1), (low_2, middle_2, high_2) = ends

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +83,7 @@ def test_stopped_half_way_it_goes_on_serves_and_the_next_run_measures_nothing(tm
     own = "status = 'ok' AND provenance = 'measured' AND model_id IN ('bert-tiny', 'vit-tiny')"
     count = f"SELECT count(*) AS n FROM results WHERE {own}"
     assert Reader(Settings(home=home)).rows(count) == [{"n": CELLS}]
-    start = time.monotonic()
     third = _json(_run(home, *EIGHT, "--no-serve"))
-    assert time.monotonic() - start < 60
     measurements = third["assets"]["measurements"]
     assert (measurements["in_the_log_before"], measurements["measured"]) == (CELLS, 0)
     assert third["assets"]["predictor"]["trained_now"] is False

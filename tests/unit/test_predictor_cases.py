@@ -29,7 +29,7 @@ from predictor.cases import (
 from predictor.evidence import Target, observed_devices
 from predictor.law import parts_ms, rates_known
 from predictor.plausible import IMPOSSIBLE, times_faster
-from predictor.subject import ItemCost
+from predictor.traced import ItemCost
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
 
 COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)

@@ -18,7 +18,8 @@ from predictor.cases import case_of
 from predictor.constraints import broken
 from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
 from predictor.questions import Constraints
-from predictor.subject import ItemCost, Sizes, Subject
+from predictor.subject import Subject
+from predictor.traced import ItemCost, Sizes
 
 _found = find_spec("NVIDIA H100 SXM5 80GB")
 assert _found is not None

@@ -23,7 +23,7 @@ from predictor.casebook import load_cases
 from predictor.cases import Case, case_of, silicon_of
 from predictor.evidence import Target, observed_devices
 from predictor.promotion import NothingToGoBackTo, promotions, roll_back
-from predictor.subject import ItemCost
+from predictor.traced import ItemCost
 from predictor.train import NotEnoughEvidence, TrainingReport, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 

@@ -1,0 +1,96 @@
+"""What was traced once is known to the next process without torch; and never from a cache that cannot be trusted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from accel_platform.workloads.families import resolve_model
+from predictor import traced
+from predictor.traced import ItemCost, Sizes, traced_cost, traced_decoder
+
+BERT, GPT = resolve_model("bert-tiny"), resolve_model("gpt2")
+ANOTHER_PROCESS = """
+import json, sys
+from dataclasses import asdict
+from accel_platform.workloads.families import resolve_model
+from predictor.traced import Sizes, traced_cost, traced_decoder
+cost = traced_cost(resolve_model("bert-tiny"), 77, Sizes())
+print(json.dumps([asdict(cost), asdict(traced_decoder(resolve_model("gpt2"))), "torch" in sys.modules]))
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of its own, and nothing remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _forget()
+    yield tmp_path / "cache"
+    _forget()
+
+
+def _forget() -> None:
+    for remembered in (traced_cost, traced_decoder, traced._folder):
+        remembered.cache_clear()
+
+
+def _files(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.json"))
+
+
+def test_another_process_finds_it_without_torch(cache: Path) -> None:
+    cost, decoder = traced_cost(BERT, 77, Sizes()), traced_decoder(GPT)
+    assert decoder is not None
+    assert traced_decoder(BERT) is None, "that is kept as well"
+    assert len(_files(cache)) == 3
+    done = subprocess.run([sys.executable, "-c", ANOTHER_PROCESS], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [asdict(cost), asdict(decoder), False]
+
+
+def test_every_length_size_and_model_is_kept_apart(cache: Path) -> None:
+    vit = resolve_model("vit-tiny")
+    costs = [traced_cost(BERT, 64, Sizes()), traced_cost(BERT, 65, Sizes()), traced_cost(vit, None, Sizes(160))]
+    _forget()
+    assert [traced_cost(BERT, 64, Sizes()), traced_cost(BERT, 65, Sizes()), traced_cost(vit, None, Sizes(160))] == costs
+    assert len({cost.flops for cost in costs}) == len(_files(cache)) == 3
+
+
+def test_half_a_file_is_traced_again_and_replaced(cache: Path) -> None:
+    cost = traced_cost(BERT, 64, Sizes())
+    (file,) = _files(cache)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:20])
+    _forget()
+    assert traced_cost(BERT, 64, Sizes()) == cost
+    assert file.read_bytes() == whole
+
+
+def test_what_other_code_found_is_not_believed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced_cost(BERT, 64, Sizes())
+    (file,) = _files(cache)
+    file.write_text(json.dumps(asdict(ItemCost(1.0, 1.0, 1.0, 1.0))))
+    _forget()
+    assert traced_cost(BERT, 64, Sizes()).flops == 1.0, "it is what lies there that is read"
+    monkeypatch.setattr(traced, "version", lambda package: "another")
+    _forget()
+    assert traced_cost(BERT, 64, Sizes()).flops > 1e6
+
+
+@pytest.mark.parametrize("place", ["/dev/null/no folder", "/proc/none"])
+def test_without_a_place_it_is_traced_each_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    _forget()
+    assert traced_cost(BERT, 64, Sizes()).flops > 1e6
+    _forget()
+
+
+def test_no_more_is_kept_than_a_disk_has_room_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced, "_MOST", 1)
+    assert traced_cost(BERT, 64, Sizes()) != traced_cost(BERT, 65, Sizes())
+    assert len(_files(cache)) == 1
