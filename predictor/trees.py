@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import lightgbm as lgb
@@ -226,7 +226,7 @@ class Trees:
         return terms, self.mean @ terms
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _blocks(name: str) -> Array:
     return np.array(blocks_of(name))
 

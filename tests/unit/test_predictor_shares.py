@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predictor import shares
 from predictor.shares import Shares
 
 
@@ -41,8 +42,21 @@ def test_they_are_those_of_lightgbm(seed: int, leaves: int, unknown: float) -> N
     together = grouped.added(asked)
     for group in range(3):
         assert together[:, group] == pytest.approx(told[:, :-1][:, groups == group].sum(axis=1), rel=1e-9, abs=1e-12)
-    # What is asked beside a row changes no bit of what is said of it.
+    # Neither what is asked beside a row nor what was asked before it changes a bit of what is said of it.
     assert (grouped.added(asked[7:9]) == together[7:9]).all()
+    alone = Shares.of([booster for booster, _ in boosters], groups.tolist())
+    assert (alone.added(asked[7:9]) == together[7:9]).all()
+
+
+def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.1)
+    asked = np.random.default_rng(1).normal(scale=2, size=(40, features))
+    expected = Shares.of([booster], range(features)).added(asked)
+    monkeypatch.setattr(shares, "_MOST", 5)
+    found = Shares.of([booster], range(features))
+    for row in (*range(40), *range(40)):
+        assert (found.added(asked[row : row + 1]) == expected[row]).all()
+        assert len(found._kept) <= 5
 
 
 def test_trees_that_decide_nothing_add_nothing() -> None:
