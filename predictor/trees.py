@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import lightgbm as lgb
@@ -103,7 +103,7 @@ class Encoder:
             rows.append((*cost, c.version, devices, *codes))
         parts = np.log(np.maximum(parts_ms(cases), 1e-12))
         per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
-        blocks = np.array([_blocks(case.model) for case in cases])
+        blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
         return np.hstack(
             [np.array(rows, dtype=np.float64), blocks, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
         )
@@ -224,11 +224,6 @@ class Trees:
         terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
         terms[0] = 0.0
         return terms, self.mean @ terms
-
-
-@lru_cache(maxsize=4096)
-def _blocks(name: str) -> Array:
-    return np.array(blocks_of(name))
 
 
 def _groups(names: Sequence[str]) -> list[int]:

@@ -84,7 +84,7 @@ def test_a_silent_child_is_killed_with_all_it_started(start) -> None:  # type: i
     before = time.monotonic()
     with child, pytest.raises(ChildTimeout, match="within 3 s"):
         next(messages)
-    assert 2.9 < time.monotonic() - before < 30, "the limit, and a busy machine"
+    assert 2.9 < time.monotonic() - before < 6
     assert gone(child.pid)
     assert gone(grandchild)
 
