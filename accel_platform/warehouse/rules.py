@@ -261,12 +261,17 @@ def audit(results: pd.DataFrame, rules: Sequence[Rule] = RULES) -> list[CheckRes
         found: list[Any] = batch.validate(suite, result_format=detail).results
         return {result.expectation_config.meta["rule"]: result for result in found}
 
-    # How many rows break a rule, and which, takes twice the time to find out, and is asked where any does.
+    # How many rows break a rule, and which, takes twice the time to find out, and is asked where any does; how many it
+    # speaks of, where those are not all.
     found = verdicts(rules, "BOOLEAN_ONLY")
-    broken = [rule for rule in rules if not found[rule.name].success]
-    if broken:
-        found |= verdicts(broken, "SUMMARY")
+    if more := [rule for rule in rules if not found[rule.name].success or _condition(found[rule.name]) is not None]:
+        found |= verdicts(more, "SUMMARY")
     return [_told(rule, found[rule.name], len(results)) for rule in rules]
+
+
+def _condition(result: Any) -> Any:
+    """Of the rows that the rule speaks of; None where it speaks of all."""
+    return result.expectation_config.kwargs.get("row_condition")
 
 
 def _told(rule: Rule, result: Any, rows: int) -> CheckResult:

@@ -38,3 +38,10 @@ def test_the_audit_follows_what_is_new(settings: Settings, log: EventLog) -> Non
     with pytest.raises(publish.ChecksFailed, match=r"result_id_unique \(2 rows\)"):
         publish.check(staged)
     publish.publish(settings, publish.stage(settings, full=True))
+
+
+def test_a_rule_counts_the_rows_that_it_speaks_of(settings: Settings, log: EventLog) -> None:
+    log.append([event(result()), event(result(provenance="imported", device_id=None, fingerprint=None, batch_size=2))])
+    staged = publish.stage(settings)
+    rows = {verdict.rule: verdict.rows for verdict in publish.check(staged)}
+    assert (rows["model_named"], rows["measured_names_device"]) == (2, 1)
