@@ -97,7 +97,12 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
     if query.mode == "generation":
         tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
     stored = None if query.precision is not None else _stored_otherwise(query.model)
-    warnings = [told for told in (warning, unsaid, stored, counted) if told is not None]
+    alone = (
+        f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
+        if subject.text_alone
+        else None
+    )
+    warnings = [told for told in (warning, unsaid, stored, counted, alone) if told is not None]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))

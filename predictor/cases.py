@@ -233,14 +233,11 @@ def _generation(model: Decoder | None, into: float | None, out: int | None, batc
         return "it was not made to generate, or the shape of its decoder is unknown"
     if into is None or out is None:
         return "how many tokens go in or come out is not stated"
-    # Of a mixture of experts a larger batch reads more: each sequence chooses its own.
-    share = 1 - (1 - model.active_parameters / model.parameters) ** batch
-    per_token = 2 * model.layers * model.kv_heads * model.head_dim * _HALF
     return Work(
         parameters=model.parameters,
         flops=2 * model.active_parameters * batch * (into + out),
-        activation_bytes=per_token * batch * out * (into + out / 2),
-        weight_bytes=model.parameters * share * weight_bytes(precision, "generation") * out,
+        activation_bytes=_HALF * model.kept(into, out) * batch * out,
+        weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * out,
         steps=out * model.layers,
     )
 
@@ -255,8 +252,7 @@ def _decoders() -> tuple[tuple[str, Decoder], ...]:
                 float(row["parameters_b"]) * 1e9,
                 float(row["active_parameters_b"]) * 1e9,
                 float(row["layers"]),
-                float(row["kv_heads"]),
-                float(row["head_dim"]),
+                2 * float(row["layers"]) * float(row["kv_heads"]) * float(row["head_dim"]),
             ),
         )
         for row in csv.DictReader(text.splitlines())

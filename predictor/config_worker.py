@@ -17,7 +17,7 @@ from accel_platform.workloads.families import ModelSpec, architectures
 
 MOST_PARAMETERS = 10**13
 _READABLE = ("text", "vision", "audio")
-"""Categories whose inputs follow from the config of any architecture."""
+"""Categories whose inputs follow from the config of any architecture; of one that reads more, the text alone does."""
 
 
 def look(job: Message, send: Callable[[Message], None]) -> None:
@@ -45,6 +45,7 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
 
 
 def _appraisal(job: Message) -> Message:
+    from accel_platform.workloads.architectures import classify
     from accel_platform.workloads.cost import cost_of, parameters_of
     from accel_platform.workloads.decoder import decoder_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
@@ -62,6 +63,7 @@ def _appraisal(job: Message) -> Message:
         "architecture": spec.architecture,
         "family": spec.family,
         "modality": spec.modality,
+        "text_alone": spec.modality == "text" and classify(spec.architecture).category != "text",
         "sequence_length": job["sequence_length"] or spec.sequence_length,
         "parameters": found.parameters,
         "layers": found.layers,
@@ -88,7 +90,9 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     kind = classify(model_type)
     modality = usual.get("modality", kind.category)
     if modality not in _READABLE and not usual:
-        raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
+        if not _answers(model_type):
+            raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
+        modality = "text"
     spec = ModelSpec(
         model_id=model_type,
         architecture=model_type,
@@ -99,10 +103,18 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     if modality not in ("text", "multimodal"):
         return spec
     made = config_of(spec)
-    reaches = getattr(getattr(made, "text_config", made), "max_position_embeddings", None) or SEQUENCE_LENGTH
+    reaches = getattr(made.get_text_config(), "max_position_embeddings", None) or SEQUENCE_LENGTH
     return ModelSpec(
         **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
     )
+
+
+def _answers(model_type: str) -> bool:
+    """Whether it writes text, whatever it reads: then it reads text alone, too."""
+    from transformers.models.auto import modeling_auto as auto
+
+    tables = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    return any(model_type in table for table in tables)
 
 
 def _type_of(architecture: str) -> str:

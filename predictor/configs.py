@@ -44,6 +44,8 @@ class Appraisal:
     architecture: str
     family: str
     modality: str
+    text_alone: bool
+    """It would read images or sound besides, of which nothing is counted."""
     sequence_length: int | None
     """That the cost is of; None where inputs have one size."""
     parameters: float

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from scipy.optimize import least_squares
 
 from predictor.answers import Interval
-from predictor.cases import Case
+from predictor.cases import Case, weight_bytes
 from predictor.held_out import FEWEST, coverage_of
 from predictor.intervals import Calibration, calibrate, calibrate_worst
 from predictor.splits import folds_of
@@ -158,7 +158,8 @@ def _parts(cases: Sequence[Case]) -> Array:
     rows = []
     for case in cases:
         passes = case.work.steps if case.mode == "generation" else 1.0
-        weights = case.work.weight_bytes / passes
+        # All of them: which experts are read at a step is no matter here.
+        weights = case.work.parameters * weight_bytes(case.precision, case.mode)
         rows.append((max(weights, 1.0) / _MIB, case.work.activation_bytes / passes / _MIB, 1.0))
     return np.array(rows, dtype=np.float64)
 

@@ -39,6 +39,8 @@ class Subject:
     """What the asker says that one item costs."""
     decoder: Decoder | None = None
     """Of a config that describes what generates: its shape."""
+    text_alone: bool = False
+    """It reads images or sound besides text, which are not counted."""
     usual_length: int | None = None
     """Tokens at which it is asked about unless told; None where it has one size of input, or nobody knows."""
 
@@ -107,6 +109,7 @@ def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
         spec=None,
         config=text,
         decoder=found.decoder,
+        text_alone=found.text_alone,
         usual_length=found.sequence_length,
     )
 
@@ -165,6 +168,11 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
             continue
         if subject.named_only:
             raise InvalidInput(f"{subject.model_id} is known by its results only, which state no {name}: leave it out.")
+        if subject.text_alone:
+            raise InvalidInput(
+                f"{subject.model_id} is costed for text alone: leave out {name}, and let sequence_length count the "
+                f"tokens that its processor makes of the {'image' if modality == 'vision' else 'sound'}."
+            )
         if subject.modality not in (None, modality, "multimodal"):
             raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
     asked = Sizes(image_size, audio_seconds)

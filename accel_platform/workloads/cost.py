@@ -62,6 +62,17 @@ def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
     return {name: p.numel() for name, p in _meta_model(spec, torch.float32).named_parameters()}
 
 
+def text_tower(spec: ModelSpec) -> str:
+    """How the names of those parameters begin that read text, where others read images or sound; "" where all do."""
+    import torch
+
+    model = _meta_model(spec, torch.float32)
+    if type(model.config.get_text_config(decoder=True)) is type(model.config):
+        return ""
+    reads = model.get_decoder()
+    return next((f"{name}." for name, module in model.named_modules() if name and module is reads), "")
+
+
 @lru_cache(maxsize=4096)
 def _cost(
     spec: ModelSpec, batch_size: int, sequence_length: int | None, audio_seconds: float | None, precision: str
@@ -85,7 +96,8 @@ def _cost(
     stored = [*model.parameters(), *model.buffers()]
     return Cost(
         parameters=sum(p.numel() for p in model.parameters()),
-        layers=_layers(model.config),
+        # Of a model that reads text alone, although it could see, what could see does not run.
+        layers=_layers(model.config.get_text_config() if spec.modality == "text" else model.config),
         flops=flops,
         activation_bytes=written,
         layer_output_bytes=put_out,

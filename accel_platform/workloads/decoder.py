@@ -1,11 +1,20 @@
-"""The shape of what generates: how many parameters a token meets and what is kept of each. Nothing is really built."""
+"""The shape of what generates: the parameters a token meets and what is kept of each. Nothing is really built."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from accel_platform.workloads.families import ModelSpec
+
+_KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
+"""Kinds of layers, as transformers calls them, that keep keys and values of every token."""
+_KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
+_KEEP_A_STATE = frozenset(("linear_attention", "conv", "hybrid", "hybrid_sliding"))
+_KEEP_NOTHING = frozenset(("mlp", "moe"))
+_BY_ROW = "embed_tokens_per_layer"
+"""Tables of Gemma 3n and 4, of which a token needs a row per layer."""
 
 
 @dataclass(frozen=True)
@@ -14,40 +23,115 @@ class Decoder:
 
     parameters: float
     active_parameters: float
-    """Of a mixture of experts, those that one token meets."""
+    """Those that one token meets: of a mixture of experts the chosen ones."""
     layers: float
-    kv_heads: float
-    head_dim: float
+    kept_per_token: float
+    """Numbers that are kept of every token: keys and values of all layers that look back to the first."""
+    kept_in_window: float = 0.0
+    """The same of layers that look back over `window` tokens alone."""
+    window: float = 0.0
+    state: float = 0.0
+    """Numbers kept of a sequence, however long it is: of layers that fold what they read into a state."""
+    unread_parameters: float = 0.0
+    """That text does not meet: towers for images and sound, and tables of which it needs a row."""
+
+    def read_parameters(self, sequences: float) -> float:
+        """That so many sequences meet at a step: of a mixture of experts more the more they are, as each chooses."""
+        read = self.parameters - self.unread_parameters
+        return read * (1 - (1 - self.active_parameters / read) ** sequences)
+
+    def kept(self, into: float, out: float) -> float:
+        """Numbers kept of one sequence, on average while `out` tokens are added to the `into` that were read."""
+        return (
+            self.kept_per_token * (into + out / 2)
+            + self.kept_in_window * _held(self.window, into, out)
+            # Read and written for each token, where the others are read.
+            + 2 * self.state
+        )
+
+
+def _held(window: float, into: float, out: float) -> float:
+    """Tokens in a window, on average while it fills."""
+    grows = min(max(window - into, 0.0), out)
+    first = min(into, window)
+    return (grows * (first + grows / 2) + (out - grows) * (first + grows)) / out
 
 
 def decoder_of(spec: ModelSpec) -> Decoder | None:
     """The shape of a model's decoder, laid out on the meta device (about a second); None where it was not made to
-    generate, keeps no keys and values, or does not say how many experts a token meets."""
+    generate, or its config does not say how many experts a token meets or what a layer keeps."""
     from accel_platform.workloads.build import config_of
-    from accel_platform.workloads.cost import sizes_of_parameters
+    from accel_platform.workloads.cost import sizes_of_parameters, text_tower
     from accel_platform.workloads.heads import generation_head
 
     if generation_head(spec) is None:
         return None
     config = config_of(spec).get_text_config(decoder=True)
     layers = _first(config, "num_decoder_layers", "num_hidden_layers")
-    heads = _first(config, "num_attention_heads")
-    hidden = _first(config, "hidden_size")
-    if layers is None or heads is None or hidden is None:
+    met = _share_of_experts(config)
+    if layers is None or met is None:
+        return None
+    in_all, in_window, window, state = 0.0, 0.0, 0.0, 0.0
+    for kind, layer in _layers(config, int(layers)):
+        if kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING:
+            return None
+        if kind in _KEEP_ALL | _KEEP_A_WINDOW:
+            kept = _keys_and_values(layer)
+            if kept is None:
+                return None
+            in_all += kept if kind in _KEEP_ALL else 0.0
+            in_window += kept if kind in _KEEP_A_WINDOW else 0.0
+        if kind in _KEEP_A_WINDOW:
+            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
+        if kind in _KEEP_A_STATE:
+            state += _state(layer)
+    if (in_window and not window) or not (in_all or in_window or state):
         return None
     sizes = sizes_of_parameters(spec)
-    parameters = sum(sizes.values())
-    met = _share_of_experts(config)
-    if met is None:
-        return None
-    idle = (1 - met) * sum(size for name, size in sizes.items() if ".experts." in name)
-    kept = _first(config, "num_key_value_heads") or heads
-    width = _first(config, "head_dim", "d_kv") or hidden / heads
-    latent = _first(config, "kv_lora_rank")
+    reads = text_tower(spec)
+    unread = sum(n for name, n in sizes.items() if not name.startswith(reads) or _BY_ROW in name)
+    resting = (1 - met) * sum(n for name, n in sizes.items() if name.startswith(reads) and ".experts." in name)
+    everything = sum(sizes.values())
+    return Decoder(everything, everything - unread - resting, layers, in_all, in_window, window, state, unread)
+
+
+def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
+    """Kind and config of each layer that keeps something of its own."""
+    kinds = getattr(config, "layer_types", None)
+    if not kinds:
+        slides = _first(config, "sliding_window") and getattr(config, "use_sliding_window", True)
+        kinds = ["sliding_attention" if slides else "full_attention"] * count
+    differ = getattr(config, "is_heterogeneous", False)
+    # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
+    for at, kind in enumerate(kinds[: count - int(_first(config, "num_kv_shared_layers") or 0)]):
+        yield kind, config.per_layer_config[at] if differ else config
+
+
+def _keys_and_values(layer: Any) -> float | None:
+    """Numbers that one layer keeps of one token; None where its config does not say."""
+    latent = _first(layer, "kv_lora_rank")
     if latent is not None:
         # Multi-head latent attention (DeepSeek-V2, 2024) keeps one vector in the place of all keys and values.
-        kept, width = 1.0, (latent + (_first(config, "qk_rope_head_dim") or 0.0)) / 2
-    return Decoder(parameters, parameters - idle, layers, kept, width)
+        return latent + (_first(layer, "qk_rope_head_dim") or 0.0)
+    heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
+    if heads is None or hidden is None:
+        return None
+    kept = _first(layer, "num_key_value_heads") or heads
+    return 2 * kept * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+
+
+def _state(layer: Any) -> float:
+    """Numbers in the state of one layer: of a state space (Mamba, 2023), or of linear attention, a matrix per head.
+
+    0 where it is not told, as of short convolutions, which keep next to none.
+    """
+    width = _first(layer, "state_size", "ssm_state_size", "mamba_d_state")
+    if width is not None:
+        expand, hidden = _first(layer, "expand", "mamba_expand") or 0.0, _first(layer, "hidden_size") or 0.0
+        return width * (_first(layer, "mamba_d_ssm") or expand * hidden)
+    heads = _first(layer, "linear_num_value_heads", "linear_num_heads") or 0.0
+    keys = _first(layer, "linear_key_head_dim", "linear_head_dim") or 0.0
+    return heads * keys * (_first(layer, "linear_value_head_dim") or keys)
 
 
 def _share_of_experts(config: Any) -> float | None:

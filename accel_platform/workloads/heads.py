@@ -12,6 +12,7 @@ Head = Literal[
     "AutoModelForCausalLM",
     "AutoModelForSeq2SeqLM",
     "AutoModelForSpeechSeq2Seq",
+    "AutoModelForImageTextToText",
     "AutoModelForMaskedLM",
     "AutoModelForImageClassification",
     "AutoModelForAudioClassification",
@@ -19,12 +20,23 @@ Head = Literal[
 """The names of transformers' Auto classes; `AutoModel` is a model without any head."""
 _BY_MODALITY: dict[str, tuple[Head, ...]] = {
     # In order of preference. Transformers gives encoders such as BERT a causal head too, and BART's decoder one of its
-    # own: what has a masked head was made to fill gaps, what has a sequence-to-sequence head to answer an input.
-    "text": ("AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForCausalLM"),
+    # own: what has a masked head was made to fill gaps, what has a sequence-to-sequence head to answer an input. What
+    # would see images beside the text answers to text alone, too.
+    "text": (
+        "AutoModelForSeq2SeqLM",
+        "AutoModelForMaskedLM",
+        "AutoModelForCausalLM",
+        "AutoModelForImageTextToText",
+    ),
     "vision": ("AutoModelForImageClassification",),
     "audio": ("AutoModelForSpeechSeq2Seq", "AutoModelForAudioClassification"),
 }
-_GENERATING: tuple[Head, ...] = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
+_GENERATING: tuple[Head, ...] = (
+    "AutoModelForCausalLM",
+    "AutoModelForImageTextToText",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSpeechSeq2Seq",
+)
 
 
 def generation_head(spec: ModelSpec) -> Head | None:
@@ -41,6 +53,7 @@ def training_head(spec: ModelSpec) -> Head:
         "AutoModelForSeq2SeqLM": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
         "AutoModelForMaskedLM": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "AutoModelForImageTextToText": auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
         "AutoModelForSpeechSeq2Seq": auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
         "AutoModelForImageClassification": auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
         "AutoModelForAudioClassification": auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES,

@@ -89,13 +89,15 @@ def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDA
 
 
 def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
-    _check_length(config, spec, length)
+    # Of a model that would see images besides, what reads text alone.
+    text = config.get_text_config()
+    _check_length(text, spec, length)
     inputs: tuple[InputSpec, ...] = (
-        InputSpec("input_ids", (batch, length), "tokens", config.vocab_size),
+        InputSpec("input_ids", (batch, length), "tokens", text.vocab_size),
         InputSpec("attention_mask", (batch, length), "mask"),
     )
     if config.is_encoder_decoder:
-        inputs += (InputSpec("decoder_input_ids", (batch, length), "tokens", config.vocab_size),)
+        inputs += (InputSpec("decoder_input_ids", (batch, length), "tokens", text.vocab_size),)
     return inputs
 
 

@@ -184,6 +184,26 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
     assert known.model == "bert-of-mine"
 
 
+def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:
+    seeing = {
+        "model_type": "gemma3",
+        "text_config": {
+            "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 6, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+        },
+        "vision_config": {
+            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "image_size": 56, "patch_size": 14, "vision_use_head": False,
+        },
+        "mm_tokens_per_image": 4,
+    }  # fmt: skip
+    for mode in ("inference", "generation"):
+        answer = _ask(advisor, seeing, mode=mode, hardware=["cpu"])
+        assert any("costed for text alone" in warning for warning in answer.warnings)
+    with pytest.raises(InvalidInput, match="let sequence_length count"):
+        _ask(advisor, seeing, image_size=56)
+
+
 def test_a_config_that_describes_nothing_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match=r"The config is refused: .*-5"):
         appraise({"model_type": "bert", "hidden_size": -5})

@@ -120,14 +120,25 @@ def test_what_cannot_be_a_case_says_why() -> None:
 
 
 def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
-    decoder = Decoder(124e6, 124e6, layers=12, kv_heads=12, head_dim=64)
+    decoder = Decoder(124e6, 124e6, layers=12, kept_per_token=2 * 12 * 768)
     work = _case(mode="generation", decoder=decoder, size=100, output_tokens=10, batch_size=1, precision="float16").work
     assert work.weight_bytes == 124e6 * 2 * 10
     assert work.steps == 120
+    # Of 100 to 110 tokens, 105 on average, in halves.
+    assert work.activation_bytes == 2 * 12 * 768 * 2 * 105 * 10
+
+
+def test_towers_and_resting_experts_lie_in_memory_and_are_not_read() -> None:
+    decoder = Decoder(10e9, 3e9, layers=32, kept_per_token=1024, unread_parameters=1e9)
+    asked = {"mode": "generation", "decoder": decoder, "size": 100, "output_tokens": 1, "precision": "float16"}
+    one, many = (_case(batch_size=n, **asked).work for n in (1, 10_000))
+    assert one.weight_bytes == pytest.approx(3e9 * 2)
+    assert many.weight_bytes == pytest.approx(9e9 * 2)
+    assert one.parameters == 10e9
 
 
 def test_what_no_device_could_do_is_told_by_its_published_rates() -> None:
-    decoder = Decoder(7e9, 7e9, layers=32, kv_heads=8, head_dim=128)
+    decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
     wrote = _case(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
     # 14 GB read 2,048 times at 300 GB/s take 96 s.
     assert times_faster(wrote, 96e3) == pytest.approx(1, rel=0.01)

@@ -107,7 +107,7 @@ def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
 
 
 def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> None:
-    decoder = Decoder(7e9, 7e9, layers=32, kv_heads=8, head_dim=128)
+    decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
     asked = {"model": "llama", "family": "llama", "cost": None, "mode": "generation", "size": 128, "device": H100,
              "precision": "float16", "hardware": "cuda", "backend": "pytorch", "decoder": decoder}  # fmt: skip
     one = bound_of_generation(case_of(batch_size=1, output_tokens=32, **asked))

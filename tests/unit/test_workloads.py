@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import cost_of, parameters_of
-from accel_platform.workloads.decoder import decoder_of
+from accel_platform.workloads.decoder import Decoder, decoder_of
 from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
 from accel_platform.workloads.heads import training_head
 from accel_platform.workloads.inputs import describe_inputs, make_inputs
@@ -137,7 +138,7 @@ def test_a_token_meets_two_experts_of_eight_and_costs_no_more() -> None:
     spec = ModelSpec("moe", "mixtral", "mixtral", "text", config=small, sequence_length=16)
     shape, cost = decoder_of(spec), cost_of(spec, batch_size=1)
     assert shape is not None
-    assert (shape.layers, shape.kv_heads, shape.head_dim) == (2, 2, 16)
+    assert (shape.layers, shape.kept_per_token) == (2, 2 * 2 * 2 * 16)
     experts = 2 * 8 * 3 * 64 * 128
     assert shape.parameters - shape.active_parameters == experts * 6 / 8
     # Two of three matrices per expert, over 16 tokens; attention and the gate come to less than a quarter of that.
@@ -146,11 +147,65 @@ def test_a_token_meets_two_experts_of_eight_and_costs_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("t5-small", (6, 8, 64)), ("whisper-base", (6, 8, 64)), ("bert-tiny", None)]
+    ("name", "shape"), [("t5-small", (6, 6 * 2 * 8 * 64)), ("whisper-base", (6, 6 * 2 * 8 * 64)), ("bert-tiny", None)]
 )
-def test_the_tower_that_answers_is_the_one_that_generates(name: str, shape: tuple[int, int, int] | None) -> None:
+def test_the_tower_that_answers_is_the_one_that_generates(name: str, shape: tuple[int, int] | None) -> None:
     found = decoder_of(resolve_model(name))
-    assert (found and (found.layers, found.kv_heads, found.head_dim)) == shape
+    assert (found and (found.layers, found.kept_per_token)) == shape
+
+
+SMALL_TEXT = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 6, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
+}  # fmt: skip
+
+
+def _shape(architecture: str, **config: Any) -> Decoder:
+    found = decoder_of(ModelSpec("mine", architecture, "mine", "text", config=config, sequence_length=16))
+    assert found is not None
+    return found
+
+
+def test_layers_keep_what_their_kind_keeps() -> None:
+    of_one = 2 * 2 * 16
+    kinds = [*["sliding_attention"] * 5, "full_attention"]
+    gemma = _shape("gemma3_text", **SMALL_TEXT, layer_types=kinds, sliding_window=32)
+    assert (gemma.kept_per_token, gemma.kept_in_window, gemma.window) == (of_one, 5 * of_one, 32)
+    mistral = _shape("mistral", **SMALL_TEXT, sliding_window=32)
+    assert (mistral.kept_per_token, mistral.kept_in_window, mistral.window) == (0, 6 * of_one, 32)
+    linear = {"linear_num_value_heads": 4, "linear_num_key_heads": 4, "linear_key_head_dim": 8,
+              "linear_value_head_dim": 16}  # fmt: skip
+    kinds = [*["linear_attention"] * 3, "full_attention"] + ["linear_attention"] * 2
+    qwen = _shape("qwen3_5_text", **SMALL_TEXT, layer_types=kinds, **linear)
+    assert (qwen.kept_per_token, qwen.state) == (of_one, 5 * 4 * 8 * 16)
+    mamba = _shape("mamba", hidden_size=64, num_hidden_layers=6, state_size=8, expand=2, vocab_size=100)
+    assert (mamba.kept_per_token, mamba.kept_in_window, mamba.state) == (0, 0, 6 * 8 * 128)
+    compressed = {**SMALL_TEXT, "num_hidden_layers": 2, "layer_types": ["compressed_sparse_attention"] * 2}
+    assert decoder_of(ModelSpec("v4", "deepseek_v4", "deepseek", "text", config=compressed, sequence_length=16)) is None
+
+
+def test_layers_that_differ_are_counted_one_by_one() -> None:
+    config = {**SMALL_TEXT, "layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 32}
+    found = _shape("gemma4_text", **config, global_head_dim=32, num_kv_shared_layers=2, vocab_size_per_layer_input=100,
+                   hidden_size_per_layer_input=8)  # fmt: skip
+    # The last two use what others have kept.
+    assert (found.kept_per_token, found.kept_in_window) == (2 * 2 * 2 * 32, 2 * 2 * 2 * 16)
+    # Of its table of embeddings per layer a token needs a row.
+    assert found.unread_parameters == 100 * 6 * 8
+
+
+def test_a_window_never_holds_more_than_it_is_wide() -> None:
+    shape = Decoder(1.0, 1.0, layers=1, kept_per_token=0, kept_in_window=1.0, window=100)
+    # Growing all the time, full from the first token, and half of each.
+    assert [shape.kept(into, out) for into, out in ((10, 20), (200, 20), (90, 20))] == [20, 100, 97.5]
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
+def test_a_window_is_the_mean_over_the_tokens_that_come_out(window: int, into: int, out: int) -> None:
+    shape = Decoder(1.0, 1.0, layers=1, kept_per_token=0, kept_in_window=1.0, window=window)
+    # A straight line between whole tokens, each of which has the mean of its ends.
+    held = [min(window, into + at) for at in range(out + 1)]
+    assert shape.kept(into, out) == pytest.approx((sum(held) - (held[0] + held[-1]) / 2) / out)
 
 
 def test_cost_grows_with_the_sequence() -> None:

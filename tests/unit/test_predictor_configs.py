@@ -1,0 +1,93 @@
+"""Configs as they are published, of models that answer in text and could see as well: what they cost to the child."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accel_platform.errors import InvalidInput
+from predictor.configs import appraise
+
+GEMMA_3_4B: dict[str, Any] = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "mm_tokens_per_image": 256,
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+    "vision_config": {
+        "hidden_size": 1152,
+        "image_size": 896,
+        "intermediate_size": 4304,
+        "model_type": "siglip_vision_model",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 27,
+        "patch_size": 14,
+        "vision_use_head": False,
+    },
+}
+LLAMA_4_SCOUT: dict[str, Any] = {
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "model_type": "llama4",
+    "text_config": {
+        "attention_chunk_size": 8192,
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "interleave_moe_layer_step": 1,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "model_type": "llama4_text",
+        "no_rope_layers": [],
+        "num_attention_heads": 40,
+        "num_experts_per_tok": 1,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 8,
+        "num_local_experts": 16,
+        "vocab_size": 202048,
+    },
+    "vision_config": {
+        "hidden_size": 1408,
+        "image_size": 336,
+        "intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 34,
+        "patch_size": 14,
+        "vision_output_dim": 4096,
+    },
+}
+
+
+def test_a_model_that_sees_is_costed_for_text_alone() -> None:
+    """The report on Gemma 3 (2025, table 1) has 417 million parameters of its tower and 3,880 million of its text."""
+    found = appraise(GEMMA_3_4B)
+    assert (found.architecture, found.modality, found.text_alone, found.layers) == ("gemma3", "text", True, 34)
+    assert found.parameters == pytest.approx(4.30e9, rel=0.005)
+    shape = found.decoder
+    assert shape is not None
+    assert shape.active_parameters == pytest.approx(3_880e6, rel=0.005)
+    # Two per parameter and token, but for the table of embeddings.
+    embedded = 262_208 * 2560
+    assert found.flops / 128 == pytest.approx(2 * (shape.active_parameters - embedded), rel=0.02)
+    # Four keys and four values of 256 in each layer; every sixth looks back to the first token.
+    assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (5 * 2048, 29 * 2048, 1024)
+    with pytest.raises(InvalidInput, match="refused"):
+        appraise(GEMMA_3_4B, sequence_length=10**9)
+
+
+def test_a_mixture_of_experts_that_sees_has_the_figures_of_its_makers() -> None:
+    """Meta's card of Llama 4 Scout: 109 billion parameters, 17 billion of them active."""
+    shape = appraise(LLAMA_4_SCOUT).decoder
+    assert shape is not None
+    assert (round(shape.parameters / 1e9), round(shape.active_parameters / 1e9)) == (109, 17)
+    assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (12 * 2048, 36 * 2048, 8192)
+
+
+def test_what_reads_pairs_of_images_and_text_is_refused_in_words() -> None:
+    with pytest.raises(InvalidInput, match="what a multimodal model reads cannot be told"):
+        appraise({"model_type": "siglip"})
