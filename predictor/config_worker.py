@@ -17,7 +17,7 @@ from accel_platform.workloads.families import ModelSpec, architectures
 
 MOST_PARAMETERS = 10**13
 _READABLE = ("text", "vision", "audio")
-"""Categories whose inputs follow from the config of any architecture; of one that reads more, the text alone does."""
+"""Categories whose inputs follow from the config of any architecture."""
 
 
 def look(job: Message, send: Callable[[Message], None]) -> None:
@@ -89,7 +89,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     usual = architectures().get(model_type, {})
     kind = classify(model_type)
     modality = usual.get("modality", kind.category)
-    if modality not in _READABLE and not usual:
+    if modality not in _READABLE and not usual and not _matches(model_type):
         if not _answers(model_type):
             raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
         modality = "text"
@@ -107,6 +107,13 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     return ModelSpec(
         **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
     )
+
+
+def _matches(model_type: str) -> bool:
+    """Whether it reads an image and a text to match, as CLIP does."""
+    from transformers.models.auto import modeling_auto as auto
+
+    return model_type in auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES
 
 
 def _answers(model_type: str) -> bool:

@@ -7,9 +7,6 @@ from accel_platform.bench.generation import NEW_TOKENS
 from predictor.asked import Asked
 from predictor.traced import Sizes
 
-_MODELS_FILE = 'with {"my-model": {"architecture": <its model_type>, "config": <the rest of it>}} in models.json: '
-
-
 _OWN = Sizes()
 
 
@@ -41,8 +38,12 @@ def _command(asked: Asked, hardware: str) -> str:  # noqa: PLR0911 - a reason pe
     length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
     mode = "" if asked.mode == "inference" else f" --mode {asked.mode}"
     precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"
+    file = (
+        'with {"my-model": {"architecture": <its model_type>, "modality": '
+        f'"{subject.modality}", "config": <the rest of it>}}}} in models.json: '
+    )
     which = f"--models {subject.model_id}" if subject.spec is not None else "--models-file models.json"
     return (
-        f"{'' if subject.spec is not None else _MODELS_FILE}accel bench run {which} --hardware {hardware} "
+        f"{'' if subject.spec is not None else file}accel bench run {which} --hardware {hardware} "
         f"--batch-sizes {asked.batch_size}{length}{mode}{precision}"
     )

@@ -35,7 +35,7 @@ class Decoder:
     unread_parameters: float = 0.0
     """That text does not meet: towers for images and sound, and tables of which it needs a row."""
 
-    def read_parameters(self, sequences: float) -> float:
+    def read_parameters(self, sequences: int) -> float:
         """That so many sequences meet at a step: of a mixture of experts more the more they are, as each chooses."""
         read = self.parameters - self.unread_parameters
         return read * (1 - (1 - self.active_parameters / read) ** sequences)

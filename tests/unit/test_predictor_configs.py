@@ -88,6 +88,18 @@ def test_a_mixture_of_experts_that_sees_has_the_figures_of_its_makers() -> None:
     assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (12 * 2048, 36 * 2048, 8192)
 
 
-def test_what_reads_pairs_of_images_and_text_is_refused_in_words() -> None:
-    with pytest.raises(InvalidInput, match="what a multimodal model reads cannot be told"):
-        appraise({"model_type": "siglip"})
+def test_what_matches_images_and_texts_reads_both() -> None:
+    tower = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = {
+        "model_type": "siglip",
+        "text_config": {**tower, "vocab_size": 100, "projection_size": 64},
+        "vision_config": {**tower, "image_size": 32, "patch_size": 16},
+    }
+    small, large = appraise(config), appraise(config, image_size=64)
+    assert (small.modality, small.text_alone, small.sequence_length) == ("multimodal", False, 64)
+    assert large.flops > small.flops
+
+
+def test_what_reads_something_else_is_refused_in_words() -> None:
+    with pytest.raises(InvalidInput, match="what a video model reads cannot be told"):
+        appraise({"model_type": "vivit"})
