@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 _STEMS = (
@@ -15,11 +15,13 @@ _STEMS = (
     "tnt", "twins", "pvt",
 )  # fmt: skip
 """Parts of names that recur in several families."""
+_MOST = 16_384
+"""Names remembered: more than any table of results has, and strangers' never end."""
 _MAKERS = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
 """Who trained the weights, which changes nothing about the network."""
 
 
-@cache
+@lru_cache(maxsize=_MOST)
 def blocks_of(name: str) -> tuple[float, ...]:
     """1 for every kind of block that the name stands for, then 1 for every stem in it; else 0."""
     plain = _plain(name)
@@ -27,7 +29,7 @@ def blocks_of(name: str) -> tuple[float, ...]:
     return tuple(map(float, [*found, *(stem in plain for stem in _STEMS)]))
 
 
-@cache
+@lru_cache(maxsize=_MOST)
 def family_of(name: str) -> str:
     """The letters that the name begins with, without the maker of its weights: `resnet` of `tv_resnet50.in1k`.
 
