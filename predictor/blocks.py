@@ -19,12 +19,14 @@ _MOST = 16_384
 """Names remembered: more than any table of results has, and strangers' never end."""
 _MAKERS = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
 """Who trained the weights, which changes nothing about the network."""
+_DIGEST = re.compile(r"_[0-9a-f]{8}$")
+"""What tells one stranger's config from another's; that it may hold an `aa` says nothing of blocks."""
 
 
 @lru_cache(maxsize=_MOST)
 def blocks_of(name: str) -> tuple[float, ...]:
     """1 for every kind of block that the name stands for, then 1 for every stem in it; else 0."""
-    plain = _plain(name)
+    plain = _DIGEST.sub("", _plain(name))
     found = [pattern.search(plain) is not None for pattern in _patterns()]
     return tuple(map(float, [*found, *(stem in plain for stem in _STEMS)]))
 

@@ -37,6 +37,8 @@ def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
 def test_names_tell_family_and_blocks() -> None:
     assert family_of("tf_efficientnet_b0.in1k") == family_of("efficientnet_b7") == "efficientnet"
     assert family_of("timm/resnet50") == "resnet"
+    # A stranger's digest is no part of its name.
+    assert blocks_of("gemma3-1aaea0b2") == blocks_of("gemma3") != blocks_of("gemma3-aa")
     assert blocks_of("convnext_tiny") != blocks_of("resnet50")
     assert blocks_of("tv_resnet50") == blocks_of("resnet50")
     assert not any(blocks_of("zzz"))
