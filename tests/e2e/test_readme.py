@@ -56,7 +56,7 @@ def test_every_command_of_the_tour_runs(tmp_path: Path) -> None:
             log = tmp_path / "serve.log"
             serve = [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port)]
             with running(serve, log, ACCEL_HOME=environment["ACCEL_HOME"]):
-                wait_for("the service", 60, lambda port=port: _answers(port), log)
+                wait_for("the service", 180, lambda port=port: _answers(port), log)
                 done = _run(command.replace(":8000", f":{port}"), tmp_path, environment)
             assert '"recommendations"' in done.stdout
         else:
