@@ -99,12 +99,14 @@ def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
         for model_id, row in evidence.models.items()
         if cost == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
     )
-    if (model_id := next(same, None)) is not None:
-        return _of_name(model_id, evidence)
+    known = next(same, None)
+    if known is not None and (by_name := _of_name(known, evidence)).spec is not None:
+        return by_name
     text = text_of(config)
     return Subject(
-        model_id=f"{found.architecture}-{_digest(text)}",
-        family=found.family,
+        # Of a model of somebody's own the name tells of its results, and its config of all else.
+        model_id=known or f"{found.architecture}-{_digest(text)}",
+        family=evidence.models[known]["family"] if known else found.family,
         modality=found.modality,
         spec=None,
         config=text,
@@ -259,7 +261,7 @@ def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, di
     row = models.get(model_id) or {}
     if spec is None and row.get("architecture") and row.get("config"):
         config = json.loads(row["config"])
-        spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config)
+        spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config=config)
     return None if spec is None else traced_decoder(spec)
 
 

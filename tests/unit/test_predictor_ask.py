@@ -20,6 +20,7 @@ from predictor.advisor import Advisor
 from predictor.answers import Answer, PredictAnswer, Unanswered
 from predictor.configs import appraise
 from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
+from predictor.subject import decoder_known
 from predictor.train import train
 from predictor_world import CPU, MODELS, measured_grid, result, verified, world
 
@@ -180,8 +181,23 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
     )  # fmt: skip
     mine = MODELS[0].__class__("bert-of-mine", "bert", "text", int(cost.parameters), cost.flops / 1e9, 128)
     measured = [described, result(mine, "cpu", 1), verified(mine, "cpu", 1)]
-    known = _ask(Advisor(world(tmp_path / "two", measured)), config, hardware=["cpu"])
+    advisor = Advisor(world(tmp_path / "two", measured))
+    known = _ask(advisor, config, hardware=["cpu"])
     assert known.model == "bert-of-mine"
+    assert [r.provenance for r in known.recommendations] == ["measured"]
+    # At a length that nobody measured its config still tells what it is.
+    longer = _ask(advisor, config, hardware=["cpu"], sequence_length=64)
+    assert longer.model == "bert-of-mine"
+    assert "--models-file" in longer.excluded[0].suggestion
+
+
+def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -> None:
+    config = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    row = {"architecture": "llama", "family": "llama", "modality": "text", "config": json.dumps(config)}
+    shape = decoder_known("mine", None, {"mine": row})
+    assert shape is not None
+    assert (shape.layers, shape.kept_per_token) == (2, 2 * 2 * 64)
+    assert decoder_known("mine", None, {"mine": {**row, "config": None}}) is None
 
 
 def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:
