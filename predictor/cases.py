@@ -44,6 +44,8 @@ class Work:
     """Weights read: once, or once per generated token."""
     steps: float
     """Passes through the network, each with its launches."""
+    held_bytes: float
+    """In memory besides the weights: all activations of a pass, or what is kept of the sequences in the end."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +220,14 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
         return "the activations of the model are unknown"
     known = PRECISIONS.get(precision)
     width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
+    activation_bytes = written * batch * width / 4
     return Work(
         parameters=cost.parameters,
         flops=cost.flops * batch,
-        activation_bytes=written * batch * width / 4,
+        activation_bytes=activation_bytes,
         weight_bytes=cost.parameters * weight_bytes(precision, "inference"),
         steps=1.0,
+        held_bytes=activation_bytes,
     )
 
 
@@ -236,9 +240,10 @@ def _generation(model: Decoder | None, into: float | None, out: int | None, batc
     return Work(
         parameters=model.parameters,
         flops=2 * model.active_parameters * batch * (into + out),
-        activation_bytes=_HALF * model.kept(into, out) * batch * out,
+        activation_bytes=_HALF * model.moved(into, out) * batch * out,
         weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * out,
         steps=out * model.layers,
+        held_bytes=_HALF * model.held(into + out) * batch,
     )
 
 

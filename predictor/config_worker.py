@@ -41,11 +41,10 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
         send({"refused": f"its model does not fit into {job['memory_mib']} MiB, even without weights."})
     except Exception as error:  # noqa: BLE001 - transformers and torch raise whatever a config breaks
         reason = " ".join(str(error).split())[:300]
-        send({"refused": f"{type(error).__name__}: {reason}"})
+        send({"refused": f"{type(error).__name__}: {reason.rstrip('.')}. Cost figures can be given instead."})
 
 
 def _appraisal(job: Message) -> Message:
-    from accel_platform.workloads.architectures import classify
     from accel_platform.workloads.cost import cost_of, parameters_of
     from accel_platform.workloads.decoder import decoder_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
@@ -63,7 +62,7 @@ def _appraisal(job: Message) -> Message:
         "architecture": spec.architecture,
         "family": spec.family,
         "modality": spec.modality,
-        "text_alone": spec.modality == "text" and classify(spec.architecture).category != "text",
+        "text_alone": spec.modality == "text" and _reads_more(spec),
         "sequence_length": job["sequence_length"] or spec.sequence_length,
         "parameters": found.parameters,
         "layers": found.layers,
@@ -80,7 +79,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     from transformers import CONFIG_MAPPING
 
     from accel_platform.workloads.architectures import classify
-    from accel_platform.workloads.build import config_of
+    from accel_platform.workloads.build import config_of, text_part
 
     classes = config.get("architectures") or []
     model_type = config.get("model_type") or _type_of(str(classes[0]))
@@ -103,25 +102,39 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     if modality not in ("text", "multimodal"):
         return spec
     made = config_of(spec)
-    reaches = getattr(made.get_text_config(), "max_position_embeddings", None) or SEQUENCE_LENGTH
+    reaches = getattr(text_part(made), "max_position_embeddings", None) or SEQUENCE_LENGTH
     return ModelSpec(
         **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
     )
 
 
 def _matches(model_type: str) -> bool:
-    """Whether it reads an image and a text to match, as CLIP does."""
+    """Whether it reads an image of one size and a text to match, as CLIP does."""
+    from transformers import CONFIG_MAPPING
     from transformers.models.auto import modeling_auto as auto
 
-    return model_type in auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES
+    towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
+    sized = hasattr(towers.get("vision_config"), "image_size") and "text_config" in towers
+    return sized and model_type in auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES
 
 
 def _answers(model_type: str) -> bool:
-    """Whether it writes text, whatever it reads: then it reads text alone, too."""
+    """Whether it writes text, whatever it reads, and can be laid out: then it reads text alone, too."""
     from transformers.models.auto import modeling_auto as auto
 
-    tables = (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    return any(model_type in table for table in tables)
+    tables = (auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    return model_type in auto.MODEL_MAPPING_NAMES and any(model_type in table for table in tables)
+
+
+def _reads_more(spec: ModelSpec) -> bool:
+    """Whether what is costed for text would read images or sound, too."""
+    from accel_platform.workloads.architectures import classify
+    from accel_platform.workloads.build import config_of, text_part
+
+    if classify(spec.architecture).category == "text":
+        return False
+    made = config_of(spec)
+    return type(text_part(made)) is not type(made) or any(name != "text_config" for name in made.sub_configs)
 
 
 def _type_of(architecture: str) -> str:

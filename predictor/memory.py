@@ -1,6 +1,6 @@
 """The peak of memory: weights, activations and what a runtime takes for itself. How full a device gets is in `risks`.
 
-peak = a · weight bytes + b · activation bytes per pass + c, times a factor per way of running (hardware, backend,
+peak = a · weight bytes + b · bytes held besides + c, times a factor per way of running (hardware, backend,
 precision) that its figures show. Intervals are conformal over families and devices held out, as the latency's are.
 """
 
@@ -154,13 +154,12 @@ def _out_of_fold(cases: Sequence[Case], groups: Sequence[str]) -> tuple[Array, l
 
 
 def _parts(cases: Sequence[Case]) -> Array:
-    """MiB of weights as they lie, and of activations per pass; 1 MiB of anything else."""
+    """MiB of weights as they lie, and of what is held besides; 1 MiB of anything else."""
     rows = []
     for case in cases:
-        passes = case.work.steps if case.mode == "generation" else 1.0
         # All of them: which experts are read at a step is no matter here.
         weights = case.work.parameters * weight_bytes(case.precision, case.mode)
-        rows.append((max(weights, 1.0) / _MIB, case.work.activation_bytes / passes / _MIB, 1.0))
+        rows.append((max(weights, 1.0) / _MIB, case.work.held_bytes / _MIB, 1.0))
     return np.array(rows, dtype=np.float64)
 
 

@@ -38,9 +38,10 @@ def _command(asked: Asked, hardware: str) -> str:  # noqa: PLR0911 - a reason pe
     length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
     mode = "" if asked.mode == "inference" else f" --mode {asked.mode}"
     precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"
+    asked_at = "" if subject.usual_length is None else f'"sequence_length": {subject.usual_length}, '
     file = (
-        'with {"my-model": {"architecture": <its model_type>, "modality": '
-        f'"{subject.modality}", "config": <the rest of it>}}}} in models.json: '
+        f'with {{"{subject.model_id}": {{"architecture": <its model_type>, "modality": "{subject.modality}", '
+        f'{asked_at}"config": <the rest of it>}}}} in models.json: '
     )
     which = f"--models {subject.model_id}" if subject.spec is not None else "--models-file models.json"
     return (

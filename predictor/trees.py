@@ -17,7 +17,7 @@ from predictor.law import Law, parts_ms
 from predictor.shares import Shares
 
 Array = npt.NDArray[np.float64]
-SCHEMA = 5
+SCHEMA = 6
 """Raise it when the meaning of a number changes: artefacts of another schema are refused."""
 ROUNDS = 600
 _RIDGE, _RIDGE_OF_KNOWN = 3.0, 10.0

@@ -24,7 +24,7 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
     peak = spec.peak_fp16_tensor_tflops or spec.peak_fp32_tflops
     assert peak is not None
     width = 2 if spec.kind == "gpu" else 4
-    work = Work(20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0)
+    work = Work(20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0, macts * 1e6 * width * batch)
     made = Case(
         model=model,
         family=family_of(model),

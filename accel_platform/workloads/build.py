@@ -22,6 +22,11 @@ def config_of(spec: ModelSpec) -> Any:
     return _without_cache(new_config(spec.architecture, **spec.config))
 
 
+def text_part(config: Any) -> Any:
+    """What of a config is about text, where it has parts for images or sound besides; the whole where it has none."""
+    return config if config.is_encoder_decoder else config.get_text_config()
+
+
 def new_config(model_type: str, **fields: Any) -> Any:
     """A config of transformers with these fields."""
     from transformers import AutoConfig

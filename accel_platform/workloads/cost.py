@@ -66,8 +66,10 @@ def text_tower(spec: ModelSpec) -> str:
     """How the names of those parameters begin that read text, where others read images or sound; "" where all do."""
     import torch
 
+    from accel_platform.workloads.build import text_part
+
     model = _meta_model(spec, torch.float32)
-    if type(model.config.get_text_config(decoder=True)) is type(model.config):
+    if type(text_part(model.config)) is type(model.config):
         return ""
     reads = model.get_decoder()
     return next((f"{name}." for name, module in model.named_modules() if name and module is reads), "")
@@ -79,6 +81,7 @@ def _cost(
 ) -> Cost:
     import torch
 
+    from accel_platform.workloads.build import text_part
     from accel_platform.workloads.inputs import describe_inputs
 
     dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
@@ -97,7 +100,7 @@ def _cost(
     return Cost(
         parameters=sum(p.numel() for p in model.parameters()),
         # Of a model that reads text alone, although it could see, what could see does not run.
-        layers=_layers(model.config.get_text_config() if spec.modality == "text" else model.config),
+        layers=_layers(text_part(model.config) if spec.modality == "text" else model.config),
         flops=flops,
         activation_bytes=written,
         layer_output_bytes=put_out,

@@ -11,8 +11,9 @@ from accel_platform.workloads.families import ModelSpec
 _KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
 """Kinds of layers, as transformers calls them, that keep keys and values of every token."""
 _KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
-_KEEP_A_STATE = frozenset(("linear_attention", "conv", "hybrid", "hybrid_sliding"))
-_KEEP_NOTHING = frozenset(("mlp", "moe"))
+_KEEP_A_STATE = frozenset(("linear_attention", "hybrid", "hybrid_sliding"))
+_KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
+"""Or next to nothing: a short convolution looks back three tokens."""
 _BY_ROW = "embed_tokens_per_layer"
 """Tables of Gemma 3n and 4, of which a token needs a row per layer."""
 
@@ -40,17 +41,18 @@ class Decoder:
         read = self.parameters - self.unread_parameters
         return read * (1 - (1 - self.active_parameters / read) ** sequences)
 
-    def kept(self, into: float, out: float) -> float:
-        """Numbers kept of one sequence, on average while `out` tokens are added to the `into` that were read."""
-        return (
-            self.kept_per_token * (into + out / 2)
-            + self.kept_in_window * _held(self.window, into, out)
-            # Read and written for each token, where the others are read.
-            + 2 * self.state
-        )
+    def held(self, tokens: float) -> float:
+        """Numbers kept of one sequence of so many tokens."""
+        return self.kept_per_token * tokens + self.kept_in_window * min(tokens, self.window) + self.state
+
+    def moved(self, into: float, out: float) -> float:
+        """Numbers read or written of them for one token, on average while `out` are added to the `into` there were."""
+        # Keys and values are read, a state is written as well.
+        seen = self.kept_per_token * (into + out / 2) + self.kept_in_window * _in_window(self.window, into, out)
+        return seen + 2 * self.state
 
 
-def _held(window: float, into: float, out: float) -> float:
+def _in_window(window: float, into: float, out: float) -> float:
     """Tokens in a window, on average while it fills."""
     grows = min(max(window - into, 0.0), out)
     first = min(into, window)
@@ -69,30 +71,36 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
     config = config_of(spec).get_text_config(decoder=True)
     layers = _first(config, "num_decoder_layers", "num_hidden_layers")
     met = _share_of_experts(config)
-    if layers is None or met is None:
-        return None
-    in_all, in_window, window, state = 0.0, 0.0, 0.0, 0.0
-    for kind, layer in _layers(config, int(layers)):
-        if kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING:
-            return None
-        if kind in _KEEP_ALL | _KEEP_A_WINDOW:
-            kept = _keys_and_values(layer)
-            if kept is None:
-                return None
-            in_all += kept if kind in _KEEP_ALL else 0.0
-            in_window += kept if kind in _KEEP_A_WINDOW else 0.0
-        if kind in _KEEP_A_WINDOW:
-            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
-        if kind in _KEEP_A_STATE:
-            state += _state(layer)
-    if (in_window and not window) or not (in_all or in_window or state):
+    remembered = None if layers is None else _remembered(config, int(layers))
+    if layers is None or met is None or remembered is None:
         return None
     sizes = sizes_of_parameters(spec)
-    reads = text_tower(spec)
-    unread = sum(n for name, n in sizes.items() if not name.startswith(reads) or _BY_ROW in name)
-    resting = (1 - met) * sum(n for name, n in sizes.items() if name.startswith(reads) and ".experts." in name)
-    everything = sum(sizes.values())
-    return Decoder(everything, everything - unread - resting, layers, in_all, in_window, window, state, unread)
+    reads, skipped = text_tower(spec), _skipped(config)
+    idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
+    met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
+    resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
+    read, everything = sum(met_by_text.values()), sum(sizes.values())
+    return Decoder(everything, read - resting, layers - len(skipped), *remembered, everything - read)
+
+
+def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | None:
+    """Numbers kept per token, per token of a window, the window, and numbers in states, of all layers together.
+
+    None where the config does not say what one of them keeps.
+    """
+    in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
+    for kind, layer in _layers(config, count):
+        kept = _keys_and_values(layer) if kind in _KEEP_ALL | _KEEP_A_WINDOW else 0.0
+        state = _state(layer) if kind in _KEEP_A_STATE else 0.0
+        if kind in _KEEP_A_WINDOW:
+            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
+        unknown = kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
+        if unknown or kept is None or state is None or (kind in _KEEP_A_WINDOW and not window):
+            return None
+        in_all += 0.0 if kind in _KEEP_A_WINDOW else kept
+        in_window += kept if kind in _KEEP_A_WINDOW else 0.0
+        states += state
+    return (in_all, in_window, window, states) if in_all or in_window or states else None
 
 
 def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
@@ -104,7 +112,13 @@ def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
     differ = getattr(config, "is_heterogeneous", False)
     # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
     for at, kind in enumerate(kinds[: count - int(_first(config, "num_kv_shared_layers") or 0)]):
-        yield kind, config.per_layer_config[at] if differ else config
+        if at not in _skipped(config):
+            yield kind, config.per_layer_config[at] if differ else config
+
+
+def _skipped(config: Any) -> frozenset[int]:
+    """Layers that look at an image alone (Llama 3.2 Vision): text goes past them."""
+    return frozenset(getattr(config, "cross_attention_layers", None) or ())
 
 
 def _keys_and_values(layer: Any) -> float | None:
@@ -120,18 +134,20 @@ def _keys_and_values(layer: Any) -> float | None:
     return 2 * kept * (_first(layer, "head_dim", "d_kv") or hidden / heads)
 
 
-def _state(layer: Any) -> float:
-    """Numbers in the state of one layer: of a state space (Mamba, 2023), or of linear attention, a matrix per head.
-
-    0 where it is not told, as of short convolutions, which keep next to none.
-    """
+def _state(layer: Any) -> float | None:
+    """Numbers in the state of one layer: of a state space (Mamba, 2023), of linear attention (a matrix per head) or of
+    a gated recurrence; None where its config does not say."""
     width = _first(layer, "state_size", "ssm_state_size", "mamba_d_state")
     if width is not None:
-        expand, hidden = _first(layer, "expand", "mamba_expand") or 0.0, _first(layer, "hidden_size") or 0.0
-        return width * (_first(layer, "mamba_d_ssm") or expand * hidden)
-    heads = _first(layer, "linear_num_value_heads", "linear_num_heads") or 0.0
-    keys = _first(layer, "linear_key_head_dim", "linear_head_dim") or 0.0
-    return heads * keys * (_first(layer, "linear_value_head_dim") or keys)
+        inner = (
+            _first(layer, "mamba_d_ssm")
+            or _product(layer, ("mamba_num_heads", "mamba_n_heads"), ("mamba_head_dim", "mamba_d_head"))
+            or _product(layer, ("expand", "mamba_expand"), ("hidden_size",))
+        )
+        return None if inner is None else width * inner
+    rows = _product(layer, ("linear_num_value_heads", "linear_num_heads"), ("linear_key_head_dim", "linear_head_dim"))
+    columns = _first(layer, "linear_value_head_dim", "linear_head_dim")
+    return rows * columns if rows and columns else _first(layer, "lru_width")
 
 
 def _share_of_experts(config: Any) -> float | None:
@@ -146,3 +162,8 @@ def _share_of_experts(config: Any) -> float | None:
 def _first(config: Any, *names: str) -> float | None:
     found = (getattr(config, name, None) for name in names)
     return next((float(value) for value in found if isinstance(value, int | float) and value), None)
+
+
+def _product(config: Any, first: tuple[str, ...], second: tuple[str, ...]) -> float | None:
+    one, other = _first(config, *first), _first(config, *second)
+    return one * other if one and other else None

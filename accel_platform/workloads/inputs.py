@@ -89,8 +89,10 @@ def _values(item: InputSpec, generator: np.random.Generator, np: Any) -> npt.NDA
 
 
 def _text(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
+    from accel_platform.workloads.build import text_part
+
     # Of a model that would see images besides, what reads text alone.
-    text = config.get_text_config()
+    text = text_part(config)
     _check_length(text, spec, length)
     inputs: tuple[InputSpec, ...] = (
         InputSpec("input_ids", (batch, length), "tokens", text.vocab_size),

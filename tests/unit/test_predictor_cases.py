@@ -126,6 +126,7 @@ def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
     assert work.steps == 120
     # Of 100 to 110 tokens, 105 on average, in halves.
     assert work.activation_bytes == 2 * 12 * 768 * 2 * 105 * 10
+    assert work.held_bytes == 2 * 12 * 768 * 2 * 110
 
 
 def test_towers_and_resting_experts_lie_in_memory_and_are_not_read() -> None:

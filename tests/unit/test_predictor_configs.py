@@ -103,3 +103,16 @@ def test_what_matches_images_and_texts_reads_both() -> None:
 def test_what_reads_something_else_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match="what a video model reads cannot be told"):
         appraise({"model_type": "vivit"})
+    # Images of any size, in pieces that its processor cuts.
+    with pytest.raises(InvalidInput, match="what a multimodal model reads cannot be told"):
+        appraise({"model_type": "siglip2"})
+
+
+def test_what_hears_and_answers_in_text_is_costed_for_text_too() -> None:
+    tower = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 64}
+    text = {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}  # fmt: skip
+    found = appraise({"model_type": "qwen2_audio", "audio_config": tower, "text_config": text})
+    assert (found.text_alone, found.layers) == (True, 2)
+    assert found.decoder is not None
+    assert found.decoder.kept_per_token == 2 * 2 * 2 * 16

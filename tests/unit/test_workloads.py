@@ -180,6 +180,14 @@ def test_layers_keep_what_their_kind_keeps() -> None:
     assert (qwen.kept_per_token, qwen.state) == (of_one, 5 * 4 * 8 * 16)
     mamba = _shape("mamba", hidden_size=64, num_hidden_layers=6, state_size=8, expand=2, vocab_size=100)
     assert (mamba.kept_per_token, mamba.kept_in_window, mamba.state) == (0, 0, 6 * 8 * 128)
+    inner = {"mamba_num_heads": 4, "mamba_head_dim": 64, "ssm_state_size": 8, "mamba_n_groups": 1, "n_groups": 1}
+    kinds = ["linear_attention", "full_attention", "mlp", "linear_attention", "mlp", "linear_attention"]
+    nemotron = _shape("nemotron_h", **SMALL_TEXT, layer_types=kinds, **inner)
+    assert (nemotron.kept_per_token, nemotron.state) == (of_one, 3 * 8 * 4 * 64)
+    # Lightning attention has a state, too, of which no field of its config tells.
+    kinds = ["linear_attention", "full_attention"] * 3
+    untold = {**SMALL_TEXT, "layer_types": kinds}
+    assert decoder_of(ModelSpec("mm", "minimax", "minimax", "text", config=untold, sequence_length=16)) is None
     compressed = {**SMALL_TEXT, "num_hidden_layers": 2, "layer_types": ["compressed_sparse_attention"] * 2}
     assert decoder_of(ModelSpec("v4", "deepseek_v4", "deepseek", "text", config=compressed, sequence_length=16)) is None
 
@@ -194,10 +202,27 @@ def test_layers_that_differ_are_counted_one_by_one() -> None:
     assert found.unread_parameters == 100 * 6 * 8
 
 
+def test_text_goes_past_layers_that_look_at_an_image_and_not_past_an_encoder() -> None:
+    text = {**SMALL_TEXT, "num_hidden_layers": 4, "pad_token_id": 0}
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_global_layers": 1,
+              "attention_heads": 2, "image_size": 56, "vision_output_dim": 64}  # fmt: skip
+    shapes = [
+        _shape("mllama", text_config={**text, "cross_attention_layers": crossing}, vision_config=vision)
+        for crossing in ([1, 3], [1])
+    ]
+    assert [shape.layers for shape in shapes] == [2, 3]
+    assert [shape.kept_per_token for shape in shapes] == [2 * 64, 3 * 64]
+    assert shapes[0].active_parameters < shapes[1].active_parameters
+    tower = {**SMALL_TEXT, "num_hidden_layers": 2}
+    pair = _shape("t5gemma", encoder=tower, decoder=tower)
+    assert pair.unread_parameters == 0
+
+
 def test_a_window_never_holds_more_than_it_is_wide() -> None:
     shape = Decoder(1.0, 1.0, layers=1, kept_per_token=0, kept_in_window=1.0, window=100)
     # Growing all the time, full from the first token, and half of each.
-    assert [shape.kept(into, out) for into, out in ((10, 20), (200, 20), (90, 20))] == [20, 100, 97.5]
+    assert [shape.moved(into, out) for into, out in ((10, 20), (200, 20), (90, 20))] == [20, 100, 97.5]
+    assert [shape.held(tokens) for tokens in (30, 220)] == [30, 100]
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
@@ -205,7 +230,7 @@ def test_a_window_is_the_mean_over_the_tokens_that_come_out(window: int, into: i
     shape = Decoder(1.0, 1.0, layers=1, kept_per_token=0, kept_in_window=1.0, window=window)
     # A straight line between whole tokens, each of which has the mean of its ends.
     held = [min(window, into + at) for at in range(out + 1)]
-    assert shape.kept(into, out) == pytest.approx((sum(held) - (held[0] + held[-1]) / 2) / out)
+    assert shape.moved(into, out) == pytest.approx((sum(held) - (held[0] + held[-1]) / 2) / out)
 
 
 def test_cost_grows_with_the_sequence() -> None:
