@@ -20,7 +20,7 @@ def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path
     with TestClient(create_app(settings)) as client:
         answer = client.post("/results", json=CLAIM)
         told = _heard(client, "event: snapshot")
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 60
         while (found := client.get(answer.headers["location"])).status_code == 202:
             assert time.monotonic() < deadline, "the tables did not follow"
             time.sleep(0.1)
@@ -32,7 +32,7 @@ def test_the_tables_follow_what_is_written_and_listeners_are_told(tmp_path: Path
 
 def _heard(client: TestClient, what: str, **headers: str) -> str:
     """What is told, once it is: a machine that has much to do may take longer than anybody listens."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 60
     while what not in (told := client.get("/progress", params={"for_s": 1}, headers=headers).text):
         assert time.monotonic() < deadline, f"never told of {what}: {told}"
     return told

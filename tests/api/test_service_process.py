@@ -47,7 +47,7 @@ def _wait_until_healthy(url: str) -> None:
     deadline = time.monotonic() + 120
     while True:
         try:
-            response = httpx.get(f"{url}/health", timeout=10)
+            response = httpx.get(f"{url}/health", timeout=5)
         except httpx.TransportError:
             assert time.monotonic() < deadline, "the service did not answer within 120 s"
             time.sleep(0.1)
@@ -66,7 +66,7 @@ def test_new_snapshots_and_predictors_are_swapped_in_without_one_failed_request(
     done = threading.Event()
 
     def ask(url: str, model: str) -> None:
-        with httpx.Client(base_url=url, timeout=120) as client:
+        with httpx.Client(base_url=url, timeout=30) as client:
             while not done.is_set():
                 try:
                     response = client.post("/recommend", json={"model": model, "batch_size": 2})
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
         assert "--port" in second.stderr
         assert "Traceback" not in second.stderr
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 0
+        assert process.wait(timeout=20) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     with socket.socket() as freed:
@@ -128,10 +128,10 @@ def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         said = "".join(iter(process.stdout.readline, "}\n")) + "}"
-        answer = httpx.get(json.loads(said)["url"], timeout=120)
+        answer = httpx.get(json.loads(said)["url"], timeout=30)
         assert answer.json()["name"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 0
+        assert process.wait(timeout=20) == 0
     finally:
         process.kill()
         process.communicate()
@@ -160,7 +160,7 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
     options = ["--host", "0.0.0.0", "--workers", "2", "--log-format", "json"]
     with _serving(settings, *options) as (url, process):
         _wait_until_healthy(url)
-        with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=120) as client:
+        with httpx.Client(base_url=url, headers={"X-API-Key": secret}, timeout=30) as client:
             assert httpx.get(f"{url}/results").status_code == 401
             for number in range(20):
                 # A connection of its own each, so that both workers have some.
@@ -177,7 +177,7 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
         ]
         assert len(workers) == 2
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=120) == 0
+        assert process.wait(timeout=30) == 0
         assert not any(worker.is_running() for worker in workers)
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]

@@ -435,7 +435,7 @@ class BrowserContract(BackendContract):
         started = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
         assert started
         backend.close()
-        _, alive = psutil.wait_procs(started, timeout=120)
+        _, alive = psutil.wait_procs(started, timeout=10)
         assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
 
 

@@ -98,7 +98,7 @@ def test_webnn_is_measured_or_refused_in_its_own_words(tmp_path: Path) -> None:
     if device.available:
         pytest.skip("WebNN is here; the contract tests measure it")
     arguments = [*COMMAND, "--home", str(tmp_path), *SMALL, "--hardware", "webnn"]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
     assert f"webnn: unavailable, {device.reason}" in run.stderr
     assert "WebNN" in (device.reason or "")
@@ -113,13 +113,13 @@ def test_a_stopped_run_leaves_no_browser(home: Path, signal_: int) -> None:
     finally:
         os.kill(process.pid, signal_)
         process.wait(30)
-    _, alive = psutil.wait_procs(browser, timeout=120)
+    _, alive = psutil.wait_procs(browser, timeout=10)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def wait_for_renderers(pid: int) -> list[psutil.Process]:
     """All processes below the measuring child, once its browser shows a page."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         below = psutil.Process(pid).children(recursive=True)
         try:

@@ -208,11 +208,11 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
     assert again.returncode == 0
     assert "All 2 cells are measured already." in progress
     dry = accel(world.settings.home, *options[:-1], "1,2,4", "--missing", "--dry-run", "--json")
-    rows = json.loads(dry.communicate(timeout=120)[0])
+    rows = json.loads(dry.communicate(timeout=60)[0])
     assert [row["state"] for row in rows] == ["measured already"] * 2 + ["to measure"]
     assert [row["estimate_from"] for row in rows] == [None, None, "effort limits"]
     dry = accel(world.settings.home, *options, "--dry-run")
-    output, progress = dry.communicate(timeout=120)
+    output, progress = dry.communicate(timeout=60)
     assert output.count("earlier result") == 2
     assert "for 2 cells: 2 by earlier results" in progress
 
@@ -231,14 +231,14 @@ def test_the_command_measures_then_finds_nothing_missing(world: World) -> None:
 )
 def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
     process = accel(tmp_path, *arguments)
-    _, progress = process.communicate(timeout=120)
+    _, progress = process.communicate(timeout=60)
     assert process.returncode == code
     assert words in progress
     assert "Traceback" not in progress
 
 
 def wait_for_segment(log: EventLog, results: int, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 90
     while time.monotonic() < end and process.poll() is None:
         if sum(1 for _ in log.read(types={"ResultRecorded"})) >= results and workers(process.pid):
             return
@@ -253,8 +253,8 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     wait_for_segment(world.log, 2, process)
     left_over = workers(process.pid)
     process.send_signal(signal_)
-    _, progress = process.communicate(timeout=120)
-    _, alive = psutil.wait_procs(left_over, timeout=120)
+    _, progress = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(left_over, timeout=10)
     assert alive == []
     kept = [event for event in world.log.read() if event.type == "ResultRecorded"]
     assert len(kept) >= 2
@@ -276,7 +276,7 @@ def test_a_stopped_command_keeps_what_it_measured_and_leaves_no_child(world: Wor
     assert resumed.plan["effort"]["name"] == "quick"
     assert resumed.labels.items() >= {"branch": "main", "note": "rest"}.items()
     again = accel(world.settings.home, "--resume")
-    assert "nothing to resume" in again.communicate(timeout=120)[1]
+    assert "nothing to resume" in again.communicate(timeout=60)[1]
 
 
 def result_of(event: Event) -> Any:

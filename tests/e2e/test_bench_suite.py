@@ -188,17 +188,17 @@ def test_a_stopped_suite_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Path)
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ}
     )
     left_over: list[psutil.Process] = []
-    end = time.monotonic() + 120
+    end = time.monotonic() + 90
     while time.monotonic() < end and process.poll() is None and not left_over:
         time.sleep(0.05)
         left_over = [child for child in psutil.Process(process.pid).children() if _works(child)]
     process.send_signal(signal.SIGINT)
-    _, progress = process.communicate(timeout=120)
+    _, progress = process.communicate(timeout=30)
     assert left_over, progress
     assert process.returncode == 130
     assert "the same command with --missing goes on from there" in progress
     assert "Traceback" not in progress
-    assert psutil.wait_procs(left_over, timeout=120)[1] == []
+    assert psutil.wait_procs(left_over, timeout=10)[1] == []
 
 
 def test_a_bad_suite_ends_with_one_line(tmp_path: Path) -> None:

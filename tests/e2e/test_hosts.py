@@ -74,7 +74,7 @@ class Postgres:
 
     def _do(self, program: str, *arguments: str) -> None:
         command = [str(self._binaries / program), "-D", str(self._data), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=120, **self._user)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=60, **self._user)
 
 
 class World:
@@ -239,7 +239,7 @@ def test_a_request_goes_to_the_host_that_claims_its_hardware_and_to_no_other(wor
 def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(world: World) -> None:
     # A process per cell, so that one is in the log when the other is struck.
     asked = world.ask("cpu", batch_sizes=[1, 2], use_resource_pool=False)
-    wait_for("a result", 180, lambda: _results(world, asked), world.said)
+    wait_for("a result", 90, lambda: _results(world, asked), world.said)
     world.measuring(asked)
     run = world.run_process()
     run.kill()
@@ -247,7 +247,7 @@ def test_a_run_that_is_killed_and_a_log_that_cannot_be_written_are_tried_again(w
 
     world.measuring(asked, attempt=2, seconds=FREE_S)
     with _not_writable(world, "full"):
-        wait_for("the second run to fail", 180, lambda: _statuses(world, asked)[1:] == ["FAILURE"], world.said)
+        wait_for("the second run to fail", 60, lambda: _statuses(world, asked)[1:] == ["FAILURE"], world.said)
         time.sleep(6)
         assert world.request(asked).attempts == 2  # what cannot be written down does not begin
 
@@ -266,14 +266,14 @@ def test_a_run_outlives_its_code_server_and_a_restart_of_postgresql(world: World
     asked = world.ask("cpu", batch_sizes=[1, 2], use_resource_pool=False)
     world.measuring(asked)
     with _not_writable(world, "read-only"):
-        wait_for("the run to fail", 180, lambda: _statuses(world, asked) == ["FAILURE"], world.said)
+        wait_for("the run to fail", 60, lambda: _statuses(world, asked) == ["FAILURE"], world.said)
 
     world.measuring(asked, attempt=2, seconds=FREE_S)
     world.hosts["cpu"].kill()
     world.postgres.stop()
     time.sleep(2)
     world.postgres.start()
-    wait_for("the run to end", 180, lambda: "STARTED" not in _statuses(world, asked), world.said)
+    wait_for("the run to end", 90, lambda: "STARTED" not in _statuses(world, asked), world.said)
     world.hosts["cpu"] = world.serve("cpu")
     request = world.closed(asked)
     assert request.state == "done", request
@@ -302,7 +302,7 @@ def test_what_is_cancelled_stops_measuring(world: World) -> None:
     [record] = world.runs(in_pages)
     url = f"http://127.0.0.1:{world.pages}/graphql"
     asked = {"query": TERMINATE, "variables": {"id": record.dagster_run.run_id}}
-    answer = httpx.post(url, json=asked, timeout=120).json()
+    answer = httpx.post(url, json=asked, timeout=30).json()
     assert answer["data"]["terminateRun"]["__typename"] == "TerminateRunSuccess", answer
     _gone(world, child)
     request = world.closed(in_pages)
@@ -340,8 +340,8 @@ def _statuses(world: World, request_id: UUID) -> list[str]:
 
 
 def _gone(world: World, process: psutil.Process) -> None:
-    wait_for(f"the end of {process}", 180, lambda: not process.is_running() or process.status() == "zombie", world.said)
-    wait_for("the end of its children", 180, lambda: not world.children(), world.said)
+    wait_for(f"the end of {process}", 20, lambda: not process.is_running() or process.status() == "zombie", world.said)
+    wait_for("the end of its children", 20, lambda: not world.children(), world.said)
 
 
 @contextmanager

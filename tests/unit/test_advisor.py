@@ -38,7 +38,7 @@ def _following(advisor: Advisor) -> Iterator[None]:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -31,7 +31,7 @@ def loopback(tmp_path: Path) -> Iterator[Loopback]:
 
 def answer(url: str, data: bytes | None = None) -> tuple[int, Any, bytes]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=120) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as reply:
             return reply.status, reply.headers, reply.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -187,7 +187,7 @@ except AccelError as error:
 def ask_hub(hub_id: str, **environment: str) -> str:
     environment = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
     command = [sys.executable, "-c", HUB, hub_id]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     return answer.stdout.strip()
 
 

@@ -100,7 +100,7 @@ class TestJobs:
         process.stderr.readline()  # the first line of progress
         children = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=30)
         assert process.returncode == 130
         assert "Traceback" not in said
         time.sleep(0.2)
