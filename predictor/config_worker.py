@@ -78,7 +78,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     """The model that a published config describes. Raises InvalidInput where transformers has none such."""
     from transformers import CONFIG_MAPPING
 
-    from accel_platform.workloads.architectures import classify
+    from accel_platform.workloads.architectures import answers, classify, matches
     from accel_platform.workloads.build import config_of, text_part
 
     classes = config.get("architectures") or []
@@ -88,8 +88,8 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     usual = architectures().get(model_type, {})
     kind = classify(model_type)
     modality = usual.get("modality", kind.category)
-    if modality not in _READABLE and not usual and not _matches(model_type):
-        if not _answers(model_type):
+    if modality not in _READABLE and not usual and not matches(model_type):
+        if not answers(model_type):
             raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
         modality = "text"
     spec = ModelSpec(
@@ -106,24 +106,6 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     return ModelSpec(
         **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
     )
-
-
-def _matches(model_type: str) -> bool:
-    """Whether it reads an image of one size and a text to match, as CLIP does."""
-    from transformers import CONFIG_MAPPING
-    from transformers.models.auto import modeling_auto as auto
-
-    towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
-    sized = hasattr(towers.get("vision_config"), "image_size") and "text_config" in towers
-    return sized and model_type in auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES
-
-
-def _answers(model_type: str) -> bool:
-    """Whether it writes text, whatever it reads, and can be laid out: then it reads text alone, too."""
-    from transformers.models.auto import modeling_auto as auto
-
-    tables = (auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    return model_type in auto.MODEL_MAPPING_NAMES and any(model_type in table for table in tables)
 
 
 def _reads_more(spec: ModelSpec) -> bool:

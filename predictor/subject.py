@@ -177,7 +177,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
             )
         if subject.modality not in (None, modality, "multimodal"):
             raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
-    if subject.config is not None and image_size == appraise(json.loads(subject.config)).image_size:
+    if subject.config and image_size and image_size == appraise(json.loads(subject.config)).image_size:
         image_size = None
     asked = Sizes(image_size, audio_seconds)
     if subject.spec is None or asked == Sizes():

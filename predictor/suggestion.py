@@ -38,13 +38,11 @@ def _command(asked: Asked, hardware: str) -> str:  # noqa: PLR0911 - a reason pe
     length = "" if asked.sequence_length is None else f" --sequence-length {asked.sequence_length}"
     mode = "" if asked.mode == "inference" else f" --mode {asked.mode}"
     precision = "" if asked.precision == runtime.precision else f" --precision {asked.precision}"
-    asked_at = "" if subject.usual_length is None else f'"sequence_length": {subject.usual_length}, '
-    file = (
-        f'with {{"{subject.model_id}": {{"architecture": <its model_type>, "modality": "{subject.modality}", '
-        f'{asked_at}"config": <the rest of it>}}}} in models.json: '
-    )
-    which = f"--models {subject.model_id}" if subject.spec is not None else "--models-file models.json"
+    how = f"--hardware {hardware} --batch-sizes {asked.batch_size}{length}{mode}{precision}"
+    if subject.spec is not None:
+        return f"accel bench run --models {subject.model_id} {how}"
+    usual = "" if subject.usual_length is None else f'"sequence_length": {subject.usual_length}, '
     return (
-        f"{'' if subject.spec is not None else file}accel bench run {which} --hardware {hardware} "
-        f"--batch-sizes {asked.batch_size}{length}{mode}{precision}"
+        f'with {{"{subject.model_id}": {{"architecture": <its model_type>, "modality": "{subject.modality}", '
+        f'{usual}"config": <the rest of it>}}}} in models.json: accel bench run --models-file models.json {how}'
     )

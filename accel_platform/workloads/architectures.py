@@ -41,6 +41,20 @@ def classify(model_type: str) -> Kind:
     return Kind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))
 
 
+def answers(model_type: str) -> bool:
+    """Whether it writes text, whatever it reads, and has a model of its own: then it reads text alone, too."""
+    return model_type in model_types() and model_type in _listed(("MULTIMODAL_LM", "CAUSAL_LM"))
+
+
+def matches(model_type: str) -> bool:
+    """Whether it reads an image of one size and a text to match, as CLIP does."""
+    from transformers import CONFIG_MAPPING
+
+    towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
+    sized = hasattr(towers.get("vision_config"), "image_size") and "text_config" in towers
+    return sized and model_type in _listed(("ZERO_SHOT_IMAGE_CLASSIFICATION",))
+
+
 # --- family
 
 _EXCEPTIONS = {

@@ -109,10 +109,10 @@ def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
     if not kinds:
         slides = _first(config, "sliding_window") and getattr(config, "use_sliding_window", True)
         kinds = ["sliding_attention" if slides else "full_attention"] * count
-    differ = getattr(config, "is_heterogeneous", False)
+    differ, skipped = getattr(config, "is_heterogeneous", False), _skipped(config)
     # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
     for at, kind in enumerate(kinds[: count - int(_first(config, "num_kv_shared_layers") or 0)]):
-        if at not in _skipped(config):
+        if at not in skipped:
             yield kind, config.per_layer_config[at] if differ else config
 
 

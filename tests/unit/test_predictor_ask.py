@@ -19,8 +19,9 @@ from predictor import recommend as ask
 from predictor.advisor import Advisor
 from predictor.answers import Answer, PredictAnswer, Unanswered
 from predictor.configs import appraise
-from predictor.questions import BatchQuery, PredictQuery, RecommendQuery
-from predictor.subject import decoder_known
+from predictor.questions import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
+from predictor.subject import decoder_known, resolve_subject, sizes_asked
+from predictor.traced import Sizes
 from predictor.train import train
 from predictor_world import CPU, MODELS, measured_grid, result, verified, world
 
@@ -198,6 +199,15 @@ def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -
     assert shape is not None
     assert (shape.layers, shape.kept_per_token) == (2, 2 * 2 * 64)
     assert decoder_known("mine", None, {"mine": {**row, "config": None}}) is None
+
+
+def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) -> None:
+    """What was measured, was measured at it."""
+    config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
+    subject = resolve_subject(ModelConfig(config), advisor.knowledge().evidence)
+    assert sizes_asked(subject, 32, None) == sizes_asked(subject, None, None) == Sizes()
+    assert sizes_asked(subject, 64, None) == Sizes(image_size=64)
 
 
 def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:
