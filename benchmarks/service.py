@@ -128,7 +128,7 @@ def serving(command: list[str]) -> Iterator[Served]:
 
 def accel_command(*words: str) -> list[str]:
     """`accel` of this interpreter."""
-    return [sys.executable, "-c", "from accel_platform.cli import main; main()", *words]
+    return [sys.executable, "-m", "accel_platform", *words]
 
 
 def accel(settings: Settings) -> list[str]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import cast
 
 from accel_platform.errors import AccelError
+from accel_platform.spawning import deaf_to_interrupts
 from migrations.documents import Content, Origin, load
 from migrations.ledger import key_of
 from migrations.reading import Account, quarantine
@@ -76,7 +77,8 @@ class Workers:
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, self._known), daemon=True)
-        process.start()
+        with deaf_to_interrupts():  # we are told, and end them
+            process.start()
         theirs.close()
         self._workers[ours] = (process, None)
         self._assign(ours)
@@ -157,7 +159,6 @@ class Workers:
 
 def _work(pipe: Connection, known: frozenset[str]) -> None:
     """A worker: takes paths and sends steps until nobody is there."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends us
     is_known: Callable[[Origin], bool] = lambda origin: key_of(origin) in known  # noqa: E731
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         pipe.send([])  # from here on it is the file's fault

@@ -28,7 +28,6 @@ from accel_platform.cli import (
     run,
     trend,
 )
-from accel_platform.cli.output import errors_for_people
 from accel_platform.cli.selecting import ManyValues
 
 app = typer.Typer(
@@ -60,9 +59,3 @@ app.command("predict")(ask.predict)
 app.command("recommend")(ask.recommend)
 app.command("serve")(predictor.serve)
 app.add_typer(keys.app, name="keys")
-
-
-def main() -> None:
-    """Entry point: foreseeable errors become one line on stderr and an exit code, never a traceback."""
-    with errors_for_people():
-        app()

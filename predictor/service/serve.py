@@ -20,6 +20,7 @@ from uvicorn.supervisors import Multiprocess
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.keys import Keys
 from accel_platform.settings import Settings
+from accel_platform.spawning import deaf_to_interrupts
 from predictor.service.door import logs, metrics
 from predictor.service.door.gate import is_loopback
 
@@ -50,7 +51,19 @@ def serve(
         else:
             os.environ[metrics.SHARED] = shared
             config = _config(partial(_app, settings, host, log_format), factory=True, workers=workers)
-            Multiprocess(config, sockets=[listening]).run()
+            _Workers(config, sockets=[listening]).run()
+
+
+class _Workers(Multiprocess):
+    """uvicorn's, but that Ctrl-C reaches their parent alone, which ends them: not each amid its imports."""
+
+    def init_processes(self) -> None:
+        with deaf_to_interrupts():
+            super().init_processes()
+
+    def keep_subprocess_alive(self) -> None:
+        with deaf_to_interrupts():
+            super().keep_subprocess_alive()
 
 
 def run(app: FastAPI, listening: socket.socket) -> None:

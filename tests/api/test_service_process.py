@@ -24,7 +24,7 @@ from accel_platform.settings import Settings
 from predictor.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
-ACCEL = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
+ACCEL = [sys.executable, "-m", "accel_platform"]
 
 
 @contextmanager
@@ -119,6 +119,23 @@ def test_ctrl_c_ends_it_cleanly_and_the_port_is_refused_while_taken(tmp_path: Pa
     with socket.socket() as freed:
         freed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         freed.bind(("127.0.0.1", int(port)))
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) -> None:
+    """As a terminal has it, that sends the signal to workers too."""
+    command = [*ACCEL, "serve", "--port", "0", "--workers", "2", "--home", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        workers: list[psutil.Process] = []
+        while len(workers) < 2:
+            assert process.poll() is None
+            children = psutil.Process(process.pid).children()
+            workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in said
+    assert not any(worker.is_running() for worker in workers)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 pytestmark = pytest.mark.slow
 BROWSERS = True
 
-COMMAND = (sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "run")
+COMMAND = (sys.executable, "-m", "accel_platform", "bench", "run")
 SMALL = ("--models", "bert-tiny", "--sequence-length", "16", "--batch-sizes", "1", "--effort", "quick")
 
 

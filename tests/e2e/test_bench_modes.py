@@ -25,7 +25,6 @@ from accel_platform.warehouse.query import Reader
 from accel_platform.workloads.families import resolve_model
 
 pytestmark = pytest.mark.slow
-COMMAND = "from accel_platform.cli import main; main()"
 SHORT = ("--sequence-length", "12", "--batch-sizes", "2", "--effort", "quick", "--json")
 
 
@@ -100,7 +99,7 @@ def test_what_is_measured_in_a_mode_is_missing_in_no_other(home: Path) -> None:
 @pytest.mark.skipif(usable_cores() < 2, reason="one core is no room for two processes")
 def test_two_processes_train_together(home: Path) -> None:
     options = ("--models", "bert-tiny", "--hardware", "cpu", "--mode", "training", "--nproc", "2", "--missing")
-    command = [sys.executable, "-c", COMMAND, "bench", "run", "--home", str(home), *SHORT, *options]
+    command = [sys.executable, "-m", "accel_platform", "bench", "run", "--home", str(home), *SHORT, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     [row] = json.loads(done.stdout)["results"]

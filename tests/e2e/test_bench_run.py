@@ -179,12 +179,9 @@ def test_hardware_that_is_not_here_is_named_and_leaves_no_result(world: World, i
     assert list(world.log.read()) == []
 
 
-COMMAND = "from accel_platform.cli import main; main()"
-
-
 def accel(home: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "bench", "run", "--home", str(home), *arguments],
+        [sys.executable, "-m", "accel_platform", "bench", "run", "--home", str(home), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -284,7 +281,7 @@ def result_of(event: Event) -> Any:
 
 
 def test_detecting_prints_every_hardware_and_goes_on_record(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", COMMAND, "detect", "--home", str(tmp_path)]
+    arguments = [sys.executable, "-m", "accel_platform", "detect", "--home", str(tmp_path)]
     for_machines = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=True)
     answer = json.loads(for_machines.stdout)
     assert [device["hardware"] for device in answer["devices"]][:2] == ["cpu", "cuda"]

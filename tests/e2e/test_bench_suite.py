@@ -28,7 +28,6 @@ from migrations.records import Record
 
 pytestmark = pytest.mark.slow
 
-COMMAND = "from accel_platform.cli import main; main()"
 SUITE: dict[str, Any] = {
     "// who": "a comment",
     "model_families": {"embedding": ["bert-tiny"]},
@@ -48,7 +47,7 @@ SUITE: dict[str, Any] = {
 
 
 def accel(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", COMMAND, "bench", "suite", *map(str, arguments)]
+    command = [sys.executable, "-m", "accel_platform", "bench", "suite", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
@@ -158,7 +157,8 @@ def test_models_of_ones_own_through_the_command(home: Path, tmp_path: Path) -> N
     (tmp_path / "custom.json").write_text(
         json.dumps({"our-bert": {"architecture": "bert", "config": small, "family": "ours", "size": "nano"}})
     )
-    command = [sys.executable, "-c", COMMAND, "bench", "run", "--home", str(home), "--json", "--hardware", "cpu"]
+    command = [sys.executable, "-m", "accel_platform", "bench", "run", "--home", str(home), "--json"]
+    command += ["--hardware", "cpu"]
     command += ["--models-file", str(tmp_path / "custom.json"), "--batch-sizes", "1", "--sequence-length", "16"]
     command += ["--effort", "quick", "--report-dir", str(tmp_path / "r"), "--csv", str(tmp_path / "r.csv")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -183,7 +183,7 @@ def _works(child: psutil.Process) -> bool:
 def test_a_stopped_suite_keeps_what_it_has_and_says_how_to_go_on(tmp_path: Path) -> None:
     config = {**SUITE, "csv": None, "effort": "thorough", "sequence_lengths": None, "generate_plots": False}
     (tmp_path / "suite.json").write_text(json.dumps(config))
-    command = [sys.executable, "-c", COMMAND, "bench", "suite", "--home", str(tmp_path / "home")]
+    command = [sys.executable, "-m", "accel_platform", "bench", "suite", "--home", str(tmp_path / "home")]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ}
     )

@@ -144,7 +144,7 @@ def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> Non
 
 
 def test_measuring_alone_makes_no_reference_and_no_claim(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "run"]
+    command = [sys.executable, "-m", "accel_platform", "bench", "run"]
     options = ["--models", "bert-tiny", "--hardware", "onnxruntime", "--sequence-length", "16", "--batch-sizes", "1"]
     ways = ["--effort", "quick", "--benchmark-only", "--profile", "--home", str(tmp_path)]
     done = subprocess.run([*command, *options, *ways], capture_output=True, text=True, check=False)

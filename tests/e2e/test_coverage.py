@@ -115,7 +115,7 @@ def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 def accel(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from accel_platform.cli import main; main()", "bench", "coverage", *arguments]
+    command = [sys.executable, "-m", "accel_platform", "bench", "coverage", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

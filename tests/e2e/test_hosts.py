@@ -107,7 +107,7 @@ class World:
         """`accel host serve`, once it answers."""
         from assets.workspace import Host, answers
 
-        accel = [sys.executable, "-c", "from accel_platform.cli import main; main()"]
+        accel = [sys.executable, "-m", "accel_platform"]
         port, log = self._ports[hardware], self.folder / f"{hardware}-box-{time.time():.0f}.log"
         command = [*accel, "host", "serve", "--port", str(port), "--name", f"{hardware}-box", "--hardware", hardware]
         process = self._stack.enter_context(running(command, log, **self.environment))

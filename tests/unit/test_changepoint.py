@@ -158,7 +158,7 @@ class TestSeries:
 def test_the_command_prints_what_is_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from accel_platform.cli import main
+    from accel_platform.__main__ import main
 
     path = tmp_path / "s.csv"
     path.write_text("n,ms\n" + "".join(f"{n},{v}\n" for n, v in enumerate(noisy([(100, 30), (120, 20)]))))

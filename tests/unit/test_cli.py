@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from accel_platform.cli import main
+from accel_platform.__main__ import main
 from accel_platform.cli.output import print_json
 from predictor_world import MODELS, append, measured_grid, world
 
@@ -57,6 +59,19 @@ def test_statistics_of_an_empty_home_are_an_answer(accel: Accel, tmp_path: Path)
     code, out, _ = accel("db", "stats", "--json", "--home", str(tmp_path))
     assert code == 0
     assert json.loads(out)["warehouse"] is None
+
+
+@pytest.mark.parametrize("imported", ["typer.models", "pydantic.main"])
+def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path: Path, imported: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "accel_platform", "db", "stats", "--home", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.endswith(f" {imported}\n") for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert [line for line in said.splitlines() if not line.startswith("import time:")] == []
 
 
 @pytest.mark.parametrize(

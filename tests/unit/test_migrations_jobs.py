@@ -91,7 +91,7 @@ class TestJobs:
         old.mkdir()
         for i in range(4000):
             (old / f"{i:04}.json").write_text(json.dumps({**CARD, "note": i}))
-        command = [sys.executable, "-c", "from accel_platform.cli import main; main()", "migrate", str(old)]
+        command = [sys.executable, "-m", "accel_platform", "migrate", str(old)]
         command += ["--jobs", "2", "--home", str(tmp_path / "home")]
         process = subprocess.Popen(
             command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,0 +1,45 @@
+"""The `accel` command as a process: from its first import to its end. What its commands are is in `cli`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ended, as shells have it: 128 and the signal's number."""
+
+
+def main() -> None:
+    """Entry point: foreseeable errors become one line on stderr and an exit code, an interrupt its exit code alone."""
+    interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    # A command that was started with interrupts ignored (`nohup`, `&` in a script) goes on ignoring them.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        from accel_platform.cli import app
+        from accel_platform.cli.output import errors_for_people
+
+        with errors_for_people():
+            app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception:
+        # Interrupted in the midst of an import, a library may say that it cannot be imported.
+        if interrupted:
+            sys.exit(INTERRUPTED)
+        raise
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    main()
