@@ -69,7 +69,8 @@ def test_an_interrupt_before_the_command_begins_ends_it_without_a_word(tmp_path:
         assert any(line.endswith(f" {imported}\n") for line in process.stderr)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    # Python ends by the signal itself where it was amid an `eval`; to a shell both are 130.
+    assert process.returncode in (130, -signal.SIGINT)
     assert out == ""
     assert [line for line in said.splitlines() if not line.startswith("import time:")] == []
 
