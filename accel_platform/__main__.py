@@ -11,7 +11,8 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Entry point: foreseeable errors become one line on stderr and an exit code, an interrupt its exit code alone."""
+    """Entry point. A foreseeable error is `accel: what and what to do` on stderr and exit code 1, or 2 for bad input;
+    an interrupt is its exit code alone."""
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -25,13 +26,18 @@ def main() -> None:
         signal.signal(signal.SIGINT, interrupt)
     try:
         from accel_platform.cli import app
-        from accel_platform.cli.output import errors_for_people
 
-        with errors_for_people():
-            app()
+        app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception:
+    except Exception as error:
+        from accel_platform.errors import AccelError, InvalidInput
+
+        if isinstance(error, AccelError):
+            from accel_platform.cli.output import note
+
+            note(f"accel: {error}")
+            sys.exit(2 if isinstance(error, InvalidInput) else 1)
         # Interrupted in the midst of an import, a library may say that it cannot be imported.
         if interrupted:
             sys.exit(INTERRUPTED)

@@ -27,18 +27,8 @@ def prepare(home: Path, results: int) -> None:
 def exported(home: Path, kind: str, rows: int) -> dict[str, object]:
     """One export in a process of its own, whose peak the kernel tells when it ends."""
     file = home / f"results.{kind}"
-    command = [
-        sys.executable,
-        "-m",
-        "accel_platform",
-        "db",
-        "export",
-        "results",
-        "--output",
-        str(file),
-        "--home",
-        str(home),
-    ]
+    command = [sys.executable, "-m", "accel_platform", "db", "export", "results"]
+    command += ["--output", str(file), "--home", str(home)]
     started = time.perf_counter()
     child = os.posix_spawn(sys.executable, command, os.environ)
     _, status, used = os.wait4(child, 0)

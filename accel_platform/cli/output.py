@@ -1,13 +1,11 @@
-"""What every command shares: the --home and --json options, answers for people, machines and files, and error lines."""
+"""What every command shares: the --home and --json options, and answers for people, machines and files."""
 
 from __future__ import annotations
 
 import enum
 import io
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,17 +163,3 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -
 def note(text: str) -> None:
     """Progress and remarks: on stderr, so that stdout stays the answer."""
     typer.echo(text, err=True)
-
-
-@contextmanager
-def errors_for_people() -> Iterator[None]:
-    """Turn an AccelError into `accel: what and what to do` and exit code 1 (2 for bad input)."""
-    try:
-        yield
-    except Exception as error:
-        from accel_platform.errors import AccelError, InvalidInput
-
-        if not isinstance(error, AccelError):
-            raise
-        note(f"accel: {error}")
-        sys.exit(2 if isinstance(error, InvalidInput) else 1)

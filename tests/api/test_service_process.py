@@ -129,6 +129,7 @@ def test_ctrl_c_while_its_workers_start_ends_all_without_a_word(tmp_path: Path) 
         workers: list[psutil.Process] = []
         while len(workers) < 2:
             assert process.poll() is None
+            time.sleep(0.02)
             children = psutil.Process(process.pid).children()
             workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
         os.killpg(process.pid, signal.SIGINT)
