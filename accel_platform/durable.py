@@ -1,18 +1,55 @@
-"""Small files that survive a crash: the old content or the new one, never half of it. What they hold is not known."""
+"""Small files and new directories that survive a crash: the old content or the new one, never half of it."""
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 
 def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
-    """Replace the file's content, on disk when this returns; `mode` less the umask is who may read it. Raises
-    OSError."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}.new")
+    """Replace the file's content; the content and the file's name are on disk when this returns.
+
+    `mode` less the umask is who may read it. Raises OSError, and then the file is as it was.
+    """
+    # Threads of one process must not write into each other's file.
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}.new")
     temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        # On a full disk the half-written file would take the room that is needed to go on.
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, durably: without this a power cut takes what was put into them.
+
+    Raises OSError.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Bring a directory's entries to disk: new names, and names that were changed. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot do this for a directory, and write its entries at once.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)

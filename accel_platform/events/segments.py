@@ -8,13 +8,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import tempfile
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
+from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import LogUnavailable, NotFound
 
 
@@ -61,7 +65,7 @@ class DirectoryStore:
         held = self._directories.get(directory)
         if held is not None and directory.exists() and os.fstat(held).st_nlink > 0:
             return held
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self._directories[directory] = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         return self._directories[directory]
 
@@ -127,59 +131,179 @@ def _link_new(directory: int, path: Path, data: bytes) -> bool:
 
 
 class ObjectStoreBlobs:
-    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so what was read is cached locally."""
+    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so what was read is cached locally.
 
-    def __init__(self, url: str, cache: Path) -> None:
+    `patience_s` bounds the wait for a server that does not answer, retries included. Large uploads get longer.
+    """
+
+    def __init__(self, url: str, cache: Path, *, patience_s: float = 20.0) -> None:
         self.location = url
         self._cache = cache
-        # http:// endpoints are what local S3 servers have; a wrong endpoint should fail in seconds, not minutes.
-        insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-        try:
-            self._store: ObjectStore = from_url(
-                url,
-                client_options={"allow_http": insecure, "timeout": "30s", "connect_timeout": "5s"},
-                retry_config={"max_retries": 3},
-            )
-        except (BaseError, ValueError) as error:
-            raise LogUnavailable(f"Cannot open the event log at {url}: {error}") from error
+        self._patience_s = patience_s
+        # No retry begins after the first two fifths, and none waits longer than the other three.
+        self._store = self._connect(0.6 * patience_s, max_retries=3)
+        self._writers: dict[float, ObjectStore] = {}
 
     def publish(self, key: str, data: bytes) -> bool:
-        try:
-            self._store.put(key, data, mode="create")
-        except AlreadyExistsError:
-            return False
-        except BaseError as error:
-            raise LogUnavailable(f"Cannot write {key} to {self.location}: {error}") from error
-        return True
+        failed: BaseException | None = None
+        for share in _ATTEMPTS:
+            if failed is not None:
+                time.sleep(_PAUSE * self._patience_s)
+            try:
+                self._writer(share, len(data)).put(key, data, mode="create")
+                return True
+            except AlreadyExistsError as error:
+                if _status_of(error) != _CONFLICT:
+                    # After an attempt whose answer got lost, the object may be the one that attempt stored.
+                    return failed is not None and self._holds(key, data)
+                failed = error
+            except _FAULTS as error:
+                if not _may_pass(error):
+                    raise self._unavailable("written", error) from error
+                failed = error
+        assert failed is not None, "every attempt returns, raises or fails"
+        raise self._unavailable("written", failed) from failed
 
     def keys(self, prefix: str) -> set[str]:
         try:
             listed = self._store.list_with_delimiter(f"{prefix}/")
-        except BaseError as error:
-            raise LogUnavailable(f"Cannot list {self.location}: {error}") from error
+        except _FAULTS as error:
+            raise self._unavailable("listed", error) from error
         return {entry["path"].rsplit("/", 1)[-1] for entry in listed["objects"]}
 
     def local_path(self, key: str) -> Path:
         path = self._cache / key
         if not path.exists():
+            data = self._fetch(key)
             try:
-                data = bytes(self._store.get(key).bytes())
-            except (NotFoundError, FileNotFoundError) as error:
-                raise NotFound(f"No {key} in {self.location}.") from error
-            except BaseError as error:
-                raise LogUnavailable(f"Cannot read {key} from {self.location}: {error}") from error
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
+                make_directory(path.parent)
+                write_durably(path, data)
+            except OSError as error:
+                raise LogUnavailable(
+                    f"{key} of {self.location} cannot be kept in {self._cache}: {error.strerror}. "
+                    "Free some space there, or name another --home."
+                ) from error
         return path
 
     def empty(self, key: str) -> None:
         try:
             self._store.put(key, b"")
-        except BaseError as error:
-            raise LogUnavailable(f"Cannot empty {key} in {self.location}: {error}") from error
+        except _FAULTS as error:
+            raise self._unavailable("written", error) from error
+
+    def _writer(self, share: float, size: int) -> ObjectStore:
+        """Return a client for one attempt to write so many bytes. It is kept, for making one takes 10 ms."""
+        timeout_s = share * self._patience_s + size // _SLOWEST_UPLOAD_BYTES_PER_S
+        if timeout_s not in self._writers:
+            self._writers[timeout_s] = self._connect(timeout_s, max_retries=0)
+        return self._writers[timeout_s]
+
+    def _connect(self, timeout_s: float, *, max_retries: int) -> ObjectStore:
+        # http:// endpoints are what local S3 servers have.
+        insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        try:
+            return from_url(
+                self.location,
+                client_options={
+                    "allow_http": insecure,
+                    "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
+                    # For each read, not for the whole: a large pack on a slow line takes its time.
+                    "read_timeout": timedelta(seconds=timeout_s),
+                    "timeout": timedelta(hours=1),
+                },
+                retry_config={
+                    "max_retries": max_retries,
+                    "retry_timeout": timedelta(seconds=0.4 * self._patience_s),
+                    "backoff": {"max_backoff": timedelta(seconds=0.1 * self._patience_s)},
+                },
+            )
+        except _FAULTS as error:
+            raise LogUnavailable(
+                f"The event log at {self.location} cannot be opened: {_first_line(error)}. Mend ACCEL_LOG_URI: it is "
+                "s3://BUCKET/PREFIX."
+            ) from error
+
+    def _fetch(self, key: str) -> bytes:
+        try:
+            return bytes(self._store.get(key).bytes())
+        except _FAULTS as error:
+            if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
+                raise NotFound(f"No {key} in {self.location}.") from error
+            raise self._unavailable("read", error) from error
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Return whether the object is there with this very content."""
+        try:
+            return self._fetch(key) == data
+        except NotFound:
+            return False
+
+    def _unavailable(self, what: str, error: BaseException) -> LogUnavailable:
+        problem = _problem(error, self._patience_s)
+        return LogUnavailable(f"The event log at {self.location} cannot be {what}: {problem}")
+
+
+_FAULTS = (BaseError, OSError, ValueError)
+"""What obstore raises; FileNotFoundError stands for any answer 404."""
+_ATTEMPTS = (0.5, 0.2, 0.2)
+"""The share of the patience that each attempt to write may take."""
+_PAUSE = 0.02
+"""The share of the patience between two attempts."""
+_SLOWEST_UPLOAD_BYTES_PER_S = 1_000_000
+_CONFLICT = 409
+"""S3's answer where somebody else writes the same key at this moment; one of both must try again."""
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that a fault tells of, None where there was no answer."""
+    found = re.search(r"status code: (\d{3})", str(error))
+    return int(found[1]) if found else None
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Return whether trying again may help, because the server was away, busy or broken."""
+    status = _status_of(error)
+    if status is None:
+        return "kind: " in str(error)  # of a request without an answer; redirects and bad settings have none
+    return status in (408, _CONFLICT, 429) or (status >= 500 and status not in (501, 507))
+
+
+def _first_line(error: BaseException) -> str:
+    """Return a fault's sentence without the dump that follows it."""
+    return " ".join(str(error).partition("\n\nDebug source")[0].split())[:300].rstrip(".")
+
+
+def _problem(error: BaseException, patience_s: float) -> str:
+    """Return what a fault of S3 means and what to do about it."""
+    text, status = str(error), _status_of(error)
+    found = re.search(r"<Code>(\w+)</Code>", text)
+    code = found[1] if found else ""
+    said = f"{status} {code}".strip()
+    if "169.254.169.254" in text:
+        return "there are no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    if "redirect" in text or code in ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
+        return "the bucket is in another region. Set AWS_REGION to the bucket's region."
+    if code in ("AccessDenied", "AllAccessDisabled") or (status == 403 and not code):
+        return (
+            f"the credentials do not allow it ({said}). Grant them s3:ListBucket, s3:GetObject and s3:PutObject, or "
+            "use others."
+        )
+    if status in (401, 403) or code in ("ExpiredToken", "InvalidToken"):
+        return f"the credentials are refused ({said}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    if status == 404:
+        return f"there is no such bucket ({said}). Create it, or mend ACCEL_LOG_URI."
+    if status == 507 or "Full" in code or "Quota" in code:
+        return f"the store is full ({said}). Free some space there and try again."
+    if status == 501:
+        return f"the server has no conditional writes ({said}). Use one that knows `If-None-Match`."
+    if status is not None and status >= 400:
+        return f"the server answers {said}. Try again later; if that stays, ask who runs it."
+    if "kind: Timeout" in text or "TimedOut" in text:
+        return f"no answer within {patience_s:g} s. Check AWS_ENDPOINT_URL and the network, and try again."
+    if "kind: " in text:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL") or "its endpoint"
+        return f"there is no connection to {endpoint}. Check AWS_ENDPOINT_URL, the network and that the server runs."
+    return f"{_first_line(error)}. Check AWS_ENDPOINT_URL: perhaps it is no S3 server."
 
 
 def open_store(location: str, cache: Path) -> SegmentStore:

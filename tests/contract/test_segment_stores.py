@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
+import http.server
+import os
+import re
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
 from accel_platform.errors import LogUnavailable, NotFound
-from accel_platform.events import EventLog
-from accel_platform.events.segments import SegmentStore, open_store
+from accel_platform.events import EventLog, segments
+from accel_platform.events.segments import ObjectStoreBlobs, SegmentStore, open_store
 from accel_platform.settings import Settings
 from factories import event, result
 
@@ -27,20 +34,25 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket's URL; the environment leads to its server."""
+    import boto3
+
+    for name, value in {"ENDPOINT_URL": s3_endpoint, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test",
+                        "DEFAULT_REGION": "us-east-1", "REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(f"AWS_{name}", value)
+    name = f"test-{abs(hash(request.node.name)) % 10**12}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
 @pytest.fixture(params=["directory", "s3"])
-def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty store may be made."""
     if request.param == "directory":
         return str(tmp_path / "store")
-    import boto3
-
-    endpoint = request.getfixturevalue("s3_endpoint")
-    for name, value in {"ENDPOINT_URL": endpoint, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test",
-                        "DEFAULT_REGION": "us-east-1", "REGION": "us-east-1"}.items():  # fmt: skip
-        monkeypatch.setenv(f"AWS_{name}", value)
-    bucket = f"test-{abs(hash(request.node.name)) % 10**12}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
-    return f"s3://{bucket}/some/prefix"
+    return f"{request.getfixturevalue('bucket')}/some/prefix"
 
 
 class TestSegmentStore:
@@ -116,13 +128,204 @@ class TestLogOnEveryStore:
         assert {e.event_id for e in anywhere.read(again)} == {e.event_id for e in events[:4]}
 
 
-def test_an_unreachable_s3_server_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    log = EventLog.open(Settings(home=tmp_path, log_uri="s3://nowhere/log"))
-    with pytest.raises(LogUnavailable, match="nowhere"):
-        log.snapshot()
+class TestFaultsOfS3:
+    """What is wrong with an S3 server is said in a sentence, and in bounded time."""
+
+    @pytest.fixture
+    def credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+
+    def _each_fails(self, store: ObjectStoreBlobs, expected: str) -> None:
+        for call in (
+            lambda: store.publish("segments/a", b"one"),
+            lambda: store.keys("segments"),
+            lambda: store.local_path("segments/a"),
+            lambda: store.empty("segments/a"),
+        ):
+            with pytest.raises(LogUnavailable, match=expected) as failure:
+                call()
+            said = str(failure.value)
+            assert "s3://nowhere/log" in said
+            assert "\n" not in said
+            assert not re.search(r"Debug source|RetryError|<Code>", said)
+            assert len(said) < 300
+
+    @pytest.mark.usefixtures("credentials")
+    def test_a_server_that_refuses(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        store = ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0)
+        self._each_fails(store, r"no connection to http://127\.0\.0\.1:9\. Check AWS_ENDPOINT_URL")
+
+    @pytest.mark.usefixtures("credentials")
+    def test_a_server_that_never_answers(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+            store = ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=0.5)
+            # The suite's own limit ends this where waiting has no bound.
+            self._each_fails(store, r"no answer within 0\.5 s\. Check AWS_ENDPOINT_URL")
+
+    def test_however_many_retries_waiting_stays_within_the_patience(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """By the configuration of every client, for a test of 20 seconds would be too slow."""
+        asked: list[tuple[float, float, int]] = []
+        real = segments.from_url
+
+        def noted(url: str, *, client_options: Any, retry_config: Any) -> Any:
+            retries_s = retry_config["retry_timeout"].total_seconds() if retry_config["max_retries"] else 0.0
+            asked.append((client_options["read_timeout"].total_seconds(), retries_s, retry_config["max_retries"]))
+            return real(url, client_options=client_options, retry_config=retry_config)
+
+        monkeypatch.setattr(segments, "from_url", noted)
+        with Interposed(bucket, monkeypatch, lost=99) as between:
+            store = ObjectStoreBlobs(bucket, tmp_path)
+            with pytest.raises(LogUnavailable):
+                store.publish("segments/b", b"one")
+        reading, first, further = asked
+        assert reading[0] + reading[1] <= 20.0
+        assert first[2] == further[2] == 0, "attempts to write are counted here, not in the client"
+        assert first[0] + (99 - between.lost - 1) * further[0] <= 20.0
+
+    def test_a_bucket_that_is_not_there(self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        store = ObjectStoreBlobs("s3://nowhere/log", tmp_path)
+        self._each_fails(store, r"no such bucket \(404 NoSuchBucket\)\. Create it, or mend ACCEL_LOG_URI")
+
+    @pytest.mark.usefixtures("credentials")
+    @pytest.mark.parametrize(
+        ("status", "code", "expected"),
+        [
+            (
+                403,
+                "InvalidAccessKeyId",
+                r"credentials are refused \(403 InvalidAccessKeyId\)\. Check AWS_ACCESS_KEY_ID",
+            ),
+            (403, "SignatureDoesNotMatch", "credentials are refused"),
+            (401, "", "credentials are refused"),
+            (403, "AccessDenied", "Grant them s3:ListBucket"),
+            (301, "PermanentRedirect", "another region. Set AWS_REGION"),
+            (400, "AuthorizationHeaderMalformed", "another region. Set AWS_REGION"),
+            (503, "SlowDown", "answers 503 SlowDown. Try again"),
+            (507, "XMinioStorageFull", "store is full"),
+            (501, "NotImplemented", "no conditional writes"),
+        ],
+    )
+    def test_an_answer_that_refuses(
+        self, status: int, code: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        with answering(status, f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()) as endpoint:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+            self._each_fails(ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0), expected)
+
+    def test_no_credentials(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(f"AWS_{name}", raising=False)
+        with pytest.raises(LogUnavailable, match=r"no credentials\. Set AWS_ACCESS_KEY_ID"):
+            ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0).keys("segments")
+
+    @pytest.mark.usefixtures("credentials")
+    def test_a_server_of_something_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with answering(200, b"<html>hello") as endpoint:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+            with pytest.raises(LogUnavailable, match="perhaps it is no S3 server"):
+                ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0).keys("segments")
+
+    def test_an_append_whose_answer_got_lost_is_new(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        with Interposed(bucket, monkeypatch, lost=1) as between:
+            log = EventLog.open(Settings(home=tmp_path, log_uri=bucket))
+            one = event(result())
+            assert log.append([one], key="a").new
+            assert between.lost == 0
+            assert [e.event_id for e in log.read()] == [one.event_id]
+            assert not log.append([one], key="a").new, "an append made again is none"
+
+    def test_another_writers_object_is_not_taken_for_the_own(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        store = ObjectStoreBlobs(bucket, tmp_path)
+        assert store.publish("segments/a", b"theirs")
+        with Interposed(bucket, monkeypatch, lost=1) as between:
+            assert not ObjectStoreBlobs(bucket, tmp_path).publish("segments/a", b"ours")
+            assert between.lost == 0
+
+    def test_a_cache_that_cannot_be_written(self, bucket: str, tmp_path: Path) -> None:
+        (tmp_path / "cache").write_text("in the way")
+        store = ObjectStoreBlobs(bucket, tmp_path / "cache")
+        store.publish("segments/a", b"one")
+        with pytest.raises(LogUnavailable, match="cannot be kept in .*cache"):
+            store.local_path("segments/a")
+
+
+class Interposed:
+    """A proxy in front of the S3 server: of the first `lost` PUTs the server stores the object, and no answer comes."""
+
+    def __init__(self, bucket: str, monkeypatch: pytest.MonkeyPatch, *, lost: int) -> None:
+        self.lost = lost
+        self._monkeypatch = monkeypatch
+        self._aim = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+
+    def __enter__(self) -> Self:
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                upstream = http.client.HTTPConnection(outer._aim)
+                upstream.request(self.command, self.path, body, dict(self.headers))
+                answer = upstream.getresponse()
+                content = answer.read()
+                if self.command == "PUT" and outer.lost:
+                    outer.lost -= 1
+                    self.close_connection = True
+                    return
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "connection", "content-length", "date", "server"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_HEAD = pass_on
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{self._server.server_port}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{self._aim}")
+
+
+@contextmanager
+def answering(status: int, content: bytes) -> Iterator[str]:
+    """A server that gives one answer to everything; its URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_HEAD = answer
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
 
 
 def test_an_unknown_scheme_is_refused(tmp_path: Path) -> None:
