@@ -31,13 +31,14 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from accel_platform.errors import AccelError, InvalidInput
+        from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 
-        if isinstance(error, AccelError):
+        told = error if isinstance(error, AccelError) else isinstance(error, OSError) and storage_unavailable(error)
+        if told:
             from accel_platform.cli.output import note
 
-            note(f"accel: {error}")
-            sys.exit(2 if isinstance(error, InvalidInput) else 1)
+            note(f"accel: {told}")
+            sys.exit(2 if isinstance(told, InvalidInput) else 1)
         # Interrupted in the midst of an import, a library may say that it cannot be imported.
         if interrupted:
             sys.exit(INTERRUPTED)

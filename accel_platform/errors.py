@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 
 class AccelError(Exception):
     """A foreseeable failure; its message says what to do. The CLI exits 1, the service answers 4xx or 503."""
@@ -29,3 +33,54 @@ class LogUnavailable(AccelError):
 
 class WarehouseEmpty(AccelError):
     """No projection has been published yet."""
+
+
+class StorageUnavailable(AccelError):
+    """A place on disk cannot be used: it is full, read-only, of another user, or something else is in its place."""
+
+
+_STORAGE = {
+    errno.ENOSPC: "the disk is full. Free some space there and try again",
+    errno.EDQUOT: "the quota of disk space is used up. Free some space there, or have the quota raised",
+    errno.EFBIG: "this system limits how large a file may become. Raise the limit (`ulimit -f`)",
+    errno.EROFS: "the file system is read-only. Mount it writable, or name another --home",
+    errno.EACCES: "this user may not do that. Give this user the rights, or name another --home",
+    errno.EPERM: "this user may not do that. Give this user the rights, or name another --home",
+    errno.EISDIR: "a directory is in the place of a file. Move it away and try again",
+    errno.ENOTEMPTY: "a directory is in the place of a file. Move it away and try again",
+    errno.ENOTDIR: "a file is in the place of a directory. Move it away and try again",
+    errno.EEXIST: "a file is in the place of a directory. Move it away and try again",
+    errno.EIO: "the disk fails to read or write. Check the disk, and restore from a back-up what it lost",
+    errno.EMFILE: "too many files are open. Raise the limit (`ulimit -n`)",
+    errno.ENFILE: "too many files are open. Close other programs",
+}
+"""What the system's errors mean that no code of ours can prevent, and what to do."""
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""Those that only writing meets."""
+
+
+def storage_errno(error: BaseException) -> int | None:
+    """Return which of the system's errors about files this is; None for any other error.
+
+    Libraries that hand on the system's words alone (DuckDB, Arrow) are told by them.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _STORAGE else None
+    text = str(error)
+    return next((number for number in _STORAGE if os.strerror(number) in text), None)
+
+
+def storage_unavailable(error: BaseException, place: object = None) -> StorageUnavailable | None:
+    """Return what to say of an error about files: where it is, what it means and the way out. None for another error.
+
+    `place` is named where the error names no file itself, or a temporary one.
+    """
+    number = storage_errno(error)
+    if number is None:
+        return None
+    if place is None:
+        file = getattr(error, "filename2", None) or getattr(error, "filename", None)
+        place = Path(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else "A file or directory"
+    return StorageUnavailable(f"{place} cannot be used: {_STORAGE[number]}.")

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from accel_platform.durable import write_durably
-from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.durable import make_directory, write_durably
+from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
 from accel_platform.settings import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -75,7 +75,8 @@ class Keys:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise KeysDamaged(f"The keys at {self._path} cannot be read: {error.strerror}.") from error
+            said = storage_unavailable(error, f"The file of keys {self._path}")
+            raise KeysDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
         seen = (status.st_ino, status.st_mtime_ns, status.st_size)
         if seen != self._seen:
             self._keys, self._seen = _load(self._path), seen
@@ -125,14 +126,15 @@ class Keys:
     def _changing(self) -> Iterator[list[Key]]:
         """The keys to change, written back at the end; one process at a time."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             with open(self._path.with_name(".keys.lock"), "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 keys = list(self.all())
                 yield keys
                 write_durably(self._path, json.dumps([asdict(k) for k in keys], indent=1, default=_plain), mode=0o600)
         except OSError as error:
-            raise AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
+            said = storage_unavailable(error, f"The file of keys {self._path}")
+            raise said or AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
 
 
 def _digest(secret: str) -> str:

@@ -18,7 +18,7 @@ import dagster as dg
 import psutil
 from dagster._core.events import RunFailureReason
 
-from accel_platform.durable import write_durably
+from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
@@ -70,7 +70,7 @@ def dagster_home(settings: Settings) -> Path:
     source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
     if not source.is_file():
         raise AccelError(f"There is no {source}: the asset graph runs from a clone, installed with `pip install -e .`.")
-    home.mkdir(parents=True, exist_ok=True)
+    make_directory(home)
     if settings.postgres_url is not None:
         if find_spec("dagster_postgres") is None:
             raise AccelError("ACCEL_POSTGRES_URL needs dagster-postgres: install accel-platform[postgres].")

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from accel_platform.analysis.difference import difference
-from accel_platform.durable import write_durably
+from accel_platform.durable import make_directory, write_durably
 from accel_platform.reports.day import day_report
 from accel_platform.warehouse.as_of import tables_at
 from accel_platform.warehouse.query import Reader
@@ -38,7 +38,7 @@ def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.M
     found = difference(old, new)
     page = day_report(day, found, new)
     path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_durably(path, page)
     context.log.info(f"{found.added} results came on {day}; {path}")
     return dg.MaterializeResult(

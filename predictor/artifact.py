@@ -19,8 +19,8 @@ import lightgbm as lgb
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accel_platform.durable import write_durably
-from accel_platform.errors import AccelError
+from accel_platform.durable import make_directory, sync_directory, write_durably
+from accel_platform.errors import AccelError, storage_unavailable
 from accel_platform.settings import Settings
 from predictor.case_table import COLUMNS, cases_from, held_out_from, held_out_table, table_of
 from predictor.held_out import HeldOut, Lack
@@ -36,6 +36,7 @@ FORMAT = 4
 _MANIFEST = "manifest.json"
 _CURRENT = "CURRENT"
 _PREFIX = "lgbm-"
+_NO_NAME = "{pointer} names no predictor: `accel predictor rollback ID` names one anew (`accel predictor list`)."
 
 
 class ArtifactRefused(AccelError):
@@ -169,7 +170,7 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
     content = _encode(manifest)
     predictor_id = _id_of(content)
     try:
-        settings.models_dir.mkdir(parents=True, exist_ok=True)
+        make_directory(settings.models_dir)
         building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
     except OSError as error:
         raise AccelError(f"The predictor cannot be stored in {settings.models_dir}: {error.strerror}.") from error
@@ -185,6 +186,9 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
             shutil.rmtree(aside)
         building.chmod(0o755)
         os.rename(building, final)
+        sync_directory(settings.models_dir)
+    except OSError as error:
+        raise storage_unavailable(error, settings.models_dir) or error  # noqa: B904 - the error itself, or its sentence
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return predictor_id
@@ -199,11 +203,17 @@ def current_id(settings: Settings) -> str | None:
     """The predictor in service, None before the first. Raises ArtifactRefused where the system refuses to tell."""
     pointer = settings.models_dir / _CURRENT
     try:
-        return pointer.read_text().strip() or None
+        predictor_id = pointer.read_text().strip()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ArtifactRefused(f"{pointer} cannot be read ({error.strerror}).") from error
+        said = storage_unavailable(error) or f"{pointer} cannot be read ({error.strerror})."
+        raise ArtifactRefused(str(said)) from error
+    except UnicodeDecodeError as error:
+        raise ArtifactRefused(_NO_NAME.format(pointer=pointer)) from error
+    if "\0" in predictor_id or "/" in predictor_id:
+        raise ArtifactRefused(_NO_NAME.format(pointer=pointer))
+    return predictor_id or None
 
 
 def stored_ids(settings: Settings) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import accel_platform.workloads
-from accel_platform.durable import write_durably
+from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.decoder import Decoder
 from accel_platform.workloads.families import ModelSpec
@@ -118,7 +118,7 @@ def _kept(spec: ModelSpec, asked: Any, trace: Callable[[], dict[str, Any] | None
         return json.loads(path.read_bytes())
     found = _found(trace)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         if len(os.listdir(folder)) < _MOST:
             write_durably(path, json.dumps(found))
     except OSError as problem:

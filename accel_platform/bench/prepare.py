@@ -19,6 +19,7 @@ from accel_platform.bench.artefacts import Artefacts, Exporter, Shape
 from accel_platform.bench.aten import write_graph
 from accel_platform.bench.failures import classify
 from accel_platform.bench.process import Message, serve
+from accel_platform.durable import make_directory
 from accel_platform.workloads.families import ModelSpec
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     spec = ModelSpec.of_job(job["model"])
     artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
-    artefacts.folder.mkdir(parents=True, exist_ok=True)
+    make_directory(artefacts.folder)
     mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
     try:
         model: Any

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from accel_platform.durable import make_directory
 from accel_platform.hardware.host import host_id
 from accel_platform.settings import Settings
 
@@ -18,7 +19,7 @@ from accel_platform.settings import Settings
 def under_way(settings: Settings, run_id: str) -> Iterator[None]:
     """Hold the run's lock, a file in the state directory, until the block is left."""
     path = _lock_of(settings, run_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -31,7 +32,7 @@ def under_way(settings: Settings, run_id: str) -> Iterator[None]:
 def alone_on(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
     """Have these devices to oneself until the block is left; waits, and says so, while another benchmark has one."""
     folder = settings.home / "devices" / host_id()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     with ExitStack() as held:
         # In one order, so that no two runs wait for each other.
         for device in sorted(devices):

@@ -14,6 +14,7 @@ from accel_platform.bench.failures import classify
 from accel_platform.bench.observe import Counted, observe
 from accel_platform.bench.process import Message, serve
 from accel_platform.bench.sampling import Sampling
+from accel_platform.durable import make_directory
 
 if TYPE_CHECKING:
     from accel_platform.backends.base import Backend, Eager
@@ -210,7 +211,7 @@ def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[
     if not isinstance(backend, Profiled):
         return {"reason": f"the {backend.name} backend keeps no operator times"}
     trace = Path(job["traces"][number])
-    trace.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(trace.parent)
     try:
         with np.load(data) as stored:
             inputs = _by_part(stored, ("input",))["input"]

@@ -151,7 +151,6 @@ class ObjectStoreBlobs:
                 time.sleep(_PAUSE * self._patience_s)
             try:
                 self._writer(share, len(data)).put(key, data, mode="create")
-                return True
             except AlreadyExistsError as error:
                 if _status_of(error) != _CONFLICT:
                     # After an attempt whose answer got lost, the object may be the one that attempt stored.
@@ -161,6 +160,8 @@ class ObjectStoreBlobs:
                 if not _may_pass(error):
                     raise self._unavailable("written", error) from error
                 failed = error
+            else:
+                return True
         assert failed is not None, "every attempt returns, raises or fails"
         raise self._unavailable("written", failed) from failed
 
@@ -276,34 +277,46 @@ def _first_line(error: BaseException) -> str:
 def _problem(error: BaseException, patience_s: float) -> str:
     """Return what a fault of S3 means and what to do about it."""
     text, status = str(error), _status_of(error)
-    found = re.search(r"<Code>(\w+)</Code>", text)
-    code = found[1] if found else ""
-    said = f"{status} {code}".strip()
-    if "169.254.169.254" in text:
-        return "there are no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-    if "redirect" in text or code in ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
-        return "the bucket is in another region. Set AWS_REGION to the bucket's region."
-    if code in ("AccessDenied", "AllAccessDisabled") or (status == 403 and not code):
-        return (
-            f"the credentials do not allow it ({said}). Grant them s3:ListBucket, s3:GetObject and s3:PutObject, or "
-            "use others."
-        )
-    if status in (401, 403) or code in ("ExpiredToken", "InvalidToken"):
-        return f"the credentials are refused ({said}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-    if status == 404:
-        return f"there is no such bucket ({said}). Create it, or mend ACCEL_LOG_URI."
-    if status == 507 or "Full" in code or "Quota" in code:
-        return f"the store is full ({said}). Free some space there and try again."
-    if status == 501:
-        return f"the server has no conditional writes ({said}). Use one that knows `If-None-Match`."
-    if status is not None and status >= 400:
-        return f"the server answers {said}. Try again later; if that stays, ask who runs it."
-    if "kind: Timeout" in text or "TimedOut" in text:
-        return f"no answer within {patience_s:g} s. Check AWS_ENDPOINT_URL and the network, and try again."
-    if "kind: " in text:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL") or "its endpoint"
-        return f"there is no connection to {endpoint}. Check AWS_ENDPOINT_URL, the network and that the server runs."
-    return f"{_first_line(error)}. Check AWS_ENDPOINT_URL: perhaps it is no S3 server."
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    kind = re.search(r"169\.254\.169\.254|redirect|TimedOut|kind: \w+", text)
+    said = f"{status} {code[1] if code else ''}".strip() if status else kind[0] if kind else ""
+    if "169.254.169.254" in text:  # where Amazon's machines ask for credentials, whatever it answered
+        said = "169.254.169.254"
+    meaning = next(meaning for pattern, meaning in _MEANINGS if re.search(pattern, said))
+    return meaning.format(
+        said=said,
+        endpoint=os.environ.get("AWS_ENDPOINT_URL") or "its endpoint",
+        patience_s=patience_s,
+        sentence=_first_line(error),
+    )
+
+
+_MEANINGS = (
+    ("169.254", "there are no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
+    (
+        "redirect|^30|AuthorizationHeaderMalformed|IllegalLocationConstraint",
+        "the bucket is in another region. Set AWS_REGION to the bucket's region.",
+    ),
+    (
+        "403$|AccessDenied|AllAccessDisabled",
+        "the credentials do not allow it ({said}). They need s3:ListBucket, s3:GetObject and s3:PutObject.",
+    ),
+    (
+        "^40[13]|ExpiredToken|InvalidToken",
+        "the credentials are refused ({said}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    ),
+    ("^404", "there is no such bucket ({said}). Create it, or mend ACCEL_LOG_URI."),
+    ("^507|Full|Quota", "the store is full ({said}). Free some space there and try again."),
+    ("^501", "the server has no conditional writes ({said}). Use one that knows `If-None-Match`."),
+    ("^[45]", "the server answers {said}. Try again later; if that stays, ask who runs it."),
+    ("Time", "no answer within {patience_s:g} s. Check AWS_ENDPOINT_URL and the network, and try again."),
+    (
+        "kind: ",
+        "there is no connection to {endpoint}. Check AWS_ENDPOINT_URL, the network and that the server runs.",
+    ),
+    ("", "{sentence}. Check AWS_ENDPOINT_URL: perhaps it is no S3 server."),
+)
+"""By what the server said, the first that fits."""
 
 
 def open_store(location: str, cache: Path) -> SegmentStore:

@@ -17,7 +17,7 @@ from uuid import UUID
 import duckdb
 import pyarrow as pa
 
-from accel_platform.errors import LogUnavailable
+from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno
 from accel_platform.events import EventLog, codec
 from accel_platform.events.log import Source
 from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
@@ -75,6 +75,17 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
 
     Returns the number of events in the layer.
     """
+    try:
+        with projection.writing(path.parent):
+            return _fill_layer(path, log, segments, below)
+    except BaseException:
+        # On a full disk it would take the room that everything else needs.
+        for left_over in (path, path.with_name(f"{path.name}.wal")):
+            left_over.unlink(missing_ok=True)
+        raise
+
+
+def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
     with duckdb.connect(":memory:") as con:
         con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
         con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
@@ -82,12 +93,14 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
         try:
             lower = projection.attach(con, below.directory, below.layers) if below else []
         except duckdb.Error as error:
-            raise projection.WarehouseDamaged(path.parent, error) from error
+            raise projection.unreadable(path.parent, error) from error
         con.execute(f"ATTACH '{projection.quoted(path)}' AS layer")
         con.execute(_EVENTS)
         try:
             con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
         except duckdb.Error as error:
+            if storage_errno(error) in NO_ROOM or str(path) in str(error):
+                raise
             raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
         con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
@@ -135,7 +148,7 @@ def _rules() -> duckdb.DuckDBPyConnection:
 
 def add_matrix(staged: Projection) -> None:
     """Compute `compat_matrix` in the newest layer of a projection that nobody reads yet."""
-    with duckdb.connect(":memory:") as con:
+    with projection.writing(staged.directory), duckdb.connect(":memory:") as con:
         *lower, newest = staged.layers
         names = projection.attach(con, staged.directory, tuple(lower))
         con.execute(f"ATTACH '{projection.quoted(staged.directory / newest.file)}' AS layer")

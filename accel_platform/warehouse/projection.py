@@ -7,14 +7,18 @@ a layer is filled is `project.py`.
 
 from __future__ import annotations
 
+import errno
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
 
 from accel_platform.durable import write_durably
-from accel_platform.errors import AccelError, WarehouseEmpty
+from accel_platform.errors import AccelError, StorageUnavailable, WarehouseEmpty, storage_errno, storage_unavailable
 from accel_platform.settings import Settings
 
 PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine", "suspicions", "overrulings")
@@ -118,7 +122,7 @@ class Projection:
             layers = tuple(Layer(**layer) for layer in content["layers"])
             return cls(path.parent, content["snapshot_id"], content["schema_id"], layers)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WarehouseDamaged(path, error) from error
+            raise unreadable(path, error) from error
 
     def open(self) -> duckdb.DuckDBPyConnection:
         """A read-only connection in which all layers read as the tables in TABLES (those that are built).
@@ -132,7 +136,7 @@ class Projection:
             define_views(con, names, derived_in=names[-1] if names else None)
         except duckdb.Error as error:
             con.close()
-            raise WarehouseDamaged(self.directory, error) from error
+            raise unreadable(self.directory, error) from error
         return con
 
     def count_rows(self) -> dict[str, int]:
@@ -186,12 +190,39 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
                 con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
 
 
+def unreadable(path: Path, error: Exception) -> AccelError:
+    """Return what to say where a part of the warehouse cannot be read: it is out of reach, or it is damaged."""
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return AccelError(f"There is not enough memory to read the warehouse at {path}: close other programs.")
+    named = re.search(r'"(/[^"]+)"', str(error)) if isinstance(error, duckdb.Error) else None
+    said = storage_unavailable(error, f"The warehouse at {named[1] if named else path}")
+    return said or WarehouseDamaged(path, error)
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into the warehouse into a sentence. Raises StorageUnavailable."""
+    try:
+        yield
+    except (OSError, duckdb.Error) as error:
+        named = [Path(name) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
+        blocked = storage_errno(error) in (errno.EISDIR, errno.ENOTEMPTY, errno.ENOTDIR, errno.EEXIST)
+        elsewhere = bool(named) and directory not in (named[0], *named[0].parents)
+        # A file in the way is named; of a full disk any file tells as little as another.
+        place = named[0] if named and (blocked or elsewhere) else directory
+        said = storage_unavailable(error, place if elsewhere else f"The warehouse at {place}")
+        if said is None:
+            raise
+        raise StorageUnavailable(f"{said} What is in service stays.") from error
+
+
 class WarehouseDamaged(AccelError):
     """A file of the warehouse is not what was written. Nothing is lost: the log is the truth."""
 
     def __init__(self, path: Path, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:200]
         super().__init__(
-            f"The warehouse is damaged at {path} ({error}): `accel db rebuild` makes it again from the log."
+            f"The warehouse is damaged at {path} ({reason}): `accel db rebuild` makes it again from the log."
         )
 
 
@@ -208,7 +239,7 @@ def in_service(directory: Path) -> Projection | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise WarehouseDamaged(pointer, error) from error
+        raise unreadable(pointer, error) from error
     return Projection.load(directory / (name or "nothing"))
 
 

@@ -12,12 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_platform.durable import write_durably
+from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.settings import Past, Settings
 from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import Layer, Projection, WarehouseDamaged, current, in_service, prefix
+from accel_platform.warehouse.projection import (
+    Layer,
+    Projection,
+    WarehouseDamaged,
+    current,
+    in_service,
+    prefix,
+    writing,
+)
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -240,11 +248,8 @@ def _retire(directory: Path, *, keep: Projection) -> None:
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
     """One builder at a time; the kernel releases it when the process dies."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = open(directory / ".lock", "w")  # noqa: SIM115 - closed below, whatever happens under the lock
-    except OSError as error:
-        raise AccelError(f"Cannot write to the warehouse at {directory}: {error.strerror}.") from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    with writing(directory):
+        make_directory(directory)
+        with open(directory / ".lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

@@ -13,7 +13,7 @@ import pyarrow as pa
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.project import schema_id
-from accel_platform.warehouse.projection import Projection, WarehouseDamaged, require_current
+from accel_platform.warehouse.projection import Projection, WarehouseDamaged, require_current, unreadable
 
 _SANDBOX = """
 SET autoinstall_known_extensions = false;
@@ -122,6 +122,8 @@ def _only_reads(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
 def _in_words(projection: Projection) -> Iterator[None]:
     try:
         yield
+    except duckdb.IOException as error:
+        raise unreadable(projection.directory, error) from error
     except duckdb.Error as error:
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
             raise AccelError(

@@ -14,9 +14,20 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accel_platform.errors import AccelError, Busy, Conflict, InvalidInput, LogUnavailable, NotFound, WarehouseEmpty
+from accel_platform.errors import (
+    AccelError,
+    Busy,
+    Conflict,
+    InvalidInput,
+    LogUnavailable,
+    NotFound,
+    StorageUnavailable,
+    WarehouseEmpty,
+    storage_unavailable,
+)
 from accel_platform.events.types import PAYLOADS
 from accel_platform.keys import KeysDamaged
+from accel_platform.warehouse.projection import WarehouseDamaged
 from predictor.service.pages.errors import page_of, wants_page
 from predictor.service.schemas import Problem
 
@@ -33,6 +44,8 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (Busy, 503, "busy", "Too many questions of this kind at once"),
     (KeysDamaged, 503, "keys-damaged", "The keys cannot be read"),
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
+    (StorageUnavailable, 503, "storage-unavailable", "A place on disk cannot be used"),
+    (WarehouseDamaged, 503, "warehouse-damaged", "The tables cannot be read"),
     (AccelError, 400, "refused", "The request cannot be fulfilled"),
 )
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
@@ -48,6 +61,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def install(app: FastAPI) -> None:
     """Make every foreseeable error of the app a problem document, and refuse huge bodies."""
     app.add_exception_handler(AccelError, accel_error)
+    app.add_exception_handler(OSError, _system_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(_BodyLimit)
@@ -71,6 +85,14 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
 async def accel_error(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
     return _answer(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
+
+
+async def _system_error(request: Request, error: Exception) -> Response:
+    """Tell what the system says of its files; any other OSError is a bug."""
+    told = storage_unavailable(error)
+    if told is None:
+        raise error
+    return await accel_error(request, told)
 
 
 def refusal(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:

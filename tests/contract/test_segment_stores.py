@@ -202,7 +202,7 @@ class TestFaultsOfS3:
             ),
             (403, "SignatureDoesNotMatch", "credentials are refused"),
             (401, "", "credentials are refused"),
-            (403, "AccessDenied", "Grant them s3:ListBucket"),
+            (403, "AccessDenied", "They need s3:ListBucket"),
             (301, "PermanentRedirect", "another region. Set AWS_REGION"),
             (400, "AuthorizationHeaderMalformed", "another region. Set AWS_REGION"),
             (503, "SlowDown", "answers 503 SlowDown. Try again"),
@@ -254,7 +254,7 @@ class TestFaultsOfS3:
         (tmp_path / "cache").write_text("in the way")
         store = ObjectStoreBlobs(bucket, tmp_path / "cache")
         store.publish("segments/a", b"one")
-        with pytest.raises(LogUnavailable, match="cannot be kept in .*cache"):
+        with pytest.raises(LogUnavailable, match=r"cannot be kept in .*cache"):
             store.local_path("segments/a")
 
 
@@ -288,7 +288,7 @@ class Interposed:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_PUT = do_HEAD = pass_on
+            do_GET = do_PUT = do_HEAD = pass_on  # noqa: N815 - the base class's names
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""
@@ -316,7 +316,7 @@ def answering(status: int, content: bytes) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_HEAD = answer
+        do_GET = do_PUT = do_HEAD = answer  # noqa: N815 - the base class's names
 
         def log_message(self, *_: object) -> None:
             """Quiet."""

@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 from accel_platform.reports.rendering import text
 from accel_platform.reports.rendering.text import Rows
 from accel_platform.reports.rendering.values import FORMULA, guarded, json_text, plain
@@ -69,7 +69,7 @@ def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
         count = make(temporary)
         temporary.rename(path)
     except OSError as error:
-        raise AccelError(f"Cannot write {path}: {error}") from error
+        raise storage_unavailable(error, path) or AccelError(f"Cannot write {path}: {error}") from error
     finally:
         with suppress(OSError):  # where it cannot be written it is not there either
             temporary.unlink()
