@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
+from faults import no_room
 from predictor.service.app import create_app
 from predictor.service.problems import CONTENT_TYPE, MOST_BODY_BYTES
 from predictor.train import train
@@ -270,6 +271,45 @@ def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pyt
         problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
     assert "ZeroDivisionError" in problem["detail"]
     assert "Traceback" not in str(problem)
+
+
+def test_a_warehouse_that_cannot_be_read_is_a_problem_and_the_service_lives_on(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    append(settings, [result(MODELS[5], "cpu", 1)])
+    pointer = settings.warehouse_dir / "CURRENT"
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        sound = client.get("/results").json()
+        name = pointer.read_text()
+        pointer.unlink()
+        pointer.mkdir()
+        for said in (
+            _problem(client.get("/results"), 503, "storage-unavailable"),
+            _problem(client.post("/query", json={"sql": "SELECT 1 AS one"}), 503, "storage-unavailable"),
+        ):
+            assert "CURRENT cannot be used: a directory is in the place of a file. Move it away" in said["detail"]
+        pointer.rmdir()
+        pointer.write_text("nothing")
+        assert "accel db rebuild" in _problem(client.get("/results"), 503, "warehouse-damaged")["detail"]
+        pointer.write_text(name)
+        assert client.get("/results").json() == sound
+
+
+def test_a_full_disk_under_the_log_is_a_problem_and_the_service_lives_on(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    append(settings, [result(MODELS[5], "cpu", 1)])
+    claim = {
+        "model_id": "bert-base",
+        "model_family": "bert",
+        "hardware": "cuda",
+        "backend": "tensorrt",
+        "batch_size": 8,
+        "latency_mean_ms": 6.2,
+        "source_path": "https://example.com/report",
+    }
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        with no_room():
+            _problem(client.post("/results", json=claim), 503, "log-unavailable")
+        assert client.get("/results").status_code == 200
 
 
 def test_new_evidence_and_predictors_are_picked_up(tmp_path: Path) -> None:

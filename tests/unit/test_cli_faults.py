@@ -1,0 +1,267 @@
+"""Every command on a home where something is wrong: one sentence that names the place and the way out, no traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import typer.main
+
+from accel_platform.__main__ import main
+from accel_platform.cli import app
+from accel_platform.errors import StorageUnavailable, storage_unavailable
+from accel_platform.events import EventLog
+from accel_platform.keys import Keys, Scope
+from accel_platform.settings import Settings
+from accel_platform.warehouse import publish
+from accel_platform.warehouse.projection import WarehouseDamaged, current, require_current
+from accel_platform.warehouse.query import Reader
+from factories import event, result
+from faults import no_room, without_rights
+
+COMMANDS = {
+    "migrate": ["{samples}"],
+    "matrix": [],
+    "chart": ["--list"],
+    "report": ["performance"],
+    "compare": ["--models", "bert-tiny", "bert-mini", "--hardware", "cpu"],
+    "trend": ["--model", "bert-tiny"],
+    "train": [],
+    "evaluate": [],
+    "predict": ["bert-tiny", "--hardware", "cpu"],
+    "recommend": ["bert-tiny"],
+    "bench suite": [],
+    "bench requests": [],
+    "bench cancel": ["x"],
+    "bench export": ["{out}/campaign"],
+    "bench import": ["{samples}"],
+    "history audit": [],
+    "db backup": ["{out}/copy"],
+    "db restore": ["{out}/copy"],
+    "db rebuild": [],
+    "db stats": [],
+    "db query": ["SELECT count(*) FROM results"],
+    "db export": ["results", "--output", "{out}/results.parquet"],
+    "db validate": [],
+    "db snapshot create": [],
+    "db snapshot list": [],
+    "db snapshot diff": ["x"],
+    "regress history": [],
+    "regress list": [],
+    "predictor list": [],
+    "predictor show": [],
+    "predictor rollback": [],
+    "keys create": ["another"],
+    "keys list": [],
+    "keys revoke": ["me"],
+}
+OTHERS = {
+    "run", "ui", "serve", "host serve",  # serve until they are stopped
+    "detect", "bench models", "bench setup-web", "host add", "host list", "host remove", "regress series",  # no home
+    "bench run", "bench request", "bench coverage",  # look for hardware first, for seconds
+    "history clean", "history overrule", "regress accept", "regress reject", "regress check",  # as those beside them
+}  # fmt: skip
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield " ".join(path)
+    else:
+        for name, member in below.items():
+            yield from _leaves(member, (*path, name))
+
+
+def test_every_command_is_looked_at() -> None:
+    assert set(_leaves(typer.main.get_command(app))) == {*COMMANDS, *OTHERS}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with results, tables, a key and a predictor's folder."""
+    home = tmp_path_factory.mktemp("sound") / "home"
+    settings = Settings(home=home)
+    EventLog.open(settings).append([event(result(batch_size=size)) for size in (1, 2, 4)])
+    publish.refresh(settings)
+    Keys(settings).create("me", Scope.read)
+    (home / "models").mkdir()
+    return home
+
+
+@pytest.fixture
+def home(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "home")
+    return tmp_path / "home"
+
+
+Accel = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, home: Path) -> Accel:
+    """Runs a command in this process: exit code and stderr. What is no sentence is raised."""
+    (tmp_path / "out").mkdir()
+    samples = Path(__file__).parents[2] / "samples"
+
+    def run(command: str) -> tuple[int, str]:
+        arguments = [part.format(out=tmp_path / "out", samples=samples) for part in COMMANDS[command]]
+        monkeypatch.setattr(sys, "argv", ["accel", *command.split(), *arguments])
+        monkeypatch.setenv("ACCEL_HOME", str(home))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
+def _named(home: Path) -> Path:
+    projection = current(Settings(home=home))
+    assert projection is not None
+    return projection.directory / projection.name
+
+
+READING = ["db stats", "db query", "matrix", "db export", "recommend"]
+"""What reads the tables, each in a way of its own."""
+PREDICTORS = ["predictor list", "predictor show", "predictor rollback"]
+KEYS = ["keys create", "keys list", "keys revoke"]
+OUT = r"Move it away|db rebuild|Give this user|Raise the limit|restore the file|train|predictor rollback"
+
+
+@pytest.mark.parametrize(
+    ("make", "commands"),
+    [
+        (lambda home: _file(home / "warehouse"), [*READING, "db rebuild", "db validate"]),
+        (lambda home: _directory(home / "warehouse" / "CURRENT"), [*READING, "db rebuild", "db validate"]),
+        (lambda home: (home / "warehouse" / "CURRENT").write_bytes(b"\0\xff"), READING),
+        (lambda home: _directory(_named(home)), [*READING, "db validate"]),
+        (lambda home: _named(home).write_text("[1]"), READING),
+        (lambda home: _named(home).write_text('{"snapshot_id": 1, "schema_id": 2, "layers": []}'), READING),
+        (lambda home: [_directory(path) for path in (home / "warehouse").glob("layer-*")], READING),
+        (lambda home: [path.write_bytes(b"x" * 9000) for path in (home / "warehouse").glob("layer-*")], READING),
+        (lambda home: _directory(home / "warehouse" / ".lock"), ["db rebuild"]),
+        (lambda home: _directory(home / "keys.json"), KEYS),
+        (lambda home: (home / "keys.json").write_bytes(b"\xff\xfe"), KEYS),
+        (lambda home: (home / "keys.json").write_text('[{"key_id": 1}]'), KEYS),
+        (lambda home: (home / "models" / "CURRENT").mkdir(), ["predictor show"]),
+        (lambda home: (home / "models" / "CURRENT").write_bytes(b"\xff\xfe"), ["predictor show"]),
+        (lambda home: (home / "models" / "CURRENT").write_bytes(b"a\0b"), ["predictor show"]),
+    ],
+    ids=["warehouse-is-a-file", "CURRENT-is-a-directory", "CURRENT-is-garbage", "projection-is-a-directory",
+         "projection-is-no-object", "projection-of-nothing", "layer-is-a-directory", "layer-is-garbage",
+         "lock-is-a-directory", "keys-are-a-directory", "keys-are-no-text", "keys-are-others",
+         "predictor-is-a-directory", "predictor-is-no-text", "predictor-is-no-name"],
+)  # fmt: skip
+def test_something_else_in_the_place_of_a_file(
+    make: Callable[[Path], Any], commands: list[str], accel: Accel, home: Path
+) -> None:
+    make(home)
+    for command in commands:
+        code, said = accel(command)
+        assert code == 1, command
+        [line] = [line for line in said.splitlines() if line.startswith("accel: ")]
+        assert said.splitlines()[-1] == line, command
+        assert re.search(OUT, line), command
+        assert str(home) in line or "repairs" in line, command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_home_that_is_a_file(command: str, accel: Accel, home: Path) -> None:
+    _file(home)
+    code, said = accel(command)
+    assert code in (0, 1, 2)
+    assert "Traceback" not in said
+    if code == 1:
+        assert said.splitlines()[-1].startswith("accel: ")
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "CURRENT-no-text"])
+@pytest.mark.parametrize("command", ["recommend", *PREDICTORS])
+def test_a_pointer_to_a_predictor_that_cannot_be_followed(command: str, name: str, accel: Accel, home: Path) -> None:
+    """The list of those that are kept needs no pointer."""
+    pointer = home / "models" / "CURRENT"
+    pointer.mkdir() if name == "CURRENT" else pointer.write_bytes(b"\xff")
+    code, said = accel(command)
+    assert code == (0 if command == "predictor list" else 1), said
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (lambda home: no_room(20_000), r"warehouse cannot be used: this system limits .* Raise the limit"),
+        (lambda home: without_rights(home / "warehouse"), r"warehouse cannot be used: this user may not do that"),
+    ],
+    ids=["no-room", "read-only"],
+)
+def test_tables_that_cannot_be_written_leave_those_in_service(
+    fault: Callable[[Path], AbstractContextManager[None]], expected: str, accel: Accel, home: Path
+) -> None:
+    settings = Settings(home=home)
+    before = require_current(settings)
+    files = sorted(path.name for path in (home / "warehouse").iterdir())
+    EventLog.open(settings).append([event(result(batch_size=size)) for size in range(10, 40)])
+    with fault(home):
+        code, said = accel("db rebuild")
+    assert code == 1
+    assert re.search(expected, said.splitlines()[-1])
+    assert "segment" not in said
+    assert "What is in service stays" in said
+    assert require_current(settings) == before
+    assert sorted(path.name for path in (home / "warehouse").iterdir()) == files, "what was begun gives its room back"
+    with fault(home) if "read-only" in expected else nullcontext():
+        assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 3}]
+    assert accel("db rebuild")[0] == 0
+    assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 33}]
+
+
+def test_a_matrix_that_finds_no_room_is_made_when_there_is_some(home: Path) -> None:
+    settings = Settings(home=home)
+    EventLog.open(settings).append([event(result(batch_size=size)) for size in range(10, 40)])
+    staged = publish.stage(settings)
+    [*_, layer] = staged.projection.layers
+    size = (home / "warehouse" / layer.file).stat().st_size
+    with no_room(size // 2), pytest.raises(StorageUnavailable, match="What is in service stays"):
+        publish.publish(settings, staged)
+    publish.refresh(settings)
+    assert Reader(settings).rows("SELECT count(*) AS n FROM results") == [{"n": 33}]
+    assert Reader(settings).rows("SELECT count(*) > 0 AS made FROM compat_matrix") == [{"made": True}]
+
+
+def test_a_full_disk_is_known_by_what_libraries_say() -> None:
+    with duckdb.connect(":memory:") as con, pytest.raises(duckdb.IOException) as full:
+        con.execute("COPY (SELECT range FROM range(100000)) TO '/dev/full' (FORMAT csv, USE_TMP_FILE false)")
+    assert "the disk is full" in str(storage_unavailable(full.value, "There"))
+    with pytest.raises(OSError, match="space") as refused:
+        Path("/dev/full").write_bytes(b"x")
+    assert "the disk is full" in str(storage_unavailable(refused.value))
+    assert storage_unavailable(FileNotFoundError(2, "No such file or directory", "x")) is None
+    assert storage_unavailable(ValueError("a mistake")) is None
+
+
+def test_the_list_of_layers_is_written_whole_or_not_at_all(home: Path) -> None:
+    """What stands under a projection's name is a projection, also after the disk was full."""
+    projection = require_current(Settings(home=home))
+    path = projection.directory / projection.name
+    with no_room(10), pytest.raises(OSError, match="File too large"):
+        projection.save()
+    assert json.loads(path.read_text())["layers"]
+    path.write_text("{")
+    with pytest.raises(WarehouseDamaged, match=r"^[^\n]*accel db rebuild[^\n]*$"):
+        require_current(Settings(home=home))
