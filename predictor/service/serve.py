@@ -16,11 +16,13 @@ from multiprocessing.process import BaseProcess
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors import multiprocess as supervisor
 
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.keys import Keys
 from accel_platform.settings import Settings
 from accel_platform.spawning import deaf_to_interrupts
+from predictor.service.connections import ConnectionLimits, ConnectionTable, GuardedProtocol, most_connections
 from predictor.service.door import logs, metrics
 from predictor.service.door.gate import is_loopback
 
@@ -51,7 +53,35 @@ def serve(
         else:
             os.environ[metrics.SHARED] = shared
             config = _config(partial(_app, settings, host, log_format), factory=True, workers=workers)
+            # uvicorn's supervisor has no parameter for its workers' class.
+            supervisor.Process = _Worker  # type: ignore[misc]
             _Workers(config, sockets=[listening]).run()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with limits on connections."""
+
+    server_state: ConnectionTable
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits | None = None) -> None:
+        super().__init__(config)
+        self.server_state = ConnectionTable(limits or ConnectionLimits(most_connections()))
+
+    async def on_tick(self, counter: int) -> bool:
+        self.server_state.end_overdue()
+        if counter % 10 == 0:  # once a second, because it looks at every connection
+            self.server_state.end_unread()
+        return await super().on_tick(counter)
+
+
+class _Worker(supervisor.Process):
+    """uvicorn's worker process with our server."""
+
+    @property
+    def server(self) -> uvicorn.Server:
+        if self._server is None:
+            self._server = Server(self.config)
+        return self._server
 
 
 class _Workers(Multiprocess):
@@ -69,7 +99,7 @@ class _Workers(Multiprocess):
 def run(app: FastAPI, listening: socket.socket) -> None:
     """Serve the app there until interrupted, as one worker."""
     try:
-        uvicorn.Server(_config(app)).run(sockets=[listening])
+        Server(_config(app)).run(sockets=[listening])
     except KeyboardInterrupt:
         # uvicorn has finished its requests by now and passes the signal on; the command ends well.
         return
@@ -96,6 +126,8 @@ def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, work
         app,
         factory=factory,
         workers=workers,
+        http=GuardedProtocol,
+        ws="none",  # there is none, and a connection that became one would be under no limit
         log_config=None,
         log_level="warning",
         access_log=False,
