@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -75,3 +76,37 @@ def _environment(changed: Mapping[str, str]) -> dict[str, str]:
     """This one's, without what a developer may have set for the platform or for Dagster."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DAGSTER_"))}
     return {**kept, **changed}
+
+
+@contextmanager
+def asking_until_refused(
+    address: tuple[str, int], request: bytes, *, clients: int = 8
+) -> Iterator[tuple[list[bytes], list[str]]]:
+    """Whole responses, and what broke, of clients that connect for each request until nobody listens any more.
+
+    Leaving waits until they are refused.
+    """
+    responses: list[bytes] = []
+    broken: list[str] = []
+
+    def ask() -> None:
+        while True:
+            try:
+                client = socket.create_connection(address, timeout=30)
+            except ConnectionRefusedError:
+                return
+            try:
+                with client, client.makefile("rb") as response:
+                    client.sendall(request)
+                    responses.append(response.read())
+            except OSError as error:
+                broken.append(repr(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield responses, broken
+    finally:
+        for thread in threads:
+            thread.join()

@@ -42,6 +42,8 @@ class ConnectionLimits:
     """For each 16 KiB of a request's body, or all of a smaller one."""
     unread_s: float = 60.0
     """For reading any of a response that is ready."""
+    last_request_s: float = 1.0
+    """Instead of `headers_s`, once the service was told to stop."""
 
     @property
     def most_per_address(self) -> int:
@@ -86,6 +88,8 @@ class ConnectionTable(ServerState):
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
         self.limits = limits
+        self.stopping = False
+        """Whether the service was told to stop."""
         self._addresses: dict[str, _Address] = {}
         self._unread: dict[GuardedProtocol, tuple[int, float]] = {}
 
@@ -121,11 +125,25 @@ class ConnectionTable(ServerState):
             host = connection.client[0] if connection.client else ""
             del self._addresses[host]
 
+    def stop(self) -> None:
+        """Keep no connection open after its response, and wait less for requests."""
+        self.stopping = True
+        for connection in self.connections:
+            if connection.cycle is not None:
+                connection.cycle.keep_alive = False
+
+    def idle(self) -> bool:
+        """Return whether no connection is without a request."""
+        return not any(address.heads for address in self._addresses.values())
+
     def end_overdue(self) -> None:
         """End connections that kept the service waiting for headers or a body for too long."""
         now = monotonic()
+        headers_s = self.limits.headers_s
+        if self.stopping:
+            headers_s = min(headers_s, self.limits.last_request_s)
         for address in list(self._addresses.values()):
-            for connection in _pop_until(address.heads, now - self.limits.headers_s):
+            for connection in _pop_until(address.heads, now - headers_s):
                 connection.time_out()
             for connection in _pop_until(address.bodies, now - self.limits.body_s):
                 if connection.waits_for_us():
@@ -178,6 +196,8 @@ class GuardedProtocol(AutoHTTPProtocol):
             self._begun = True
             return
         heads.pop(self, None)
+        if self.server_state.stopping:
+            cycle.keep_alive = False
         if not cycle.more_body:
             bodies.pop(self, None)
             return
@@ -192,6 +212,8 @@ class GuardedProtocol(AutoHTTPProtocol):
         if not self.cycle.response_complete:
             return  # the next of several requests that came at once
         self._address.bodies.pop(self, None)
+        if self.server_state.stopping:
+            self.transport.close()
         if not self.transport.is_closing():
             self._begun = False
             self._address.heads[self] = monotonic()

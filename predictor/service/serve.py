@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import multiprocessing
 import os
+import select
 import signal
 import socket
+import struct
+import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -28,6 +35,16 @@ from predictor.service.door.gate import is_loopback
 
 _STOP_S = 5
 """How long requests that are being answered may take to end once the service was told to stop."""
+_HANDSHAKE_S = 0.2
+"""How long connections that are being opened may take to do so, once the service was told to stop."""
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it
+_WITHOUT_SYN = (
+    (0x30, 0, 0, 13),  # load the byte of the TCP flags
+    (0x45, 0, 1, 0x02),  # is SYN set?
+    (0x06, 0, 0, 0),  # drop the segment
+    (0x06, 0, 0, 0xFFFFFFFF),  # let it pass
+)
+"""A BPF program (code, jump if true, jump if false, operand) that lets no segment pass that opens a connection."""
 
 
 def serve(
@@ -59,7 +76,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with limits on connections."""
+    """uvicorn's server with limits on connections, which answers what the kernel accepted before it stops."""
 
     server_state: ConnectionTable
 
@@ -72,6 +89,44 @@ class Server(uvicorn.Server):
         if counter % 10 == 0:  # once a second, because it looks at every connection
             self.server_state.end_unread()
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        listening = sockets or []
+        if self.config.workers == 1:  # of several, the parent does it, because one may stop while others go on
+            add_no_connections(listening)
+        self.server_state.stop()
+        await _emptied(listening)
+        for server in self.servers:
+            server.close()
+        # A client that has just connected sends its request now; closed before that is read, it would see a reset.
+        while not self.server_state.idle():
+            await asyncio.sleep(0.05)
+            self.server_state.end_overdue()
+        await super().shutdown(sockets)
+
+
+async def _emptied(listening: Sequence[socket.socket]) -> None:
+    """Return once the event loop, or other workers, have taken all connections that the kernel accepted."""
+    started = time.monotonic()
+    poll = select.poll()
+    for one in listening:
+        poll.register(one, select.POLLIN)
+    while (now := time.monotonic()) < started + _HANDSHAKE_S or (poll.poll(0) and now < started + _STOP_S):
+        await asyncio.sleep(0.02)
+
+
+def add_no_connections(listening: Sequence[socket.socket]) -> None:
+    """Have the kernel ignore whoever wants to connect, as if it were busy; those it accepted stay in the queue.
+
+    They try again, and are refused once the socket is closed. Closing it at once would reset those in the queue.
+    """
+    if sys.platform != "linux":
+        return
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _WITHOUT_SYN))
+    filter_ = struct.pack("HP", len(_WITHOUT_SYN), ctypes.addressof(program))
+    for one in listening:
+        with suppress(OSError):  # a kernel without it: who connects in the very last moment is reset
+            one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
 class _Worker(supervisor.Process):
@@ -86,6 +141,10 @@ class _Worker(supervisor.Process):
 
 class _Workers(Multiprocess):
     """uvicorn's, but that Ctrl-C reaches their parent alone, which ends them: not each amid its imports."""
+
+    def terminate_all(self) -> None:
+        add_no_connections(self.sockets)
+        super().terminate_all()
 
     def init_processes(self) -> None:
         with deaf_to_interrupts():

@@ -1,4 +1,4 @@
-"""Connections that keep the service waiting."""
+"""Connections that keep the service waiting, and those that are there when it stops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from processes import asking_until_refused
 
 from predictor.service.connections import ConnectionLimits
 from predictor.service.serve import Server, _config, listen
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
-LIMITS = ConnectionLimits(most=1_000, headers_s=0.4, body_s=0.4, unread_s=0.6)
+LIMITS = ConnectionLimits(most=1_000, headers_s=0.4, body_s=0.4, unread_s=0.6, last_request_s=0.5)
 LARGE = 32 * 1024 * 1024
 """More than the kernel takes for a client that reads nothing."""
 
@@ -53,6 +54,11 @@ def _app() -> FastAPI:
     @app.get("/large")
     async def large() -> PlainTextResponse:
         return PlainTextResponse(b"x" * LARGE)
+
+    @app.get("/block")
+    async def block(seconds: float) -> str:
+        time.sleep(seconds)
+        return "ok"
 
     return app
 
@@ -259,3 +265,31 @@ def test_more_half_open_connections_than_descriptors_do_not_shut_out_health() ->
                 with socket.create_connection(address, timeout=30) as client:
                     client.sendall(HEALTH)
                     assert _rest(client).startswith(b"HTTP/1.1 200")
+
+
+def test_what_was_accepted_before_the_service_stops_is_answered() -> None:
+    """While its loop is busy, requests come and it is told to stop: it has begun none of them by then."""
+    with _serving() as service, ExitStack() as opened:
+        busy = opened.enter_context(service.connect(b"GET /block?seconds=0.5 HTTP/1.1\r\nHost: here\r\n\r\n"))
+        time.sleep(0.1)
+        clients = [opened.enter_context(service.connect(HEALTH)) for _ in range(200)]
+        later = opened.enter_context(service.connect())
+        service.server.should_exit = True
+        time.sleep(0.5)
+        later.sendall(HEALTH.replace(b"close", b"keep-alive"))
+        assert all(_rest(client).startswith(b"HTTP/1.1 200") for client in clients)
+        for kept in (busy, later):
+            response = _rest(kept)
+            assert response.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in response.lower(), "no more requests after this one"
+
+
+def test_whoever_connects_while_it_stops_is_answered_or_refused() -> None:
+    for _ in range(3):
+        with ExitStack() as stack:
+            service = stack.enter_context(_serving())
+            with asking_until_refused(service.address, HEALTH) as (responses, broken):
+                _until(lambda responses=responses: len(responses) > 8)
+                stack.close()
+        assert broken == []
+        assert all(response.startswith(b"HTTP/1.1 200") for response in responses)

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from processes import asking_until_refused
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -194,8 +195,14 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
             child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())
         ]
         assert len(workers) == 2
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        request = b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with asking_until_refused(address, request) as (responses, broken):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+        assert broken == [], "who was accepted while it stopped is answered"
+        assert all(response.startswith(b"HTTP/1.1 200") for response in responses)
+        assert responses
         assert not any(worker.is_running() for worker in workers)
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
