@@ -13,7 +13,7 @@ from pydantic import Field
 from assets import previews
 from assets.partitions import legacy_sources, place_of, state_of
 from assets.resources import REPOSITORY, Installation
-from migrations.importer import DocumentReport, migrate
+from migrations.importer import OVERDUE_CHECK, DocumentReport, migrate
 from migrations.verdicts import verdicts
 
 STATE = "source_state"
@@ -78,6 +78,8 @@ def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg
     outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
     judged = verdicts(accel.log, place)
     context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")
+    if report.overdue_check:
+        context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")
     context.log.info(f"results of this source: {_listed(judged.provenance) or 'none'}")
     return dg.MaterializeResult(
         metadata={

@@ -9,17 +9,22 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.events import Event, EventLog
-from accel_platform.events.log import Source
-from accel_platform.events.types import ResultSuspected
+from accel_platform.events.log import Snapshot, Source
+from accel_platform.events.types import ImportsChecked, ResultSuspected
+from migrations.batches import SEGMENT_PREFIX
 from migrations.identity import MICROBENCHMARK
 from migrations.ids import numbered_id
 from migrations.reading import SOURCE
 from migrations.suspicion import CHANCE
 
+RULES_VERSION = 1
+"""Raise it when a rule of this module changes, because every log is then to be checked once more."""
 _TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
 _NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
 _PARTS = json.dumps(
@@ -112,11 +117,50 @@ SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHE
 """
 
 
-def suspect_across(log: EventLog) -> list[Event]:
-    """Suspicions over the whole log that it does not hold yet, as events, in a stable order."""
+@dataclass(frozen=True)
+class CrossCheck:
+    """The comparison of all documents that were imported at one moment.
+
+    Its record lies in the log under a name that follows from the names of the import segments. A listing of the log
+    thus tells whether it was made, and an interrupted import leaves it due.
+    """
+
+    snapshot: Snapshot
+
+    @cached_property
+    def covers(self) -> Snapshot:
+        """The import segments."""
+        return self.snapshot.beginning(SEGMENT_PREFIX)
+
+    @property
+    def segment(self) -> str:
+        """Name of the segment that holds the suspicions and the record of this check."""
+        return f"checked-imports-{RULES_VERSION}-{self.covers.id}"
+
+    @property
+    def due(self) -> bool:
+        """True where something was imported and this check is not in the log."""
+        return bool(self.covers.segments) and self.segment not in self.snapshot.segments
+
+    def store(self, log: EventLog, suspicions: Sequence[Event]) -> int:
+        """Store the suspicions and the record of the check in one append; return the number of events stored, 0 where
+        another process was first. Raises LogUnavailable."""
+        payload = ImportsChecked(
+            rules_version=RULES_VERSION,
+            snapshot_id=self.covers.id,
+            segments=len(self.covers.segments),
+            suspicions=len(suspicions),
+        )
+        record = Event.of(payload, source=SOURCE, event_id=numbered_id(self.segment))
+        appended = log.append([*suspicions, record], key=self.segment)
+        return appended.events if appended.new else 0
+
+
+def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
+    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order."""
     import duckdb  # a run that finds nothing new has no need of it
 
-    sources = log.sources(log.snapshot().segments)
+    sources = log.sources((snapshot or log.snapshot()).segments)
     memory_mb = _MEMORY_MB
     while sources:
         try:

@@ -11,6 +11,8 @@ import pyarrow as pa
 from accel_platform.events import EventLog
 from accel_platform.events.codec import COLUMN, Row
 
+SEGMENT_PREFIX = "import-"
+"""Names of the segments that hold imported documents begin with it."""
 MOST_EVENTS = 100_000
 MOST_BYTES = 16 << 20
 """Of payload, before compression."""
@@ -32,6 +34,8 @@ class Batches:
         self._since = 0.0
         self.events = 0
         """Stored so far."""
+        self.segments: set[str] = set()
+        """Names of the segments stored so far."""
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take these rows; stores what has gathered when it is much, or old. Raises LogUnavailable."""
@@ -52,7 +56,8 @@ class Batches:
         # Rows of one type lie together, ledger entries first: the next run reads them alone.
         rows = sorted(self._rows, key=lambda row: row[_TYPE])
         key = hashlib.sha256(b"".join(row[_ID] for row in rows)).hexdigest()[:32]
-        appended = self._log.append_rows(rows, key=f"import-{key}")
+        appended = self._log.append_rows(rows, key=f"{SEGMENT_PREFIX}{key}")
+        self.segments.add(appended.segment)
         self.events += appended.events if appended.new else 0
         self._rows, self._bytes = [], 0
         pa.default_memory_pool().release_unused()  # compressing took several times the batch

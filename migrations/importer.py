@@ -3,7 +3,8 @@
 
 A content is read once: met again under the same path it is known, under another it is a duplicate that says of what.
 Events are ids that follow from content and go into the log in batches, so an import that is killed is taken up where
-its last batch ended, and what it repeats doubles nothing.
+its last batch ended, and what it repeats doubles nothing. A check across documents that it did not reach is due until
+a later import makes it (`archive.CrossCheck`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
-from migrations.archive import suspect_across
+from migrations.archive import CrossCheck, suspect_across
 from migrations.batches import Batches
 from migrations.documents import Origin, find_files, load
 from migrations.ledger import Ledger
 from migrations.reading import Account, Outcome
 from migrations.taking import Begun, Done, Step, take
+
+OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
+"""What a run with `ImportReport.overdue_check` says."""
 
 Progress = Callable[[int, int, "DocumentReport"], None]
 """Called after each document with its number, the number of files, and what became of it."""
@@ -67,6 +71,8 @@ class ImportReport:
     suspects: int
     suspected_across: int
     """Suspicions that only show over several documents, about results of this run or of earlier ones."""
+    overdue_check: bool
+    """True where results of an earlier import had never been compared across documents, and this run did so."""
     events: int
     dry_run: bool
     documents: tuple[DocumentReport, ...] = field(repr=False)
@@ -110,6 +116,7 @@ class Import:
         self._log = log
         self._dry_run = dry_run
         self._batches = Batches(log, dry_run=dry_run)
+        self._before = CrossCheck(log.snapshot())
 
     def report(
         self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False
@@ -129,7 +136,7 @@ class Import:
             self._batches.flush()
         every = [document for report in reports for document in report.all()]
         new = [document for document in every if not document.already]
-        across = self._suspect_across() if any(document.records for document in new) else 0
+        across, check_events = self._check_across(new_results=any(document.records for document in new))
         return ImportReport(
             found=found,
             outcomes=_outcomes(reports, "still_quarantined" if again else "already_imported"),
@@ -138,7 +145,8 @@ class Import:
             failures=sum(r.failures for r in new),
             suspects=sum(r.suspects for r in new),
             suspected_across=across,
-            events=self._batches.events,
+            overdue_check=self._before.due and not self._dry_run,
+            events=self._batches.events + check_events,
             dry_run=self._dry_run,
             documents=tuple(reports),
         )
@@ -177,15 +185,19 @@ class Import:
         self._batches.add(to_rows([event]))
         return replace(_report(event.payload), embedded=tuple(inside))
 
-    def _suspect_across(self) -> int:
-        """Look for what repeats over all documents ever imported, and store it. Nothing in a dry run, which has
-        stored nothing to look at."""
-        if self._dry_run:
-            return 0
-        found = suspect_across(self._log)
-        self._batches.add(to_rows(found))
-        self._batches.flush()
-        return len(found)
+    def _check_across(self, *, new_results: bool) -> tuple[int, int]:
+        """Compare all documents ever imported where that is due; return the suspicions and the events stored.
+
+        Where this run alone added to a checked log, and no results, it is recorded without a look. A dry run checks
+        nothing, because it has stored nothing to look at.
+        """
+        check = CrossCheck(self._log.snapshot())
+        if self._dry_run or not check.due:
+            return 0, 0
+        added = check.covers.segments - self._before.covers.segments
+        unchanged = not (self._before.due or new_results) and added <= self._batches.segments
+        found = [] if unchanged else suspect_across(self._log, check.snapshot)
+        return len(found), check.store(self._log, found)
 
 
 @contextmanager

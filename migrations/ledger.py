@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported
+from migrations.batches import SEGMENT_PREFIX
 from migrations.documents import Origin
 
 
@@ -24,7 +25,7 @@ class Ledger:
 
     def __init__(self, log: EventLog) -> None:
         self._by_content: dict[str, dict[str, Entry]] = defaultdict(dict)
-        entries = log.read(log.snapshot().beginning("import-"), types={"DocumentImported"})
+        entries = log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"DocumentImported"})
         for event in sorted(entries, key=lambda event: event.recorded_at):
             self.add(event)
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from accel_platform.events import Event, EventLog
 from accel_platform.events.codec import COLUMN
 from accel_platform.events.types import DocumentImported, RecordQuarantined
+from migrations.batches import SEGMENT_PREFIX
 from migrations.documents import Content, Origin, bytes_of, load
 from migrations.importer import Import, ImportReport, Progress
 from migrations.ledger import Entry
@@ -101,7 +102,7 @@ def _members_named(content: Content, names: list[str]) -> Iterator[Content]:
 def _copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
     """What the log holds of these documents, as the bytes that it was."""
     found: dict[UUID, list[bytes]] = defaultdict(list)
-    for event in log.read(log.snapshot().beginning("import-"), types={"RecordQuarantined"}):
+    for event in log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"RecordQuarantined"}):
         if event.causation_id in entries and isinstance(event.payload, RecordQuarantined):
             found[event.causation_id] += bytes_of(event.payload.content)
     return found

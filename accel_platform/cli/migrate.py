@@ -98,12 +98,15 @@ def _row(document: DocumentReport) -> dict[str, Any]:
 
 
 def _summary(report: ImportReport) -> str:
+    from migrations.importer import OVERDUE_CHECK
+
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(report.outcomes.items()))
     done = "Would bring in" if report.dry_run else "Brought in"
     return (
         f"{report.found} files: {outcomes or 'none'}. {done} {report.records} records, "
         f"{report.failures} of them failures and {report.suspects} suspected or simulated."
         + (f" {report.suspected_across} suspicions more show over several files." if report.suspected_across else "")
+        + (f" {OVERDUE_CHECK}" if report.overdue_check else "")
     )
 
 

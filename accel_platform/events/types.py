@@ -345,6 +345,19 @@ class ResultSuspected(Suspicion, Payload):
     result_id: UUID
 
 
+class ImportsChecked(Payload):
+    """All imported documents were compared with each other; the suspicions found lie in the same segment."""
+
+    rules_version: Positive
+    """Version of the rules that compare documents."""
+    snapshot_id: str
+    """Id of the import segments that were compared."""
+    segments: Count
+    """Number of these segments."""
+    suspicions: Count
+    """Number of suspicions that were new."""
+
+
 class SuspicionOverruled(Payload):
     """A person says that one rule is wrong about one result. The suspicion stays; it no longer counts."""
 
@@ -513,6 +526,7 @@ PAYLOADS: dict[str, type[Payload]] = {
         SourceDeleted,
         RecordQuarantined,
         ResultSuspected,
+        ImportsChecked,
         SuspicionOverruled,
         RegressionFound,
         ShiftAccepted,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.cli import history
-from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.events import Event, EventLog
-from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
+from accel_platform.cli import app, history
+from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
+from accel_platform.events import Event, EventLog, codec
+from accel_platform.events.log import Appended, Snapshot
+from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
+from migrations import archive, batches, importer
 from migrations.archive import suspect_across
-from migrations.importer import migrate
+from migrations.importer import OVERDUE_CHECK, migrate
 
 
 def web(model: str, platform: str = "webgpu", /, **metrics: float) -> dict[str, Any]:
@@ -31,6 +34,26 @@ def write(directory: Path, *documents: dict[str, Any]) -> Path:
         name = f"{len(list(directory.iterdir()))}.json"
         (directory / name).write_text(json.dumps(document))
     return directory
+
+
+class CutLog(EventLog):
+    """The log of a process that dies: from the `last`-th append on nothing is stored. It counts all appends."""
+
+    last = 10**6
+    appends = 0
+
+    def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> Appended:
+        self.appends += 1
+        if self.appends > self.last:
+            raise LogUnavailable("The process was killed.")
+        return super().append_rows(rows, key=key)
+
+
+def cut_log(home: Path, last: int = 10**6) -> CutLog:
+    log = CutLog.open(Settings(home=home))
+    assert isinstance(log, CutLog)
+    log.last = last
+    return log
 
 
 CONSTANT = {"inference_time_ms": 80.5, "throughput_items_per_second": 99.5}
@@ -73,6 +96,125 @@ class TestArchive:
         same = [web(f"twin-{n}", inference_time_ms=77.7) for n in range(3)]
         migrate([write(tmp_path / "old", *many, *same)], log)
         assert marks(log) == []
+
+
+class TestInterruptedImports:
+    """A check across documents that an import did not reach is made by the next one, whatever that one reads."""
+
+    @pytest.fixture
+    def old(self, tmp_path: Path) -> Path:
+        models = ("gpt2", "t5-small", "bert-base-uncased")
+        copies = (
+            web("gpt2", p, inference_time_ms=33.25, throughput_items_per_second=30.5) for p in ("webgpu", "webnn")
+        )
+        return write(tmp_path / "old", *(web(model, **CONSTANT) for model in models), *copies)
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> Path:
+        return write(tmp_path / "other", web("vit-base", inference_time_ms=12.5))
+
+    def test_cut_at_any_append_the_next_import_finds_the_same(
+        self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(batches, "MOST_EVENTS", 2)
+        whole = cut_log(tmp_path / "whole")
+        report = migrate([old], whole)
+        wanted = sorted(marks(whole), key=str)
+        assert (report.suspected_across, len(wanted), report.overdue_check) == (5, 5, False)
+        assert whole.appends >= 4, "several batches of documents, and the check"
+        for last in range(whole.appends):
+            home = tmp_path / f"cut-{last}"
+            with pytest.raises(LogUnavailable):
+                migrate([old], cut_log(home, last))
+            assert marks(cut_log(home)) == []
+            log = cut_log(home)
+            assert migrate([old], log).overdue_check == (last > 0), "nothing is overdue where nothing was stored"
+            assert sorted(marks(log), key=str) == wanted, f"cut after {last} appends"
+            again = migrate([old], log)
+            assert (again.events, again.overdue_check) == (0, False)
+
+    def test_an_import_of_something_else_makes_the_check_and_says_so(
+        self, tmp_path: Path, old: Path, other: Path
+    ) -> None:
+        home = tmp_path / "home"
+        migrate([other], cut_log(home))
+        with pytest.raises(LogUnavailable):
+            migrate([old], cut_log(home, last=1))
+        assert marks(cut_log(home)) == []
+        dry = migrate([other], cut_log(home), dry_run=True)
+        assert (dry.overdue_check, dry.suspected_across, dry.events) == (False, 0, 0)
+        answer = CliRunner().invoke(app, ["migrate", str(other), "--home", str(home)])
+        assert answer.exit_code == 0, answer.output
+        assert "1 already imported. Brought in 0 records" in answer.output
+        assert f"5 suspicions more show over several files. {OVERDUE_CHECK}" in answer.output
+        assert len(marks(cut_log(home))) == 5
+        answer = CliRunner().invoke(app, ["migrate", str(other), "--home", str(home)])
+        assert OVERDUE_CHECK not in answer.output
+
+    def test_a_log_without_records_of_checks_is_checked_once(self, tmp_path: Path, old: Path, other: Path) -> None:
+        """As earlier versions wrote it: suspicions in a segment of the import, and no record."""
+        log = cut_log(tmp_path / "home", last=1)
+        with pytest.raises(LogUnavailable):
+            migrate([old], log)
+        log.last = 10**6
+        log.append(suspect_across(log), key="import-0123456789abcdef0123456789abcdef")
+        first, second = migrate([other], log), migrate([other], log)
+        assert (first.suspected_across, first.overdue_check) == (0, True)
+        assert (second.events, second.overdue_check) == (0, False)
+        assert len(marks(log)) == 5
+
+    def test_two_processes_that_check_at_once_double_nothing(
+        self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        with pytest.raises(LogUnavailable):
+            migrate([old], cut_log(home, last=1))
+        look = archive.suspect_across
+
+        def overtaken(log: EventLog, snapshot: Snapshot) -> list[Event]:
+            found = look(log, snapshot)
+            monkeypatch.setattr(importer, "suspect_across", look)
+            assert migrate([old], cut_log(home)).suspected_across == 5
+            return found
+
+        monkeypatch.setattr(importer, "suspect_across", overtaken)
+        assert migrate([old], cut_log(home)).events == 0
+        assert len(marks(cut_log(home))) == 5
+
+    def test_new_rules_check_every_log_once_more(
+        self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = cut_log(tmp_path / "home")
+        migrate([old], log)
+        monkeypatch.setattr(archive, "RULES_VERSION", 99)
+        assert migrate([old], log).overdue_check
+        assert not migrate([old], log).overdue_check
+        assert {e.payload.rules_version for e in log.read(types={"ImportsChecked"})} == {1, 99}
+
+    def test_documents_without_results_cost_no_look_at_history(
+        self, tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = cut_log(tmp_path / "home")
+        migrate([old], log)
+
+        def look(*_: object) -> list[Event]:
+            raise AssertionError("The whole log was looked at.")
+
+        monkeypatch.setattr(importer, "suspect_across", look)
+        (old / "notes.txt").write_text("Measured on a Tuesday.")
+        assert migrate([old], log).found == 6
+        assert migrate([old], log).events == 0
+        checks = [e.payload for e in log.read(types={"ImportsChecked"}) if isinstance(e.payload, ImportsChecked)]
+        assert sorted((check.segments, check.suspicions) for check in checks) == [(1, 5), (2, 0)]
+
+    def test_the_record_of_a_check_survives_compaction(self, tmp_path: Path, old: Path, other: Path) -> None:
+        log = cut_log(tmp_path / "home")
+        migrate([old], log)
+        migrate([other], log)
+        assert log.compact() is not None
+        log.prune()
+        again = migrate([old, other], cut_log(tmp_path / "home"))
+        assert (again.events, again.overdue_check) == (0, False)
 
 
 class TestOverruling:

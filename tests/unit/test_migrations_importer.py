@@ -319,7 +319,8 @@ def test_a_log_of_one_segment_per_document_is_known(log: EventLog, tmp_path: Pat
     log.append(renamed, key=f"import-{found.entry.content_sha256[:32]}")
     report = migrate([tmp_path / "a.csv", tmp_path / "b.csv"], log)
     assert report.outcomes == {"already_imported": 1, "duplicate": 1}
-    assert report.events == 1
+    assert report.events == 2, "the duplicate, and the record of the check across documents"
+    assert report.overdue_check
 
 
 @given(
