@@ -42,14 +42,7 @@ def table_of(cases: Sequence[Case], known: Collection[str], grown: Grown) -> byt
 def cases_from(content: bytes) -> tuple[list[Case], Array, Array]:
     """The cases, and what the specialist and the generalists leave over of the learned ones."""
     table = pq.read_table(io.BytesIO(content))
-    # One NaN for all, so that equal cases are equal.
-    columns = {
-        name: [
-            math.nan if isinstance(value, float) and math.isnan(value) else value
-            for value in table.column(name).to_pylist()
-        ]
-        for name in table.column_names
-    }
+    columns = table.to_pydict()
     works = [Work(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
     cases = [
         Case(work=work, **dict(zip(_CASE, row, strict=True)))

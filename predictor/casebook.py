@@ -77,13 +77,13 @@ def load_cases(reader: Reader) -> Casebook:
         ):
             made = "faster than its device at full speed"
         if isinstance(made, Case):
-            runs[replace(made, latency_ms=math.nan, memory_peak_mib=math.nan)].append(made)
+            runs[made.without_figures()].append(made)
         else:
             skipped[made] += 1
     failed: list[tuple[Case, str]] = []
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         made = _case(row, stated, models, devices)
-        if isinstance(made, Case) and made not in runs:
+        if isinstance(made, Case) and made.without_figures() not in runs:
             kind = row["failure_class"] or "error"
             failed.append((made, "out_of_memory" if kind in _DEVICE_FAULT else kind))
     return Casebook([_pooled(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))

@@ -10,9 +10,10 @@ import csv
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
@@ -48,9 +49,12 @@ class Work:
     """In memory besides the weights: all activations of a pass, or what is kept of the sequences in the end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """One figure, or one asked for: then `latency_ms` is NaN."""
+    """One figure, or one asked for: then `latency_ms` is NaN.
+
+    Cases are equal, and one dictionary key, where all fields are equal; a NaN equals a NaN.
+    """
 
     model: str
     family: str
@@ -82,6 +86,20 @@ class Case:
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
+    def __eq__(self, other: object) -> bool:
+        return self.key() == other.key() if isinstance(other, Case) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def key(self) -> tuple[Any, ...]:
+        """Return all fields, None in place of NaN: a NaN is unequal to itself, and its hash is that of the object."""
+        return tuple(None if isinstance(v, float) and math.isnan(v) else v for v in _fields_of(self))
+
+    def without_figures(self) -> Case:
+        """Return what was run, where and how: equal for all measurements of one configuration."""
+        return replace(self, latency_ms=math.nan, memory_peak_mib=math.nan)
+
     @property
     def setting(self) -> str:
         """All that one benchmark campaign keeps fixed, as one name."""
@@ -92,6 +110,9 @@ class Case:
         """Equal for the same work done elsewhere."""
         size = None if math.isnan(self.size) else self.size
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size
+
+
+_fields_of = attrgetter(*(field.name for field in fields(Case)))
 
 
 def case_of(

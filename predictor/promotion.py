@@ -6,10 +6,9 @@ the learner is fitted to the cases of either, the same families held out, and as
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,8 +199,8 @@ def _serving(settings: Settings) -> str | None:
 def _errors(ours: Sequence[Case], theirs: Sequence[Case]) -> tuple[float, float, int] | None:
     """Median errors of a learner of our cases and of one of theirs, on families that neither is told of; and of how
     many cases. None where there are too few."""
-    known = Counter(_cell(case) for case in theirs)
-    both = [case for case in ours if _cell(case) in known]
+    known = Counter(case.without_figures() for case in theirs)
+    both = [case for case in ours if case.without_figures() in known]
     asked = sample(both if len(both) >= FEWEST else ours)
     models = {case.model for case in asked}
     # Of large sets the learner sees the models asked about and as many others as a sample holds.
@@ -225,7 +224,3 @@ def _errors(ours: Sequence[Case], theirs: Sequence[Case]) -> tuple[float, float,
         return None
     mine, other = np.median(np.array(errors), axis=0).tolist()
     return mine, other, len(errors)
-
-
-def _cell(case: Case) -> Case:
-    return replace(case, latency_ms=math.nan, memory_peak_mib=math.nan)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from accel_platform.events.types import DeviceObserved
@@ -14,6 +15,7 @@ from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.warehouse.query import Reader
 from accel_platform.workloads.decoder import Decoder
+from predictor import case_table
 from predictor.casebook import load_cases
 from predictor.cases import (
     BY_LAYERS,
@@ -28,6 +30,7 @@ from predictor.cases import (
 )
 from predictor.evidence import Target, observed_devices
 from predictor.law import parts_ms, rates_known
+from predictor.learner import Grown
 from predictor.plausible import IMPOSSIBLE, times_faster
 from predictor.traced import ItemCost
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
@@ -170,6 +173,31 @@ def test_silicon_that_nobody_described_has_its_kind_and_nothing_else() -> None:
     assert published is L4
 
 
+def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
+    """A NaN is unequal to itself, and two of them hash differently; Python 3.13 compares dataclasses field by field."""
+
+    def asked() -> Case:
+        unknown = {name: float("nan") for name in ("size", "bandwidth", "version", "latency_ms", "memory_peak_mib")}
+        return replace(_case(), **unknown)
+
+    assert asked() == asked()
+    assert {asked(): 1} == {asked(): 1}
+    assert len({asked() for _ in range(3)}) == 1
+    assert asked() != replace(asked(), version=204.0)
+    assert asked() != "no case"
+    measured = replace(asked(), latency_ms=5.0)
+    assert measured != asked()
+    assert measured.without_figures() == asked()
+
+
+def test_cases_of_an_artifact_are_the_cases_that_were_stored() -> None:
+    case = replace(_case(), latency_ms=5.0, size=math.nan)
+    stored = case_table.table_of([case, case], (), Grown(None, {}, np.empty(0), np.empty(0)))
+    loaded, _, _ = case_table.cases_from(stored)
+    assert loaded == [case, case]
+    assert len({*loaded, case}) == 1
+
+
 def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
     nameless = Model("legacy-thing", "unknown", "text", 1, 1.0)
     bert = MODELS[0]
@@ -191,6 +219,8 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
             result(bert, "cpu", 9, provenance="imported", device_id=None, device_name=None),
             result(bert, "cpu", 8, provenance="imported", latency_mean_ms=None, memory_peak_mib=9.0),
             result(bert, "cpu", 64, provenance="imported", failure_class="killed", reason="SIGKILL", **failed),
+            # It ran another time, whatever this failure says of its memory.
+            result(bert, "cpu", 1, provenance="imported", reason="noise", **(failed | {"memory_peak_mib": 9.0})),
         ],
     )
     book = load_cases(Reader(settings))
