@@ -13,6 +13,11 @@ AUDIT := .venv-audit
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 
+# Versions that pyproject.toml allows; `make test-pythons` tests those that $(VENV) does not have.
+PYTHONS := 3.11 3.12 3.13
+# The unit tests that take longest, because they run models: no other Python version changes them.
+LONG_TESTS := jax_operators predictor_ask predictor_configs predictor_traced predictor_train predictor_trial validate
+
 # Of pip's talk the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
 define install
 	@echo "Installing $(1) and what it needs into $(VENV), 1 to 5 minutes ..."
@@ -26,12 +31,13 @@ define install
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
-.PHONY: help run ui test lint bench audit sbom clean
+.PHONY: help run ui test test-pythons lint bench audit sbom clean
 
 help:
 	@echo "make run    install, then measure, check, train and serve on http://127.0.0.1:8000"
 	@echo "make ui     the same service, with Dagster's pages on http://127.0.0.1:3000"
 	@echo "make test   install what tests need, and run all of them"
+	@echo "make test-pythons  the quick unit tests with each other Python version that this machine has"
 	@echo "make lint   style, types and the walls between the packages"
 	@echo "make bench  the figures of benchmarks/README.md"
 	@echo "make audit  known vulnerabilities of what is installed (asks PyPI)"
@@ -53,6 +59,26 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m alone tests/e2e || failed=$$?; \
 	exit $$failed
 
+# A pyenv shim stands on the PATH for versions that are not activated, so pyenv's own folders are looked at, too.
+test-pythons: $(BIN)/python
+	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); failed=0; \
+	for version in $(PYTHONS); do \
+		if [ $$version = $$own ]; then continue; fi; \
+		found=; \
+		for python in python$$version $$(ls -d $$(pyenv root 2>/dev/null)/versions/$$version.*/bin/python 2>/dev/null || true); do \
+			if [ "$$($$python -c 'import ensurepip, sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $$version ]; then \
+				found=$$python; \
+			fi; \
+		done; \
+		if [ -z "$$found" ]; then echo "Python $$version is not at hand: nothing was tested with it."; continue; fi; \
+		$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$found .venv-$$version/.installed-dev \
+			&& echo "The quick unit tests with Python $$version:" \
+			&& OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
+				$(LONG_TESTS:%=--ignore=tests/unit/test_%.py) tests/unit \
+			|| failed=1; \
+	done; \
+	exit $$failed
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -72,7 +98,7 @@ sbom: $(VENV)/.installed $(AUDIT)/.installed
 	@echo "sbom.cdx.json tells what is installed in $(VENV), runtime and, where it was installed, development."
 
 clean:
-	rm -rf $(VENV) $(AUDIT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .tmp_dagster_home_*
+	rm -rf $(VENV) $(AUDIT) $(PYTHONS:%=.venv-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .tmp_dagster_home_*
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
