@@ -82,7 +82,9 @@ def test_versions_are_those_of_the_imported_runtimes(inventory: Inventory) -> No
     import torch
 
     versions = {d.hardware: d.runtime_versions for d in inventory.devices}
-    assert torch.__version__.startswith(versions["cpu"]["torch"]), "a CUDA build adds +cu130 to the version of its package"
+    assert torch.__version__.startswith(versions["cpu"]["torch"]), (
+        "a CUDA build adds +cu130 to the version of its package"
+    )
     assert versions["onnxruntime"]["onnxruntime"] == onnxruntime.__version__
     assert openvino.__version__.startswith(versions["openvino"]["openvino"])
 
