@@ -33,7 +33,7 @@ def answer(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> R
         found = read(now)
         if isinstance(found, Response):
             return found
-        return Response(to_json(found, inf_nan_mode="null"), media_type=JSON, headers=headers)
+        return Response(to_json(found, inf_nan_mode="null"), headers=headers)
 
     return unless_kept(request, headers, made)
 
@@ -51,17 +51,17 @@ def unless_kept(request: Request, headers: dict[str, str], make: Callable[[], Re
     return kept if "*" in named and made.status_code == 200 else made
 
 
-def validators(reader: Reader, request: Request, form: str = "json") -> dict[str, str]:
-    """The headers by which an answer from these tables may be kept.
+def validators(reader: Reader, request: Request, form: str = "json", *, media_type: str = JSON) -> dict[str, str]:
+    """The headers by which an answer from these tables may be kept, the same for the answer and for its 304.
 
     The ETag is strong: one URL gives the same bytes as long as the projection in service and the version of the
     platform are the same. It is of this URL alone: what another one answered says nothing of what is not there.
     `no-cache` lets it be kept, and asks each time whether it still holds; `private`, by no proxy that would hand it to
-    people without a key.
+    people without a key. The type is among them, because the door's headers follow from it.
     """
     address = hashlib.sha256(f"{request.url.path}?{request.url.query}".encode()).hexdigest()[:12]
     tag = f"{reader.projection_id}.{_VERSION}.{form}.{address}"
-    return {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
+    return {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Content-Type": media_type}
 
 
 def parsed(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:

@@ -134,12 +134,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path takes: the framework names the methods of the first route that fits only."""
+    """What the path takes: the framework names the methods of the first route that fits only. HEAD goes with GET."""
     routes = request.app.router.routes
     return [
         method
         for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+        if any(
+            route.matches({**request.scope, "method": "GET" if method == "HEAD" else method})[0] is Match.FULL
+            for route in routes
+        )
     ]
 
 

@@ -8,6 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from accel_platform.settings import Settings
 from predictor.service.door import signing_in
 from predictor.service.door.gate import Gate
+from predictor.service.door.head import Head
 from predictor.service.door.headers import Headers
 from predictor.service.door.watching import Watching
 
@@ -16,6 +17,7 @@ def install(app: FastAPI, settings: Settings, host: str | None) -> None:
     """Put the door before the app's routes; `host` is what it listens on, None where something else decides that."""
     app.include_router(signing_in.router(settings))
     # What is added last stands first.
+    app.add_middleware(Head)
     app.add_middleware(Gate, settings=settings, host=host)
     if settings.cors_origins:
         app.add_middleware(

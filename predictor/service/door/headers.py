@@ -46,7 +46,11 @@ nor cookies are to be had."""
 
 
 class Headers:
-    """Adds the headers, unless an answer brings stricter or other ones of its own."""
+    """Adds the headers, unless an answer brings stricter or other ones of its own.
+
+    They follow from the media type, so a 304 names the type of what the browser kept: the browser applies the headers
+    of a 304 to its copy. A 304 that names none gets only what every type has, and the copy keeps the rest.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,27 +64,35 @@ class Headers:
         async def adding(message: Message) -> None:
             nonlocal held
             if message["type"] == "http.response.start":
-                if scope["path"] in _WITH_SCRIPTS:
+                if scope["path"] in _WITH_SCRIPTS and _type_of(message).startswith(b"text/html"):
                     held = message
                     return
-                self._add(scope, message["headers"])
+                self._add(scope, message)
             elif held is not None:
                 own = policy(message.get("body", b"").decode())
                 held["headers"].append((_POLICY, own.encode()))
-                self._add(scope, held["headers"])
+                self._add(scope, held)
                 await send(held)
                 held = None
             await send(message)
 
         await self._app(scope, receive, adding)
 
-    def _add(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
-        sent = dict(headers)
-        page = sent.get(b"content-type", b"").startswith(b"text/html")
+    def _add(self, scope: Scope, message: Message) -> None:
+        sent, media_type = dict(message["headers"]), _type_of(message)
+        kept = message["status"] == 304
+        # RFC 9110, 15.4.5: a 304 has no metadata but what validates the copy.
+        headers = [(name, value) for name, value in message["headers"] if not (kept and name == b"content-type")]
         headers += _ALWAYS
+        page = media_type.startswith(b"text/html")
         if page:
             headers += [(name, value) for name, value in _PAGES if name not in sent]
-        if _POLICY not in sent:
+        if _POLICY not in sent and (media_type or not kept):
             headers.append((_POLICY, _PAGE if page else NOTHING))
         if scope["scheme"] == "https":
             headers.append((b"strict-transport-security", b"max-age=31536000"))
+        message["headers"] = headers
+
+
+def _type_of(message: Message) -> bytes:
+    return dict(message["headers"]).get(b"content-type", b"")

@@ -43,7 +43,8 @@ def router(site: Site) -> APIRouter:
         kind: Literal["svg", "png"],
         query: Annotated[ChartQuery, Depends(asked(ChartQuery))],
     ) -> Response:
-        headers = validators(site.reader, request, f"{release()}{made_of(name, site.settings)}")
+        form = f"{release()}{made_of(name, site.settings)}"
+        headers = validators(site.reader, request, form, media_type=_MEDIA[kind])
 
         def made() -> Response:
             selection = Selection(**query.model_dump(exclude={"theme"}))
@@ -52,8 +53,8 @@ def router(site: Site) -> APIRouter:
                 everything = None if selection != Selection() else site.once("drawable", lambda: _everything(site))
                 drawing = drawn(name, site.reader, site.settings, selection, drawable=everything)
             except (NothingToDraw, InvalidInput) as nothing:
-                return Response(_said(str(nothing)), media_type=_MEDIA["svg"], headers=headers)
-            return Response(render(drawing, kind, query.theme), media_type=_MEDIA[kind], headers=headers)
+                return Response(_said(str(nothing)), headers=headers | {"Content-Type": _MEDIA["svg"]})
+            return Response(render(drawing, kind, query.theme), headers=headers)
 
         return unless_kept(request, headers, made)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from accel_platform.settings import Settings
@@ -22,6 +21,7 @@ from predictor.service.pages import drawings, figures, links
 
 HERE = Path(__file__).parent
 ROOT = links.ROOT
+HTML = "text/html; charset=utf-8"
 _SNAPSHOTS_KEPT = 2
 _NEWEST = "SELECT max(recorded_at) AS newest_at FROM events"
 T = TypeVar("T")
@@ -59,7 +59,8 @@ class Site:
         """
         while True:
             snapshot_id, projection_id = self.reader.snapshot_id, self.reader.projection_id
-            headers = validators(self.reader, request, f"{release()}{also}{_key_of(request) or ''}")
+            form = f"{release()}{also}{_key_of(request) or ''}"
+            headers = validators(self.reader, request, form, media_type=HTML)
             headers |= {"ETag": f"W/{headers['ETag']}", "Vary": "accept-encoding, cookie"}
             made = unless_kept(request, headers, partial(self._made, request, template, make, snapshot_id, headers))
             if self.reader.projection_id == projection_id:
@@ -71,7 +72,9 @@ class Site:
         content = make()
         newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
         text = render(template, request, snapshot_id=snapshot_id, newest_at=newest, **content)
-        return HTMLResponse(text, headers=headers, status_code=content.get("status_code", 200))
+        status = content.get("status_code", 200)
+        # What is no answer may not be kept: its address would be asked for with the ETag, and the 304 call it one.
+        return Response(text, status, headers if status == 200 else {"Cache-Control": "no-store"}, HTML)
 
 
 def render(template: str, request: Request, **content: Any) -> str:

@@ -67,14 +67,14 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
         """A chart as Vega-Lite, SVG, PNG, or a page with everything in it. 404, and why, where there is nothing to
         draw."""
         now = reader.pinned()
-        headers = validators(now, request, f"{kind}{made_of(name, settings)}")
+        headers = validators(now, request, f"{kind}{made_of(name, settings)}", media_type=_TYPES[kind])
         if kind == "html":
             headers["Content-Security-Policy"] = ALONE
         selection = Selection(**asked.model_dump(exclude={"theme"}))
 
         def made() -> Response:
             content = render(drawn(name, now, settings, selection), kind, asked.theme)
-            return Response(content, media_type=_TYPES[kind], headers=headers)
+            return Response(content, headers=headers)
 
         return unless_kept(request, headers, made)
 

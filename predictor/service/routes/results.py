@@ -78,13 +78,13 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
         """
         now = reader.pinned()
-        headers = validators(now, request, form)
+        headers = validators(now, request, form, media_type=exporting.TYPES[form])
+        headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
 
         def streamed() -> Response:
             condition, values = asked.where()
             rows = now.stream(f"SELECT {exporting.columns(form)} FROM results AS r WHERE {condition}", values)
-            told = {**headers, "Content-Disposition": f'attachment; filename="results.{form}"'}
-            return StreamingResponse(exporting.written(form, rows), media_type=exporting.TYPES[form], headers=told)
+            return StreamingResponse(exporting.written(form, rows), headers=headers)
 
         return unless_kept(request, headers, streamed)
 
