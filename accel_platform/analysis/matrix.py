@@ -85,17 +85,10 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     first publish.
     """
     selection = selection or Selection()
-    narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
-    condition, values = narrowed.where()
-    if selection.choices:
-        # What other hardware says stays: it is what a choice is rated against.
-        chosen = "list_contains($choices, r.hardware || ':' || r.choice)"
-        condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
-        names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
-        values |= {"choices": list(selection.choices), "with_choices": sorted(names)}
+    matrix, values = matrix_over(selection)
     outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
              "device": selection.device}  # fmt: skip
-    rows = reader.rows(_BEST.format(matrix=matrix_of(condition) if values else "FROM compat_matrix"), outer | values)
+    rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     hardware = sorted({row["hardware"] for row in rows})
     models: dict[str, dict[str, Cell]] = {}
@@ -105,6 +98,23 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
             models[name] = {place: _untested(seen.get((name, place), {})) for place in hardware}
         models[name][row["hardware"]] = _cell(row, seen.get((name, row["hardware"]), {}))
     return Matrix(snapshot_id=reader.snapshot_id, hardware=hardware, models=models)
+
+
+def matrix_over(selection: Selection) -> tuple[str, dict[str, Any]]:
+    """SQL for `compat_matrix` over the evidence that the selection leaves, and its values.
+
+    Models, devices, modes and plain hardware names leave no evidence out, because a cell is rated against the others:
+    they choose among the rows.
+    """
+    narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
+    condition, values = narrowed.where()
+    if selection.choices:
+        # What other hardware says stays: it is what a choice is rated against.
+        chosen = "list_contains($choices, r.hardware || ':' || r.choice)"
+        condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
+        names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
+        values |= {"choices": list(selection.choices), "with_choices": sorted(names)}
+    return (matrix_of(condition) if values else "FROM compat_matrix"), values
 
 
 def by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from accel_platform.analysis.cells import comparable
-from accel_platform.analysis.matrix import RULE
+from accel_platform.analysis.matrix import RULE, matrix_over
 from accel_platform.analysis.optimise import optimisations
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.model import Section, Table, Text
@@ -14,10 +14,12 @@ from accel_platform.reports.documents.source import SHAPE, Row, Source, figures
 from accel_platform.reports.drawing.parts import label
 from accel_platform.workloads.families import find_model
 
+# A shift is of the selection where the first result at its new level is.
 _REGRESSIONS = """
-SELECT regression_id, direction, model_id, hardware, precision, batch_size, sequence_length, before_ms, after_ms,
-    change_percent, processes_before, processes_after, noise_percent, found_at
-FROM regressions AS r WHERE state = 'open' AND {condition} ORDER BY found_at DESC, regression_id
+SELECT s.regression_id, s.direction, s.model_id, s.hardware, s.precision, s.batch_size, s.sequence_length, s.before_ms,
+    s.after_ms, s.change_percent, s.processes_before, s.processes_after, s.noise_percent, s.found_at
+FROM regressions AS s LEFT JOIN results AS r ON r.result_id = s.first_result
+WHERE s.state = 'open' AND {condition} ORDER BY s.found_at DESC, s.regression_id
 """
 _DEVICES = """
 SELECT hardware, coalesce(name, device_id) AS device, count(DISTINCT host_id) AS hosts, bool_or(available) AS available,
@@ -35,7 +37,7 @@ _MATRIX = """
 SELECT m.model_id, m.hardware, coalesce(m.device_name, m.device_id) AS device, m.mode, m.state, m.rating,
     m.relative_speed, m.latency_p50_ms, m.batch_size, m.sequence_length, m.results_ok, m.results_failed, m.reason,
     len(m.evidence) AS evidence
-FROM compat_matrix AS m WHERE {condition}
+FROM ({matrix}) AS m WHERE {condition}
 ORDER BY m.state DESC, m.results_ok + m.results_failed DESC, m.model_id, m.hardware, device, m.mode
 """
 _ARCHITECTURES = """
@@ -99,7 +101,7 @@ def batches(source: Source) -> Section:
 
 def changes(source: Source) -> Section:
     """What moved."""
-    condition, values = source.only().where()
+    condition, values = source.selection.where()
     rows = source.reader.rows(_REGRESSIONS.format(condition=condition), values)
     return Section(
         "Changes over time",
@@ -140,8 +142,9 @@ def speed(source: Source) -> Section:
 
 def compatibility(source: Source) -> Section:
     """What runs where, by the rule of the matrix."""
-    condition, values = source.only().where("m")
-    rows = source.reader.rows(_MATRIX.format(condition=condition), values)
+    matrix, evidence = matrix_over(source.selection)
+    condition, values = source.rows_of_matrix().where("m")
+    rows = source.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
     counts = Counter(
         (row["hardware"], row["state"], row["rating"] or ("n/a" if row["state"] == "compatible" else "failed"))
         for row in rows

@@ -76,8 +76,8 @@ class Source:
             "Between": f"{oldest:%Y-%m-%d} and {newest:%Y-%m-%d}" if oldest and newest else "times not stated",
         }
 
-    def only(self) -> Selection:
-        """The selection without what the compatibility matrix has no column for, as choices of hardware."""
+    def rows_of_matrix(self) -> Selection:
+        """What of the selection chooses among rows of the matrix; the rest left evidence out."""
         kept = self.selection.model_dump(include={"model", "device", "mode"})
         return Selection(**kept, hardware=tuple(self.selection.hardware_names))
 
