@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from commits_world import NEW, OLD, Ci
@@ -11,7 +12,7 @@ from accel_platform.analysis.measured import read_measured
 from accel_platform.analysis.shifts import histories, record
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import take
-from accel_platform.events.types import RecordQuarantined, Suspicion
+from accel_platform.events.types import Payload, RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.query import Reader
@@ -42,9 +43,9 @@ PATHS = (
 )
 
 
-def pages_world(home: Path) -> Settings:
+def pages_world(home: Path, grid: Iterable[Payload] | None = None) -> Settings:
     """The measured grid, a hostile import, something in quarantine, and a series that got slower."""
-    settings = world(home)
+    settings = world(home, grid)
     doubt = Suspicion(rule="round_time", verdict="suspect", evidence=f"exactly 1 s {HOSTILE}", confidence=0.7)
     hostile = result(
         MODELS[0], "cuda", 2, provenance="suspect", model_id=HOSTILE, device=HOSTILE, source_path=f"{HOSTILE}.json",

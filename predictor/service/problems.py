@@ -129,7 +129,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     response = _answer(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
     response.headers.update(error.headers or {})
     if error.status_code == 405:
-        response.headers["Allow"] = ", ".join(_methods(request))
+        # Of what is mounted, which are files, no route is found by the path that is left of it.
+        response.headers["Allow"] = ", ".join(_methods(request) or ("GET", "HEAD"))
     return response
 
 

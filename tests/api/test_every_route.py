@@ -1,0 +1,161 @@
+"""Every GET route of the service: the headers of its 200, 304, HEAD and errors, and every filter it takes.
+
+Routes and filters are enumerated from the app. A new one that needs an address or a value fails here until it has one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
+from httpx import Response
+from pages_world import BEFORE, pages_world
+
+from accel_platform.reports.drawing.registry import CHARTS
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import refresh
+from accel_platform.warehouse.query import Reader
+from predictor.service.app import create_app
+from predictor.service.door.headers import ALONE, NOTHING, policy
+from predictor_world import MODELS, measured_grid
+
+PAGE, API = policy(), NOTHING.decode()
+OWN = {"x-request-id"}
+"""Headers of one answer alone."""
+LEFT_OUT = {"content-type", "content-length"}
+"""What a 304 does not repeat."""
+LEFT_OUT_OF_FILES = LEFT_OUT | {"last-modified", "accept-ranges", "content-security-policy"}
+"""The framework answers for files, and a 304 of theirs says only what validates the copy: the copy keeps the rest."""
+COUNTS = {"/metrics", "/health", "/ready"}
+"""Answers that differ from one moment to the next, so that their lengths do."""
+UNVALIDATED = {
+    "/changes", "/charts", "/docs", "/docs/oauth2-redirect", "/health", "/metrics", "/openapi.json", "/progress",
+    "/ready", "/requests", "/requests/{id}", "/sign-in", "/catalogue", "/snapshots",
+    "/dashboard/results/{result_id}/samples.csv", "/",
+}  # fmt: skip
+"""Of these no ETag is given: they follow from the log, the release or the moment instead of the tables."""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    settings = pages_world(tmp_path_factory.mktemp("routes"), measured_grid(MODELS[:2], ("cpu", "openvino")))
+    asked = TestClient(create_app(settings)).post("/benchmarks", json={"hardware_types": ["cpu"]})
+    assert asked.status_code == 202, asked.text
+    refresh(settings)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def app(settings: Settings) -> FastAPI:
+    return create_app(settings)
+
+
+@pytest.fixture(scope="module")
+def client(app: FastAPI) -> TestClient:
+    # Without its lifespan no table is made anew meanwhile.
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def addresses(app: FastAPI, settings: Settings) -> dict[str, str]:
+    """An address that answers with 200, for every route that takes GET."""
+    reader = Reader(settings)
+    [result] = reader.rows("SELECT result_id, run_id FROM results WHERE provenance = 'measured' LIMIT 1")
+    [shift] = reader.rows("SELECT regression_id FROM regressions")
+    [asked] = reader.rows("SELECT event_id FROM events WHERE type = 'BenchmarkRequested'")
+    written = {
+        "result_id": result["result_id"], "event_id": result["result_id"], "run_id": result["run_id"],
+        "regression_id": shift["regression_id"], "id": asked["event_id"], "model_id:path": "bert-base",
+        "model:path": "bert-base", "run_id:path": result["run_id"], "form": "csv",
+    }  # fmt: skip
+    named = {
+        "/static-offline-docs": "/static-offline-docs/swagger-ui.css",
+        "/dashboard/static": "/dashboard/static/dash.css",
+        "/hardware/{name}": "/hardware/cpu",
+        "/charts/{name}.{kind}": "/charts/latency.html",
+        "/dashboard/charts/{name}.{kind}": "/dashboard/charts/latency.svg",
+        "/dashboard/models/{name:path}": "/dashboard/models/bert-base",
+        "/dashboard/hardware/{name}": "/dashboard/hardware/cpu",
+        "/dashboard/matrix/cell": "/dashboard/matrix/cell?model=bert-base&hardware=cpu",
+        "/dashboard/matrix/history": "/dashboard/matrix/history?model=bert-base&hardware=cpu",
+        "/matrix/history": "/matrix/history?model=bert-base",
+        "/compare": "/compare?model=bert-base",
+        "/changes": f"/changes?model=bert-base&before={BEFORE}",
+        "/trend": "/trend?model=bert-base",
+        "/progress": "/progress?for_s=0",
+    }
+    found = {}
+    for route in iter_route_contexts(app.routes):
+        assert route.path is not None
+        if route.methods is None or "GET" in route.methods:
+            found[route.path] = named.get(route.path) or re.sub(r"{([^}]*)}", lambda m: str(written[m[1]]), route.path)
+    assert len(found) > 60
+    return found
+
+
+def _headers(response: Response, *left_out: str) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name not in OWN and name not in left_out}
+
+
+def test_a_304_and_head_have_the_headers_of_the_200(client: TestClient, addresses: dict[str, str]) -> None:
+    unvalidated = set()
+    for path, address in addresses.items():
+        first = client.get(address)
+        assert first.status_code == 200, (address, first.text[:500])
+        counts = ("content-length",) if path in COUNTS else ()
+        head = client.head(address)
+        assert (head.status_code, head.content) == (200, b""), address
+        assert _headers(head, *counts) == _headers(first, *counts), address
+        if "etag" not in first.headers:
+            unvalidated.add(path)
+            continue
+        left_out = LEFT_OUT_OF_FILES if path.endswith(("/static", "/static-offline-docs")) else LEFT_OUT
+        for method in ("GET", "HEAD"):
+            again = client.request(method, address, headers={"if-none-match": first.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b""), address
+            assert _headers(again) == _headers(first, *left_out), address
+    assert unvalidated == UNVALIDATED
+
+
+def test_a_page_has_the_policy_of_pages_and_all_else_that_of_the_api(
+    client: TestClient, addresses: dict[str, str]
+) -> None:
+    pages = set()
+    for path, address in addresses.items():
+        for more, method in (("", "GET"), ("?nonsense=1", "GET"), ("/no/such-thing", "GET"), ("", "DELETE")):
+            asked = f"{address}{'&nonsense=1' if more.startswith('?') and '?' in address else more}"
+            answer = client.request(method, asked)
+            assert answer.status_code in (200, 401, 404, 405, 422), (method, asked)
+            if method == "DELETE":
+                assert answer.status_code == 405, asked
+                assert {"GET", "HEAD"} <= {*answer.headers["allow"].split(", ")}, asked
+            told = answer.headers["content-security-policy"]
+            page = answer.headers["content-type"].startswith("text/html")
+            if answer.status_code != 200:
+                assert page == (asked.startswith("/dashboard")), asked
+                assert told == (PAGE if page else API), asked
+                assert "etag" not in answer.headers, asked
+                head = client.head(asked) if method == "GET" else None
+                assert head is None or _headers(head) == _headers(answer), asked
+            elif path.startswith("/docs"):
+                assert re.search(r"script-src 'self'( 'sha256-[^']+')+;", told), asked
+            else:
+                assert told == (ALONE if "/charts/" in asked and page else PAGE if page else API), asked
+            assert ("x-frame-options" in answer.headers) == page, asked
+            if page:
+                pages.add(path)
+    assert {path for path in addresses if path.startswith(("/dashboard", "/docs", "/sign-in"))} <= pages
+
+
+def test_what_is_no_answer_is_not_kept(client: TestClient) -> None:
+    for path, status in (("/compare?model=bert-bsae", 404), ("/recommend?model=bert-base&max_watts=-1", 422)):
+        answer = client.get(f"/dashboard{path}")
+        assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
+        assert "etag" not in answer.headers
