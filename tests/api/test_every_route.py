@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -159,3 +158,91 @@ def test_what_is_no_answer_is_not_kept(client: TestClient) -> None:
         answer = client.get(f"/dashboard{path}")
         assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
         assert "etag" not in answer.headers
+
+
+VALUES: dict[str, tuple[str, str]] = {
+    "model": ("bert-base", "gpt2"),
+    "hardware": ("cpu", "qnn"),
+    "device": ("cpu-test", "cuda-0"),
+    "mode": ("inference", "training"),
+    "precision": ("float32", "int8"),
+    "batch_size": ("1", "77"),
+    "sequence_length": ("128", "77"),
+    "provenance": ("measured", "simulated"),
+    "status": ("ok", "timeout"),
+    "since": ("2020-01-01", "2100-01-01"),
+    "until": ("2100-01-01", "2000-01-01"),
+    "state": ("open", "gone"),
+    "direction": ("regressed", "improved"),
+    "family": ("bert", "nobody"),
+    "modality": ("text", "audio"),
+    "host_id": ("host-1", "host-2"),
+    "available": ("true", "false"),
+    "kind": ("benchmark", "training"),
+    "commit": ("c", "none"),
+    "type": ("ResultRecorded", "ImportFinished"),
+    "source": ("test", "nobody"),
+    "host": ("host-1", "none"),
+    "run": ("run-1", "none"),
+    "run_id": ("run-1", "none"),
+    "category": ("text", "none"),
+    "model_type": ("bert", "none"),
+    "quarantine": ("unreadable", "none"),
+    "rule": ("round_time", "none"),
+    "verdict": ("slower", "faster"),
+    "q": ("bert", "nobody"),
+}
+"""Of each filter a value that selects something, and one that is known or well-formed and selects nothing."""
+NO_FILTERS = {
+    "limit", "cursor", "by", "metric", "min_change_percent", "before", "after", "theme", "for_s", "last-event-id",
+    "sort", "page", "objective", "max_latency_ms", "max_memory_mib", "max_usd_per_hour", "max_watts",
+}  # fmt: skip
+"""What these say is what is asked and how it is answered."""
+DATABASE = re.compile(r"(Binder|Catalog|Parser|Conversion|Invalid Input|Out of Range|Internal) Error")
+
+
+def _filters(app: FastAPI) -> dict[str, dict[str, list[str]]]:
+    """Per route of the API and of the dashboard its filters, and the values they take where they are few."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for path, operations in app.openapi()["paths"].items():
+        named = [one for one in operations.get("get", {}).get("parameters", ()) if one["in"] == "query"]
+        found[path] = {one["name"]: _few(one["schema"]) for one in named}
+    for route in iter_route_contexts(app.routes):
+        if route.path and route.path.startswith("/dashboard") and "GET" in (route.methods or ()):
+            for dependency in route.dependant.dependencies:
+                kind = inspect.getclosurevars(dependency.call).nonlocals["kind"]
+                fields = kind.model_json_schema()["properties"]
+                found[route.path] = {name: _few(schema) for name, schema in fields.items()}
+    return {path: filters for path, filters in found.items() if filters}
+
+
+def _few(schema: dict[str, Any]) -> list[str]:
+    choices = [schema, *schema.get("anyOf", ())]
+    return [str(value) for one in choices for value in one.get("enum", ())]
+
+
+@pytest.mark.parametrize("pairs", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["each", "pairs"])
+def test_every_route_takes_every_filter(
+    client: TestClient, app: FastAPI, addresses: dict[str, str], *, pairs: bool
+) -> None:
+    filters = _filters(app)
+    assert {"/results", "/trend", "/dashboard/results", "/dashboard/models", "/dashboard/charts/{name}.{kind}"} <= {
+        *filters
+    }
+    unknown = {name for named in filters.values() for name in named} - {*VALUES} - NO_FILTERS
+    assert not unknown, f"these need values here, or are no filters: {unknown}"
+    wrong, charts, turn = [], list(CHARTS), 0
+    for path, named in filters.items():
+        given = {name: few[:2] or list(VALUES[name]) for name, few in named.items() if name in VALUES}
+        for keys in combinations(given, 2) if pairs else (*((key,) for key in given), tuple(given)):
+            turn += 1
+            # The first values, the last, and of two one of each, by turns.
+            chosen = {key: given[key][(turn + turn // 2 * place) % len(given[key])] for place, key in enumerate(keys)}
+            address = addresses[path].replace("latency.html", f"{charts[turn % len(charts)]}.json")
+            address = address.replace("latency.svg", f"{charts[turn % len(charts)]}.svg")
+            bare, _, query = address.partition("?")
+            kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in chosen]
+            answer = client.get(f"{bare}?{'&'.join([*kept, *(f'{key}={value}' for key, value in chosen.items())])}")
+            if answer.status_code not in (200, 404, 422) or DATABASE.search(answer.text):
+                wrong.append((str(answer.url), answer.status_code, answer.text[:300]))
+    assert wrong == []

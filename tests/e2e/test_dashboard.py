@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import uvicorn
 from pages_world import PATHS, pages_world
+from starlette import types as asgi
 
 from accel_platform.backends.browser.tab import find_browser
 from accel_platform.events import EventLog
@@ -32,6 +33,8 @@ AXE = "axe-core-4.10.3.tgz"
 AXE_SHA512 = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 NARROW = {"width": 375, "height": 700}
+Answers = list[tuple[str, int]]
+"""Paths and statuses, in order."""
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +43,19 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @contextmanager
-def _served(settings: Settings) -> Iterator[str]:
+def _served(settings: Settings, answers: Answers | None = None) -> Iterator[str]:
+    app = create_app(settings, host="127.0.0.1")
+
+    async def noting(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        async def note(message: asgi.Message) -> None:
+            if answers is not None and message["type"] == "http.response.start":
+                answers.append((scope["path"], message["status"]))
+            await send(message)
+
+        await app(scope, receive, note)
+
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(settings, host="127.0.0.1"), log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(noting, log_level="warning"))
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -51,8 +64,14 @@ def _served(settings: Settings) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def url(settings: Settings) -> Iterator[str]:
-    with _served(settings) as url:
+def answers() -> Answers:
+    """What the server answered so far: a browser shows its copy of a page, not the 304 that let it."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def url(settings: Settings, answers: Answers) -> Iterator[str]:
+    with _served(settings, answers) as url:
         yield url
 
 
@@ -97,17 +116,61 @@ def visitor(browser: Any, url: str) -> Iterator[Visitor]:
     assert visitor.hosts == {url.removeprefix("http://")}
 
 
-def test_each_page_loads_without_a_word_on_the_console_and_fits_a_telephone(visitor: Visitor) -> None:
-    wide = visitor.page.viewport_size
-    overflow = {}
-    for path in PATHS:
-        visitor.page.set_viewport_size(wide)
+LOOKS = """() => [
+    getComputedStyle(document.body).backgroundColor,
+    getComputedStyle(document.querySelector('header.side')).position,
+    document.querySelector('button.theme').hidden,
+    [...document.images].filter(image => image.complete && !image.naturalWidth).length,
+]"""
+"""What only the stylesheet, the script and the pictures of a page bring about."""
+STYLED = ["rgb(246, 247, 249)", "sticky", False, 0]
+
+
+@pytest.mark.slow
+def test_each_page_loads_without_a_word_on_the_console_fits_a_telephone_and_comes_again_as_it_was(
+    visitor: Visitor, answers: Answers, settings: Settings
+) -> None:
+    page, wide, overflow, looks = visitor.page, visitor.page.viewport_size, {}, []
+    paths = (*PATHS, *_details(settings))
+    for path in paths:
+        page.set_viewport_size(wide)
         assert visitor.visit(path).status == 200, path
-        assert visitor.page.locator("h1").count() == 1
-        visitor.page.set_viewport_size(NARROW)
+        assert page.locator("h1").count() == 1
+        looks.append((path, "first", page.evaluate(LOOKS)))
+        page.set_viewport_size(NARROW)
         overflow[path] = visitor.overflow()
+        page.set_viewport_size(wide)
+        elsewhere = "Runs" if path.startswith("/models") else "Models"
+        page.get_by_label("Pages").get_by_role("link", name=elsewhere, exact=True).click()
+        page.wait_for_url(f"**/{elsewhere.lower()}")
+        for how, again in (("back", page.go_back), ("reloaded", page.reload)):
+            again()
+            assert page.url == f"{visitor.url}/dashboard{path}"
+            looks.append((path, how, page.evaluate(LOOKS)))
     assert {path: more for path, more in overflow.items() if more > 0} == {}
+    assert [seen for seen in looks if seen[2] != STYLED] == []
     assert visitor.wrong == []
+    kept = {path for path, status in answers if status == 304}
+    assert {f"/dashboard{path.partition('?')[0]}" for path in paths} <= kept, "each was asked for by its ETag"
+
+
+@pytest.mark.slow
+def test_the_other_pages_run_when_they_come_again(visitor: Visitor) -> None:
+    for path, shows in (("/docs", ".swagger-ui .info .title"), ("/sign-in", "main h1")):
+        visitor.page.goto(f"{visitor.url}{path}")
+        visitor.page.wait_for_selector(shows)
+        visitor.page.reload()
+        visitor.page.wait_for_selector(shows)
+    assert visitor.wrong == []
+
+
+def _details(settings: Settings) -> list[str]:
+    """A page of each kind that is of one thing."""
+    reader = Reader(settings)
+    [shift] = reader.rows("SELECT regression_id FROM regressions")
+    [result] = reader.rows("SELECT result_id, run_id FROM results WHERE provenance = 'measured' LIMIT 1")
+    return [f"/regressions/{shift['regression_id']}", f"/results/{result['result_id']}", f"/runs/{result['run_id']}",
+            f"/events/{result['result_id']}"]  # fmt: skip
 
 
 def test_a_filter_a_sort_and_a_deep_link(visitor: Visitor) -> None:
@@ -233,11 +296,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Any, url: str, axe: str, settings: Settings, scheme: str) -> None:
     visitor = Visitor(browser, url, color_scheme=scheme)
-    reader = Reader(settings)
-    [shift] = reader.rows("SELECT regression_id FROM regressions")
-    [result] = reader.rows("SELECT result_id, run_id FROM results WHERE provenance = 'measured' LIMIT 1")
-    more = [f"/regressions/{shift['regression_id']}", f"/results/{result['result_id']}", f"/runs/{result['run_id']}",
-            f"/events/{result['result_id']}", "/history?rule=round_time", "/nope"]  # fmt: skip
+    more = [*_details(settings), "/history?rule=round_time", "/nope"]
     # Of the colours alone the scheme decides: a page of each kind of part tells.
     chosen, only = (*PATHS, *more), ""
     if scheme == "dark":

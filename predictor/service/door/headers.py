@@ -95,4 +95,5 @@ class Headers:
 
 
 def _type_of(message: Message) -> bytes:
-    return dict(message["headers"]).get(b"content-type", b"")
+    headers: list[tuple[bytes, bytes]] = message["headers"]
+    return dict(headers).get(b"content-type", b"")
