@@ -233,4 +233,4 @@ def test_charts_are_drawn_in_every_form(client: TestClient) -> None:
 
 def test_every_method_of_a_path_is_allowed_by_name(client: TestClient) -> None:
     refused = client.put("/results")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
