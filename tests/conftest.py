@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,36 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def log(settings: Settings) -> EventLog:
     return EventLog.open(settings)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An S3 server on a free loopback port."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket's URL; the environment leads to its server."""
+    import boto3
+
+    for name, value in {"ENDPOINT_URL": s3_endpoint, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test",
+                        "DEFAULT_REGION": "us-east-1", "REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(f"AWS_{name}", value)
+    name = f"test-{abs(hash(request.node.name)) % 10**12}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
+@pytest.fixture(params=["directory", "s3"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty store may be made."""
+    if request.param == "directory":
+        return str(tmp_path / "store")
+    return f"{request.getfixturevalue('bucket')}/some/prefix"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,37 +21,65 @@ from accel_platform.cli.output import (
 
 def backup(
     target: Annotated[
-        Path,
-        typer.Argument(help="A directory, to which the next back-up adds what is new, or a new .tar or .tar.gz file."),
+        str,
+        typer.Argument(help="A directory or s3://bucket/prefix, to which each back-up adds, or a new .tar or .tar.gz."),
     ],
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", help="Keep the newest N back-ups there. Default: all.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
-    """Copy the event log, wherever it lies, and the predictors; work may go on meanwhile. API keys are not copied."""
+    """Copy the event log, wherever it lies, and the predictors; work may go on meanwhile. API keys are not copied.
+
+    Each back-up is a generation of its own: nothing that an earlier one holds is changed. A log that is damaged, that
+    has lost segments since the last back-up, or that is another installation's is refused. One that was killed can be
+    repeated.
+    """
     from accel_platform.backup import back_up
 
-    done = back_up(settings_for(home), target, progress=note)
-    if wants_json(as_json, format_):
-        print_json(vars(done))
-    else:
-        print_table([vars(done)])
+    done = back_up(settings_for(home), target, keep=keep, progress=note)
+    _print([vars(done)], for_machines=wants_json(as_json, format_))
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="What `accel db backup` wrote.")],
+    source: Annotated[str, typer.Argument(help="What `accel db backup` wrote.")],
+    generation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The beginning of one back-up's name. Default: the newest.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Only check the back-ups; restore nothing.")] = False,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
 ) -> None:
-    """Check a back-up, bring it into an installation without events, and make the tables. Nothing is overwritten."""
-    from accel_platform.backup import restore as run
+    """Check a back-up, bring it into an installation without events, and make the tables. Nothing is overwritten.
+
+    With --verify it exits 1 and names what is damaged.
+    """
+    from accel_platform import backup
     from accel_platform.warehouse.publish import refresh
 
+    for_machines = wants_json(as_json, format_)
+    if verify:
+        found = backup.verify(source, generation=generation, progress=note)
+        _print([vars(one) for one in found], for_machines=for_machines)
+        if damaged := [one for one in found if one.damaged]:
+            raise backup.BackupDamaged(
+                f"{len(damaged)} of {len(found)} back-ups at {source} are damaged: {damaged[0].generation}, "
+                f"{', '.join(damaged[0].damaged[:3])}. Delete such files there and back up again: what the source "
+                "still has is copied anew."
+            )
+        return
     settings = settings_for(home)
-    done = run(settings, source, progress=note)
+    done = backup.restore(settings, source, generation=generation, progress=note)
     refresh(settings, progress=note)
-    if wants_json(as_json, format_):
-        print_json(vars(done))
+    _print([vars(done)], for_machines=for_machines)
+
+
+def _print(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
+    """Print what was done, one row a generation; a single one as an object."""
+    if for_machines:
+        print_json(rows if "damaged" in rows[0] else rows[0])
     else:
-        print_table([vars(done)])
+        print_table([row | {"damaged": len(row["damaged"])} if "damaged" in row else row for row in rows])
