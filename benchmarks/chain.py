@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from accel_platform.events import codec
+from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from figures import tell
@@ -50,8 +50,7 @@ class Bench:
 
     def arrive(self) -> None:
         table = result_events(1000, first=10_000_000 + 1000 * self._rounds)
-        path = self.settings.home / "log" / "segments" / f"new-{self._rounds}.parquet"
-        path.write_bytes(codec.to_parquet(table))
+        EventLog.open(self.settings).append_table(table, key=f"new-{self._rounds}")
         self._rounds += 1
 
     def warm(self) -> tuple[float, float, float]:

@@ -68,7 +68,7 @@ def append_one(home: Path) -> Figure:
     plain_dir = home / "plain"
     plain_dir.mkdir(parents=True)
     events = [_event(i) for i in range(600)]
-    data = codec.to_parquet(codec.to_arrow(events[:1]))
+    data = codec.to_parquet(codec.to_arrow(events[:1]), "segments/one.parquet")
     appended, plain = [], []
     for i, event in enumerate(events):
         appended.append(_seconds(lambda event=event: log.append([event])))  # type: ignore[misc]
@@ -121,7 +121,7 @@ def rebuild(home: Path, rounds: int) -> list[Figure]:
         full.append(staged.seconds)
         publish.publish(settings, staged)
         table = result_events(1000, first=10_000_000 + round_ * 1000)
-        (home / "log" / "segments" / f"new-{round_}.parquet").write_bytes(codec.to_parquet(table))
+        EventLog.open(settings).append_table(table, key=f"new-{round_}")
         increment = publish.stage(settings)
         assert increment.mode == "incremental"
         incremental.append(increment.seconds)

@@ -7,7 +7,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from accel_platform.events import codec
+from accel_platform.events import EventLog, codec
+from accel_platform.settings import Settings
 
 _EVENTS = """
 WITH drawn AS (
@@ -50,8 +51,7 @@ def result_events(count: int, *, first: int = 0, seed: int = 0, samples: int = 3
 
 def write_log(home: Path, events: int, *, per_segment: int = 10_000) -> None:
     """A log of so many result events under `home`, as a platform that compacts would have it."""
-    segments = home / "log" / "segments"
-    segments.mkdir(parents=True)
+    log = EventLog.open(Settings(home=home))
     for first in range(0, events, per_segment):
         table = result_events(min(per_segment, events - first), first=first)
-        (segments / f"bulk-{first:09}.parquet").write_bytes(codec.to_parquet(table))
+        log.append_table(table, key=f"bulk-{first:09}")
