@@ -13,8 +13,8 @@ AUDIT := .venv-audit
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 
-# Versions that pyproject.toml allows; `make test-pythons` tests those that $(VENV) does not have.
-PYTHONS := 3.11 3.12 3.13
+# The oldest and the newest version that pyproject.toml allows; `make test-pythons` tests what $(VENV) does not have.
+PYTHONS := 3.11 3.13
 # The unit tests that take longest, because they run models: no other Python version changes them.
 LONG_TESTS := jax_operators predictor_ask predictor_configs predictor_traced predictor_train predictor_trial validate
 
