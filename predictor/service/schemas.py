@@ -109,6 +109,10 @@ class Health(BaseModel):
     snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
     predictor_id: str | None
     predictor_missing: str | None = Field(description="Why there is no predictor; null where there is one.")
+    log_problem: str | None = Field(
+        description="What the log had lost when the service started, and the way out; null where it is whole. The "
+        "tables in service still hold it."
+    )
     results: int = Field(description="Rows of the results table.")
     cells: int = Field(description="Distinct configurations that answers may rest on.")
 

@@ -186,6 +186,18 @@ def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
     assert response.headers["allow"] == "POST"
 
 
+def test_a_log_that_lost_something_is_said_at_the_start(tmp_path: Path) -> None:
+    settings = world(tmp_path)
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/health").json()["log_problem"] is None
+    next((tmp_path / "log" / "segments").iterdir()).unlink()
+    with TestClient(create_app(settings)) as client:
+        answer = client.get("/health").json()
+    assert "lost 1 segment" in answer["log_problem"]
+    assert "--forget" in answer["log_problem"]
+    assert answer["results"] == 60
+
+
 @pytest.mark.parametrize("path", ["/health", "/results", "/matrix"])
 def test_an_empty_warehouse_is_503_with_the_command(empty: TestClient, path: str) -> None:
     assert "accel bench run" in _problem(empty.get(path), 503, "warehouse-empty")["detail"]

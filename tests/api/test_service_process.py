@@ -199,7 +199,7 @@ def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         with asking_until_refused(address, request) as (responses, broken):
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=120) == 0
         assert broken == [], "who was accepted while it stopped is answered"
         assert all(response.startswith(b"HTTP/1.1 200") for response in responses)
         assert responses

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from accel_platform.errors import WarehouseEmpty
+from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import require_complete
 from predictor.advisor import Advisor
 from predictor.service.door import metrics
 from predictor.service.problems import documented
 from predictor.service.schemas import Health, Ready
 
+_log = logging.getLogger("accel.service")
+
 
 def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
     routes = APIRouter(tags=["service"])
+    log_problem = _log_problem(settings)
+    if log_problem is not None:
+        _log.error("%s", log_problem)
 
     @routes.get("/health", responses=documented(503))
     def health() -> Health:
@@ -30,6 +37,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
             snapshot_id=knowledge.evidence.snapshot_id,
             predictor_id=predictor.predictor_id if predictor else None,
             predictor_missing=None if predictor else knowledge.no_predictor,
+            log_problem=log_problem,
             results=row["results"],
             cells=len(knowledge.evidence.pooled),
         )
@@ -45,6 +53,15 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
         return Response(metrics.exposed(_gauges(advisor, settings)), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     return routes
+
+
+def _log_problem(settings: Settings) -> str | None:
+    """Return what the log has lost of what was published, None where it is whole."""
+    try:
+        require_complete(settings)
+    except AccelError as error:
+        return str(error)
+    return None
 
 
 def _gauges(advisor: Advisor, settings: Settings) -> dict[str, tuple[str, float]]:
