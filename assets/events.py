@@ -18,6 +18,7 @@ from accel_platform.bench.sampling import median_ns
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
 from accel_platform.hardware import detect
+from accel_platform.warehouse.publish import require_complete
 from accel_platform.workloads.families import model_set, resolve_model
 from assets import previews
 from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
@@ -172,6 +173,7 @@ def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.Mat
     snapshot = log.snapshot()
     if not snapshot.segments:
         raise dg.Failure("The event log is empty: nothing was observed, measured or imported.")
+    require_complete(accel.settings)
     log.save_snapshot(snapshot)
     counts = _count_types(log, snapshot)
     total = sum(counts.values())

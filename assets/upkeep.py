@@ -1,10 +1,13 @@
-"""Work at night that makes no asset: asking for the suite, and packing the log's small segments."""
+"""Work at night that makes no asset: asking for the suite, and keeping the disk's use bounded."""
 
 import dagster as dg
 
 from accel_platform.bench.requests import request_benchmark
 from accel_platform.bench.suite import read_config
+from accel_platform.events.compaction import compact
+from accel_platform.warehouse.disk_use import remove_left_overs
 from assets.resources import Installation
+from predictor.promotion import remove_old
 
 
 @dg.op(description="Asks for what the suite file of ACCEL_SUITE names, on the hosts that have its hardware.")
@@ -18,14 +21,17 @@ def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
         context.log.info(f"asked for: {request_id}")
 
 
-@dg.op(description="Copies small segments of the log into packs; every snapshot stays readable, no segment goes.")
+@dg.op(description="Packs small segments of the log and removes what is kept twice; every snapshot stays readable.")
 def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
-    log = accel.log
-    packed = log.compact()
-    if packed is None:
-        context.log.info("Fewer than two segments are in no pack: nothing to do.")
-    else:
-        context.log.info(f"{len(packed.segments):,} segments are in a pack now")
+    done = compact(accel.log)
+    left_overs = remove_left_overs(accel.settings)
+    predictors = remove_old(accel.settings, accel.log)
+    context.log.info(
+        f"{done.packed:,} segments are in a new pack, {done.removed:,} files went that larger ones hold, "
+        f"{len(left_overs)} that killed processes left, {len(predictors)} old predictors"
+    )
+    if done.damaged:
+        raise dg.Failure(f"Damaged and set aside: {', '.join(done.damaged)}. See `accel db validate`.")
 
 
 @dg.job(tags={"accel/line": "suite"}, description="The nightly suite; off without ACCEL_SUITE.")
@@ -33,6 +39,6 @@ def suite() -> None:
     request_suite()
 
 
-@dg.job(description="Many small segments of the log into one.")
+@dg.job(description="Many small segments of the log into few packs; what is kept twice or left over goes.")
 def compaction() -> None:
     pack_log()

@@ -221,6 +221,13 @@ def stored_ids(settings: Settings) -> list[str]:
     return sorted(path.name for path in settings.models_dir.glob(f"{_PREFIX}*") if path.is_dir())
 
 
+def remove(settings: Settings, predictor_id: str) -> None:
+    """Delete a stored artifact; killed half-way, none of it is left under its name."""
+    aside = settings.models_dir / f".removed-{predictor_id}"
+    os.rename(settings.models_dir / predictor_id, aside)
+    shutil.rmtree(aside)
+
+
 def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
     """The manifest of an artefact, checked against its name. Raises ArtifactRefused."""
     content = _read(settings.models_dir / predictor_id / _MANIFEST)

@@ -32,6 +32,10 @@ MORE_POINTS = 0.01
 """plus this: two fits to nearly equal cases differ by about as much."""
 
 
+NEWEST_KEPT = 5
+"""Artifacts that stay, beside the one in service and those it replaced."""
+
+
 class NothingToGoBackTo(AccelError):
     """No predictor served before this one."""
 
@@ -146,6 +150,20 @@ def promotions(log: EventLog) -> list[PredictorPromoted]:
     """Every change of service, the oldest first."""
     events = sorted(log.read(types={"PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id))
     return [event.payload for event in events if isinstance(event.payload, PredictorPromoted)]
+
+
+def remove_old(settings: Settings, log: EventLog) -> list[str]:
+    """Delete the artifacts but the newest few, the one in service and those it replaced; returns their ids."""
+    ids = artifact.stored_ids(settings)
+    by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
+    serving = _serving(settings)
+    if serving is None:
+        return []
+    replaced = {change.replaced for change in promotions(log) if change.predictor_id == serving}
+    gone = [name for name in by_age[:-NEWEST_KEPT] if name != serving and name not in replaced]
+    for name in gone:
+        artifact.remove(settings, name)
+    return gone
 
 
 def why_refused(log: EventLog, predictor_id: str) -> str | None:

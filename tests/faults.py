@@ -1,17 +1,24 @@
-"""Faults of disks and of what lies on them, for tests: no room, no rights, and something else in a file's place."""
+"""Faults for tests: no room, no rights, and processes that are killed at one of their file operations."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import resource
-from collections.abc import Iterator
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _CAPABILITIES_V3 = 0x20080522
 _DAC = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what lets root pass over permission bits."""
+
+_FILE_OPERATIONS = frozenset({"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"})
+"""Names of Python's audit events."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 @contextmanager
@@ -40,6 +47,41 @@ def without_rights(place: Path, mode: int = 0o500) -> Iterator[None]:
         _set_effective(effective)
         for path in directories:
             path.chmod(before[path])
+
+
+def killed_at(operation: int, work: Callable[[], object]) -> bool:
+    """Do the work in a forked process and kill it before the file operation with this number; False if it ended."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _kill_at(operation)
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - the fork must not go on as a second test run
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0, "the work failed by itself"
+    return False
+
+
+def _kill_at(operation: int) -> None:
+    done = 0
+
+    def hear(name: str, arguments: tuple[object, ...]) -> None:
+        nonlocal done
+        reads = name == "open" and not (isinstance(arguments[2], int) and arguments[2] & _WRITING)
+        if name in _FILE_OPERATIONS and not reads:
+            done += 1
+            if done == operation:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hear)
 
 
 def _capabilities() -> tuple[ctypes.Array[ctypes.c_uint32], ctypes.Array[ctypes.c_uint32]]:

@@ -14,6 +14,7 @@ from accel_platform.bench.plan import SEGMENT_PREFIX
 from accel_platform.durable import write_durably
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog, codec
+from accel_platform.events.integrity import require_sound
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) ->
     written.
     """
     own = log.snapshot().beginning(SEGMENT_PREFIX)
+    require_sound(log, own.segments)
     events = [event for event in log.read(own) if not runs or event.run_id in runs]
     found = {event.run_id for event in events}
     if unknown := set(runs) - found:
@@ -41,7 +43,7 @@ def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) ->
     if not events:
         raise NotFound(f"Nothing was measured into the log at {log.location} yet: `accel bench run` does.")
     events.sort(key=lambda event: event.event_id)
-    data = codec.to_parquet(codec.to_arrow(events))
+    data = codec.to_parquet(codec.to_arrow(events), path.name)
     try:
         write_durably(path, data)
     except OSError as error:

@@ -37,13 +37,29 @@ app.command("restore")(backup.restore)
 
 
 @app.command()
-def rebuild(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def rebuild(
+    forget: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Lost segments to give up, comma-separated, or `all`."),
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = Format.table,
+) -> None:
     """Make every table again from the whole event log, audit them and put them in service."""
+    import os
     from dataclasses import asdict
 
+    from accel_platform.events import EventLog, integrity
     from accel_platform.warehouse.publish import refresh
 
     settings = settings_for(home)
+    if forget is not None:
+        log = EventLog.open(settings)
+        names = {name.strip() for name in forget.split(",")} - {""}
+        names = set(integrity.lost(log)) if names == {"all"} else names
+        integrity.forget(log, names, by=os.environ.get("USER"))
+        note(f"Given up: {integrity.some(sorted(names))}")
     done = refresh(settings, full=True, progress=note)
     if wants_json(as_json, format_):
         print_json(asdict(done))
@@ -99,6 +115,46 @@ def stats(as_of: AsOf = None, home: Home = None, as_json: Json = False, format_:
 
 
 @app.command()
+def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """Pack small segments of the log and remove what is kept twice. Dagster's nightly upkeep does it by itself."""
+    from dataclasses import asdict
+
+    from accel_platform.events import EventLog
+    from accel_platform.events.compaction import compact as run
+    from accel_platform.warehouse.disk_use import remove_left_overs
+
+    settings = settings_for(home)
+    done = run(EventLog.open(settings))
+    left_overs = remove_left_overs(settings)
+    if wants_json(as_json, format_):
+        print_json(asdict(done) | {"left_overs": [str(path) for path in left_overs]})
+    else:
+        note(f"{done.packed:,} segments are in a new pack; {done.removed + len(left_overs):,} files went")
+    if done.damaged:
+        from accel_platform.errors import AccelError
+
+        raise AccelError(f"Damaged and set aside: {', '.join(done.damaged)}. `accel db validate` says what to do.")
+
+
+@app.command()
+def du(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+    """Show what takes the space: each part of the installation, its files and its size."""
+    from dataclasses import asdict
+
+    from accel_platform.warehouse.disk_use import measure
+
+    used = measure(settings_for(home))
+    if wants_json(as_json, format_):
+        print_json([asdict(use) for use in used])
+        return
+    rows = [
+        {"part": use.part, "files": use.files, "MB": round(use.size_bytes / 1e6, 2), "what": use.what} for use in used
+    ]
+    print_table(rows, empty="There is nothing here yet.")
+    note(f"{sum(use.size_bytes for use in used) / 1e6:,.1f} MB in all")
+
+
+@app.command()
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the tables; `accel db stats` lists them.")],
     as_of: AsOf = None,
@@ -137,6 +193,10 @@ def export(
 @app.command()
 def validate(
     fix: Annotated[bool, typer.Option("--fix", help="Repair what has one safe repair, and say what was done.")] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="BACKUP", help="With --fix: a back-up to take lost events from."),
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = Format.table,
@@ -144,10 +204,18 @@ def validate(
     """Check every data rule, the tables against the log, and what refers to what. Exits 1 while anything is wrong."""
     from dataclasses import asdict
 
-    from accel_platform.errors import AccelError
+    from accel_platform.errors import AccelError, InvalidInput
     from accel_platform.warehouse.validate import validate as run
 
-    found = run(settings_for(home), _catalogue(), fix=fix)
+    if from_ is None:
+        found = run(settings_for(home), _catalogue(), fix=fix)
+    elif not fix:
+        raise InvalidInput("--from says where to bring lost events back from: it goes with --fix.")
+    else:
+        from accel_platform.backup import open_copy
+
+        with open_copy(from_) as copy:
+            found = run(settings_for(home), _catalogue(), fix=True, copy=copy)
     if wants_json(as_json, format_):
         print_json(asdict(found))
     else:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from accel_platform.events import seal
 from accel_platform.events.types import PAYLOADS, Event
 from accel_platform.events.upcast import upcast
 
@@ -90,8 +91,8 @@ def rows_to_arrow(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-def to_parquet(table: pa.Table) -> bytes:
-    """The table as the bytes of one Parquet file; equal tables give equal bytes.
+def to_parquet(table: pa.Table, key: str) -> bytes:
+    """Return the table as the bytes of one Parquet file, sealed for `key`; equal tables give equal bytes.
 
     Where rows of one type lie together, each type begins a row group, so that a reader of one passes over the others.
     """
@@ -113,8 +114,8 @@ def to_parquet(table: pa.Table) -> bytes:
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         for group in groups:
             writer.write_table(group)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+        writer.add_key_value_metadata(seal.metadata(key))
+    return seal.close(sink.getvalue().to_pybytes())
 
 
 def _by_type(table: pa.Table) -> list[pa.Table]:

@@ -1,51 +1,39 @@
-"""The append-only event log: append, snapshot, read, compact. Where bytes lie is `segments.py`, their form `codec.py`.
+"""The append-only event log: append, snapshot, read. Where bytes lie is `segments.py`, their form `codec.py`.
 
 A snapshot is a set of segment names; its id is their hash. Segments never change, so reading at a snapshot is time
-travel, and two logs with equal snapshot ids hold equal events. Compaction copies segments into packs, row for row and
-with the segment's name beside each, so every snapshot stays readable when the originals have gone.
+travel, and two logs with equal snapshot ids hold equal events. Compaction (`compaction.py`) moves segments into packs,
+row for row and with the segment's name beside each, so every snapshot stays readable when the originals have gone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import json
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from accel_platform.errors import InvalidInput, LogUnavailable
-from accel_platform.events import codec
+from accel_platform.events import codec, seal
 from accel_platform.events.segments import SegmentStore, open_store
+from accel_platform.events.snapshot_files import Snapshot, SnapshotFiles
 from accel_platform.events.types import Event
 from accel_platform.settings import Settings
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}")
-_SUFFIX = ".parquet"
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The log at one moment: which segments it consists of."""
-
-    segments: frozenset[str]
-
-    @cached_property
-    def id(self) -> str:
-        """32 hex digits; equal ids mean equal events."""
-        return hashlib.sha256("\n".join(sorted(self.segments)).encode()).hexdigest()[:32]
-
-    def beginning(self, prefix: str) -> Snapshot:
-        """The part of it whose segments' names begin with `prefix`."""
-        return Snapshot(frozenset(name for name in self.segments if name.startswith(prefix)))
+SUFFIX = ".parquet"
+SEGMENTS = "segments"
+PACKS = "packs"
+_PACKS_LISTED_FOR_S = 1_800.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +50,8 @@ class Source:
     """A local Parquet file to read; where `segments` is set, only the rows whose `segment` is one of them."""
 
     path: Path
+    key: str
+    """Of the blob in the store."""
     segments: frozenset[str] | None = None
 
 
@@ -69,8 +59,10 @@ class EventLog:
     """One log at one location. Safe for any number of processes to append to and read at once."""
 
     def __init__(self, store: SegmentStore) -> None:
-        self._store = store
+        self.store = store
+        self.saved = SnapshotFiles(store)
         self._packs: dict[str, frozenset[str]] = {}
+        self._packs_listed_s = -math.inf
 
     @classmethod
     def open(cls, settings: Settings) -> EventLog:
@@ -79,7 +71,7 @@ class EventLog:
 
     @property
     def location(self) -> str:
-        return self._store.location
+        return self.store.location
 
     def append(self, events: Sequence[Event], *, key: str | None = None) -> Appended:
         """Store the events as one segment, durably, all or none; returning is the acknowledgement.
@@ -98,8 +90,34 @@ class EventLog:
             key = "events-" + hashlib.sha256(b"".join(row[0] for row in rows)).hexdigest()[:32]
         if not _KEY.fullmatch(key):
             raise InvalidInput(f"Segment key {key!r} must be 1-181 letters, digits, '.', '_' or '-'.")
-        new = self._store.publish(f"segments/{key}{_SUFFIX}", codec.to_parquet(codec.rows_to_arrow(rows)))
-        return Appended(segment=key, new=new, events=len(rows))
+        return self.append_table(codec.rows_to_arrow(rows), key=key)
+
+    def append_table(self, table: pa.Table, *, key: str) -> Appended:
+        """`append` for events that are a table of `codec.SCHEMA` already."""
+        blob = segment_key(key)
+        new = not self._is_packed(key) and self.store.publish(blob, codec.to_parquet(table, blob))
+        return Appended(segment=key, new=new, events=table.num_rows)
+
+    def _is_packed(self, key: str) -> bool:
+        """Whether a pack holds the segment: its original may have been removed, which must not make the name free.
+
+        Packs are listed again after half the time that originals stay beside a new one (`compaction.GRACE_S`).
+        """
+        if time.monotonic() - self._packs_listed_s > _PACKS_LISTED_FOR_S:
+            self.packs()
+        return any(key in members for members in self._packs.values())
+
+    def installation_id(self) -> str:
+        """The random id of this installation, kept with the log; the first caller makes it. Raises LogUnavailable."""
+        key = "installation/id"
+        # One key for all callers: of two that make an id at once, the first wins.
+        if not self.store.keys("installation"):
+            self.store.publish(key, str(uuid4()).encode())
+        path = self.store.local_path(key)
+        try:
+            return str(UUID(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise LogUnavailable(f"The installation's id in {path} cannot be read: restore it from a copy.") from error
 
     def adopt(self, path: Path) -> Appended:
         """Take a segment that another log wrote, under the hash of its content; adopting it again is a no-op.
@@ -109,6 +127,8 @@ class EventLog:
         try:
             data = path.read_bytes()
             table = pq.read_table(pa.BufferReader(data))
+            if seal.is_sealed(data) and (reason := seal.broken(data)) is not None:
+                raise InvalidInput(f"{path} is damaged: {reason}. Fetch it again.")
             events = sum(1 for _ in codec.from_arrow(table.to_batches()))
         except OSError as error:
             raise InvalidInput(f"Cannot read {path}: {error.strerror or error}.") from error
@@ -117,25 +137,29 @@ class EventLog:
         if not events:
             raise InvalidInput(f"{path} holds no events.")
         key = f"adopted-{hashlib.sha256(data).hexdigest()[:32]}"
-        return Appended(segment=key, new=self._store.publish(f"segments/{key}{_SUFFIX}", data), events=events)
+        return self.append_table(table.select(codec.SCHEMA.names), key=key)
 
     def snapshot(self) -> Snapshot:
         """The log as it is now."""
-        return Snapshot(frozenset(_names(self._store.keys("segments"))))
+        # Packs are listed last: a segment that moves into one in between is seen in either.
+        loose = names_of(self.store.keys(SEGMENTS))
+        return Snapshot(frozenset(loose.union(*self.packs().values())))
 
-    def save_snapshot(self, snapshot: Snapshot) -> str:
-        """Keep the snapshot's names under its id, so that `load_snapshot` finds them; returns the id."""
-        self._store.publish(f"snapshots/{snapshot.id}.json", json.dumps(sorted(snapshot.segments)).encode())
+    def save_snapshot(self, snapshot: Snapshot, *, base: str | None = None) -> str:
+        """Keep the snapshot's names under its id, so that `load_snapshot` finds them; returns the id.
+
+        `base` is the id of a saved snapshot that it shares much with, if the caller knows one.
+        """
+        self.saved.save(snapshot, base)
         return snapshot.id
 
     def load_snapshot(self, snapshot_id: str) -> Snapshot:
-        """A saved snapshot. Raises NotFound."""
-        path = self._store.local_path(f"snapshots/{snapshot_id}.json")
-        return Snapshot(frozenset(json.loads(path.read_bytes())))
+        """A saved snapshot. Raises NotFound, LogUnavailable for a damaged one."""
+        return self.saved.load(snapshot_id)
 
     def saved_snapshots(self) -> set[str]:
         """The ids that `load_snapshot` finds."""
-        return {key.removesuffix(".json") for key in self._store.keys("snapshots")}
+        return self.saved.ids()
 
     def recorded_until(self, moment: datetime) -> Snapshot:
         """The log as it was recorded by a moment: the segments that hold no event of a later one.
@@ -151,13 +175,15 @@ class EventLog:
         """Local files that together hold exactly these segments. Raises NotFound if one is in no file."""
         wanted = set(segments)
         found = []
-        for pack, members in self._load_packs().items():
+        for pack, members in sorted(self.packs().items(), key=lambda entry: -len(entry[1])):
             here = wanted & members
             if here:
-                path = self._store.local_path(f"packs/{pack}{_SUFFIX}")
-                found.append(Source(path, None if here == members else frozenset(here)))
+                key = pack_key(pack)
+                found.append(Source(self.store.local_path(key), key, None if here == members else frozenset(here)))
                 wanted -= here
-        found += [Source(self._store.local_path(f"segments/{name}{_SUFFIX}")) for name in sorted(wanted)]
+        for name in sorted(wanted):
+            key = segment_key(name)
+            found.append(Source(self.store.local_path(key), key))
         return found
 
     def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
@@ -168,71 +194,57 @@ class EventLog:
     def count_events(self, segments: Collection[str]) -> int:
         """How many events these segments hold, read from file footers alone where a file is wanted whole."""
         return sum(
-            _count_rows(source.path)
+            count_rows(source.path)
             if source.segments is None
             else sum(batch.num_rows for batch in _batches(source, None))
             for source in self.sources(segments)
         )
 
-    def compact(self, *, below_events: int = 100_000) -> Snapshot | None:
-        """Copy the segments that are in no pack yet, and hold fewer than `below_events`, into one pack.
-
-        Returns the segments packed, None where there were fewer than two. Safe beside appends and readers; killed
-        half-way it leaves the log as it was, and a second run packs the same segments under the same name.
-        """
-        packed: set[str] = set().union(*self._load_packs().values())
-        small, tables = [], []
-        for name in sorted(set(_names(self._store.keys("segments"))) - packed):
-            path = self._store.local_path(f"segments/{name}{_SUFFIX}")
-            if _count_rows(path) < below_events:
-                table = _read_table(path)
-                small.append(name)
-                tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
-        if len(small) < 2:
-            return None
-        members = Snapshot(frozenset(small))
-        self._store.publish(f"packs/{members.id}{_SUFFIX}", codec.to_parquet(pa.concat_tables(tables)))
-        # The manifest goes last: a pack without one is never read.
-        self._store.publish(f"packs/{members.id}.json", json.dumps(small).encode())
-        return members
-
-    def prune(self) -> int:
-        """Empty the originals of segments that a pack holds; returns how many. Their snapshots stay readable.
-
-        A reader that asked for `sources` before the pack was there may find a file empty and must ask again, so run
-        this when none is under way.
-        """
-        done = self._store.keys("packs")
-        emptied = 0
-        for pack, members in self._load_packs().items():
-            if f"{pack}.pruned" in done:
-                continue
-            for name in members:
-                self._store.empty(f"segments/{name}{_SUFFIX}")
-            self._store.publish(f"packs/{pack}.pruned", b"")
-            emptied += len(members)
-        return emptied
-
-    def _load_packs(self) -> dict[str, frozenset[str]]:
-        for key in self._store.keys("packs"):
-            pack, _, kind = key.rpartition(".")
-            if kind == "json" and pack not in self._packs:
-                members = json.loads(self._store.local_path(f"packs/{key}").read_bytes())
-                self._packs[pack] = frozenset(members)
+    def packs(self) -> dict[str, frozenset[str]]:
+        """The packs and the segments that each holds. One that does not hold what its id tells is none of them."""
+        present = names_of(self.store.keys(PACKS))
+        for pack in present - self._packs.keys():
+            members = members_of(self.store.local_path(pack_key(pack)))
+            if Snapshot(members).id == pack:
+                self._packs[pack] = members
+        self._packs = {pack: members for pack, members in self._packs.items() if pack in present}
+        self._packs_listed_s = time.monotonic()
         return self._packs
 
 
-def _names(keys: Collection[str]) -> Iterator[str]:
-    return (key.removesuffix(_SUFFIX) for key in keys if key.endswith(_SUFFIX))
+def members_of(pack: Path | pa.BufferReader) -> frozenset[str]:
+    """Return the segments that a pack holds; none where it cannot be read."""
+    try:
+        with pq.ParquetFile(pack, read_dictionary=["segment"]) as file:
+            column = file.read(columns=["segment"])["segment"]
+            return frozenset(name for chunk in column.chunks for name in chunk.dictionary.to_pylist())
+    except (pa.ArrowInvalid, OSError, KeyError, AttributeError):
+        return frozenset()
 
 
-def _read_table(path: Path, wanted: pc.Expression | None = None) -> pa.Table:
-    """The wanted rows; row groups that hold none of them are not read."""
+def segment_key(name: str) -> str:
+    """Return the key of a segment's blob."""
+    return f"{SEGMENTS}/{name}{SUFFIX}"
+
+
+def pack_key(pack: str) -> str:
+    """Return the key of a pack's blob."""
+    return f"{PACKS}/{pack}{SUFFIX}"
+
+
+def names_of(keys: Collection[str]) -> set[str]:
+    """Return the names of the blobs that are Parquet files."""
+    return {key.removesuffix(SUFFIX) for key in keys if key.endswith(SUFFIX)}
+
+
+def read_table(path: Path) -> pa.Table:
+    """Return all rows of a segment or pack. Raises LogUnavailable."""
     with _readable(path):
-        return pq.read_table(path, partitioning=None, filters=wanted)
+        return pq.read_table(path, partitioning=None)
 
 
-def _count_rows(path: Path) -> int:
+def count_rows(path: Path) -> int:
+    """Return how many events a segment or pack holds, by its footer. Raises LogUnavailable."""
     with _readable(path):
         return int(pq.read_metadata(path).num_rows)
 
@@ -261,37 +273,34 @@ def _recorded(source: Source) -> Iterator[tuple[str, datetime]]:
 
 
 def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-    if source.segments is not None:
-        wanted = pc.field("segment").isin(sorted(source.segments))
-        tables: Iterable[pa.Table] = [
-            _read_table(source.path, wanted if types is None else wanted & pc.field("type").isin(sorted(types)))
-        ]
-    elif types is None:
-        tables = [_read_table(source.path)]
-    else:
-        tables = _of_types(source.path, types)
-    for table in tables:
+    wanted = {"type": types, "segment": source.segments}
+    filters = {column: values for column, values in wanted.items() if values is not None}
+    for table in _matching(source.path, filters) if filters else [read_table(source.path)]:
         yield from table.to_batches()
 
 
-def _of_types(path: Path, types: Collection[str]) -> Iterator[pa.Table]:
-    """The rows of these types; row groups without any are not read.
+def _matching(path: Path, filters: Mapping[str, Collection[str]]) -> Iterator[pa.Table]:
+    """Yield the rows whose columns hold one of the wanted values; row groups without any are not read.
 
     Not by a filter of pyarrow's: for one it imports pandas, which takes longer than reading a ledger.
     """
     with _readable(path), pq.ParquetFile(path) as file:
-        column = file.schema_arrow.get_field_index("type")
+        columns = {column: file.schema_arrow.get_field_index(column) for column in filters}
         for group in range(file.num_row_groups):
-            held = file.metadata.row_group(group).column(column).statistics
-            if held is not None and held.has_min_max and not any(held.min <= name <= held.max for name in types):
-                continue
-            table = file.read_row_group(group)
-            start = 0
-            for wanted, rows in itertools.groupby(table["type"].to_pylist(), types.__contains__):
-                length = sum(1 for _ in rows)
-                if wanted:
-                    yield table.slice(start, length)
-                start += length
+            held = file.metadata.row_group(group)
+            if all(_may_hold(held.column(columns[c]).statistics, values) for c, values in filters.items()):
+                table = file.read_row_group(group)
+                keep = pa.array([True] * table.num_rows)
+                for column, values in filters.items():
+                    keep = pc.and_(keep, pc.is_in(table[column], value_set=pa.array(sorted(values), pa.string())))
+                if (rows := table.filter(keep)).num_rows:
+                    yield rows
+
+
+def _may_hold(statistics: pq.Statistics | None, values: Collection[str]) -> bool:
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return any(statistics.min <= value <= statistics.max for value in values)
 
 
 __all__ = ["Appended", "EventLog", "Snapshot", "Source"]

@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +20,18 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
 from accel_platform.durable import make_directory, write_durably
-from accel_platform.errors import LogUnavailable, NotFound
+from accel_platform.errors import LogUnavailable, NotFound, storage_unavailable
+
+_CALLED = "event log"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What a listing says of one blob."""
+
+    size_bytes: int
+    modified_s: float
+    """Since the epoch, by the clock of where it lies."""
 
 
 class SegmentStore(Protocol):
@@ -39,16 +51,29 @@ class SegmentStore(Protocol):
         """A local file with the blob's content. Raises NotFound."""
         ...
 
-    def empty(self, key: str) -> None:
-        """Give back the blob's space but keep its name taken, so that a late retry of its writer stays a no-op."""
+    def drop_copy(self, key: str) -> None:
+        """Forget a local copy of the blob, if this store makes them: `local_path` fetches it again."""
+        ...
+
+    def blobs(self, prefix: str) -> dict[str, Blob]:
+        """Return what `keys` does, with each blob's size and age."""
+        ...
+
+    def move(self, key: str, to: str) -> None:
+        """Give the blob another key, replacing what is there; a no-op where it is gone already."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Delete the blob; a no-op where it is gone already."""
         ...
 
 
 class DirectoryStore:
     """Blobs as files of a directory, local or on a shared file system."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, called: str = _CALLED) -> None:
         self.location = str(root)
+        self._called = called
         self._root = root
         self._directories: dict[Path, int] = {}
 
@@ -58,7 +83,7 @@ class DirectoryStore:
             directory = self._directory(path.parent)
             return _link_new(directory, path, data)
         except OSError as error:
-            raise LogUnavailable(f"Cannot write to the event log at {self._root}: {error.strerror}.") from error
+            raise self._unavailable("written", error) from error
 
     def _directory(self, directory: Path) -> int:
         """An open descriptor of the directory, kept: opening it anew costs a tenth of an append."""
@@ -81,20 +106,47 @@ class DirectoryStore:
         except FileNotFoundError:
             return set()
         except OSError as error:
-            raise LogUnavailable(f"Cannot read the event log at {self._root}: {error.strerror}.") from error
+            raise self._unavailable("read", error) from error
 
     def local_path(self, key: str) -> Path:
         path = self._root / key
         if not path.exists():
-            raise NotFound(f"No {key} in the event log at {self._root}.")
+            raise NotFound(f"No {key} in the {self._called} at {self._root}.")
         return path
 
-    def empty(self, key: str) -> None:
-        path = self._root / key
-        # A new empty file in its place: who has the old one open reads on.
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.empty")
-        temporary.touch()
-        temporary.replace(path)
+    def drop_copy(self, key: str) -> None:
+        """Do nothing: the file itself is read."""
+
+    def blobs(self, prefix: str) -> dict[str, Blob]:
+        found = {}
+        for name in self.keys(prefix):
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                stat = (self._root / prefix / name).stat()
+                found[name] = Blob(stat.st_size, stat.st_mtime)
+        return found
+
+    def move(self, key: str, to: str) -> None:
+        source, target = self._root / key, self._root / to
+        try:
+            directory = self._directory(target.parent)
+            with contextlib.suppress(FileNotFoundError):  # somebody moved it just now
+                source.replace(target)
+            os.fsync(directory)
+            os.fsync(self._directory(source.parent))
+        except OSError as error:
+            raise self._unavailable("written", error) from error
+
+    def remove(self, key: str) -> None:
+        try:
+            (self._root / key).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unavailable("written", error) from error
+
+    def _unavailable(self, what: str, error: OSError) -> LogUnavailable:
+        said = storage_unavailable(error, f"The {self._called} at {self._root}")
+        return LogUnavailable(
+            str(said) if said else f"The {self._called} at {self._root} cannot be {what}: {error.strerror}."
+        )
 
 
 def _link_new(directory: int, path: Path, data: bytes) -> bool:
@@ -136,8 +188,9 @@ class ObjectStoreBlobs:
     `patience_s` bounds the wait for a server that does not answer, retries included. Large uploads get longer.
     """
 
-    def __init__(self, url: str, cache: Path, *, patience_s: float = 20.0) -> None:
+    def __init__(self, url: str, cache: Path, *, patience_s: float = 20.0, called: str = _CALLED) -> None:
         self.location = url
+        self._called = called
         self._cache = cache
         self._patience_s = patience_s
         # No retry begins after the first two fifths, and none waits longer than the other three.
@@ -186,11 +239,37 @@ class ObjectStoreBlobs:
                 ) from error
         return path
 
-    def empty(self, key: str) -> None:
+    def drop_copy(self, key: str) -> None:
+        (self._cache / key).unlink(missing_ok=True)
+
+    def blobs(self, prefix: str) -> dict[str, Blob]:
         try:
-            self._store.put(key, b"")
+            listed = self._store.list_with_delimiter(f"{prefix}/")
         except _FAULTS as error:
+            raise self._unavailable("listed", error) from error
+        return {
+            entry["path"].rsplit("/", 1)[-1]: Blob(entry["size"], entry["last_modified"].timestamp())
+            for entry in listed["objects"]
+        }
+
+    def move(self, key: str, to: str) -> None:
+        self.drop_copy(key)
+        self.drop_copy(to)
+        try:
+            self._store.copy(key, to)
+        except _FAULTS as error:
+            if _is_absent(error):
+                return
             raise self._unavailable("written", error) from error
+        self.remove(key)
+
+    def remove(self, key: str) -> None:
+        self.drop_copy(key)
+        try:
+            self._store.delete(key)
+        except _FAULTS as error:
+            if not _is_absent(error):
+                raise self._unavailable("written", error) from error
 
     def _writer(self, share: float, size: int) -> ObjectStore:
         """Return a client for one attempt to write so many bytes. It is kept, for making one takes 10 ms."""
@@ -201,7 +280,13 @@ class ObjectStoreBlobs:
 
     def _connect(self, timeout_s: float, *, max_retries: int) -> ObjectStore:
         # http:// endpoints are what local S3 servers have.
-        insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic, which is no exception to catch
+            raise LogUnavailable(
+                f"The {self._called} at {self.location} cannot be opened: AWS_ENDPOINT_URL {endpoint!r} is no address. "
+                "Write it as https://HOST or http://HOST:PORT."
+            )
+        insecure = endpoint.startswith("http://")
         try:
             return from_url(
                 self.location,
@@ -220,7 +305,7 @@ class ObjectStoreBlobs:
             )
         except _FAULTS as error:
             raise LogUnavailable(
-                f"The event log at {self.location} cannot be opened: {_first_line(error)}. Mend ACCEL_LOG_URI: it is "
+                f"The {self._called} at {self.location} cannot be opened: {_first_line(error)}. Write the place as "
                 "s3://BUCKET/PREFIX."
             ) from error
 
@@ -228,7 +313,7 @@ class ObjectStoreBlobs:
         try:
             return bytes(self._store.get(key).bytes())
         except _FAULTS as error:
-            if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
+            if _is_absent(error):
                 raise NotFound(f"No {key} in {self.location}.") from error
             raise self._unavailable("read", error) from error
 
@@ -241,9 +326,10 @@ class ObjectStoreBlobs:
 
     def _unavailable(self, what: str, error: BaseException) -> LogUnavailable:
         problem = _problem(error, self._patience_s)
-        return LogUnavailable(f"The event log at {self.location} cannot be {what}: {problem}")
+        return LogUnavailable(f"The {self._called} at {self.location} cannot be {what}: {problem}")
 
 
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._~%:@\[\]-]+(/[\x21-\x7e]*)?")
 _FAULTS = (BaseError, OSError, ValueError)
 """What obstore raises; FileNotFoundError stands for any answer 404."""
 _ATTEMPTS = (0.5, 0.2, 0.2)
@@ -253,6 +339,11 @@ _PAUSE = 0.02
 _SLOWEST_UPLOAD_BYTES_PER_S = 1_000_000
 _CONFLICT = 409
 """S3's answer where somebody else writes the same key at this moment; one of both must try again."""
+
+
+def _is_absent(error: BaseException) -> bool:
+    """Return whether the object is not there, though its bucket is."""
+    return isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
 
 
 def _status_of(error: BaseException) -> int | None:
@@ -299,7 +390,7 @@ _MEANINGS = (
     ),
     (
         "403$|AccessDenied|AllAccessDisabled",
-        "the credentials do not allow it ({said}). They need s3:ListBucket, s3:GetObject and s3:PutObject.",
+        "the credentials do not allow it ({said}). They need s3:ListBucket and s3:GetObject, PutObject, DeleteObject.",
     ),
     (
         "^40[13]|ExpiredToken|InvalidToken",
@@ -319,11 +410,14 @@ _MEANINGS = (
 """By what the server said, the first that fits."""
 
 
-def open_store(location: str, cache: Path) -> SegmentStore:
-    """The store behind a directory path or an `s3://bucket/prefix` URL. Raises LogUnavailable for other schemes."""
+def open_store(location: str, cache: Path, *, called: str = _CALLED) -> SegmentStore:
+    """Open the store behind a directory path or an `s3://bucket/prefix` URL; `called` is what messages say it is.
+
+    Raises LogUnavailable for other schemes.
+    """
     scheme, separator, _ = location.partition("://")
     if not separator:
-        return DirectoryStore(Path(location))
+        return DirectoryStore(Path(location), called=called)
     if scheme == "s3":
-        return ObjectStoreBlobs(location, cache)
-    raise LogUnavailable(f"ACCEL_LOG_URI {location!r} is neither a directory nor an s3:// URL.")
+        return ObjectStoreBlobs(location, cache, called=called)
+    raise LogUnavailable(f"The {called} cannot lie at {location!r}: name a directory or s3://bucket/prefix.")

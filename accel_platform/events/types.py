@@ -467,6 +467,24 @@ class SnapshotTaken(Payload):
     events: Count
 
 
+class SegmentQuarantined(Payload):
+    """A blob of the log was not what had been written, and was set aside."""
+
+    key: str
+    """Where it lay in the log."""
+    moved_to: str
+    reason: str
+    segments: tuple[str, ...]
+    """What it held, by its name or its manifest."""
+
+
+class SegmentsForgotten(Payload):
+    """Segments that the log has lost were given up: what they held is in no table from now on."""
+
+    segments: tuple[str, ...]
+    by: str | None = None
+
+
 class WriteAudited(Payload):
     """Somebody wrote through the service: stored in one append with what they wrote, so there is never one alone."""
 
@@ -534,6 +552,8 @@ PAYLOADS: dict[str, type[Payload]] = {
         CommitChecked,
         RunFailed,
         SnapshotTaken,
+        SegmentQuarantined,
+        SegmentsForgotten,
         WriteAudited,
         PredictorTrained,
         PredictorPromoted,

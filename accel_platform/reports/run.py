@@ -11,6 +11,7 @@ from typing import TypeVar
 from accel_platform.bench.plan import SEGMENT_PREFIX
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events.integrity import require_sound
 from accel_platform.events.types import (
     DeviceObserved,
     HostObserved,
@@ -49,6 +50,7 @@ class Run:
 def read_run(log: EventLog, run_id: str) -> Run:
     """A run of this log. Raises NotFound."""
     names = {name for name in log.snapshot().segments if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")}
+    require_sound(log, names)
     events = list(log.read(Snapshot(frozenset(names))))
     started = next((event for event in events if event.type == "RunStarted"), None)
     if started is None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import AccelError, NotFound
-from accel_platform.events import EventLog, Snapshot
+from accel_platform.events import EventLog, Snapshot, integrity
+from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Past, Settings
 from accel_platform.warehouse import project
 from accel_platform.warehouse.projection import (
@@ -54,6 +55,8 @@ class Staged:
     mode: str
     """`current` (nothing new), `incremental` or `full`."""
     seconds: float
+    damaged: tuple[integrity.Damage, ...] = ()
+    """Files of the log that were set aside: the tables are made without them."""
 
     @property
     def snapshot_id(self) -> str:
@@ -79,6 +82,8 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     started = time.perf_counter()
     say = progress or (lambda _: None)
     staged = stage(settings, full=full)
+    for damage in staged.damaged:
+        say(f"set aside {damage}, which is damaged: the tables are made without it")
     say(f"projected snapshot {staged.snapshot_id[:12]} ({staged.mode}, {staged.seconds:.2f} s)")
     checks = check(staged)
     say(f"checked {len(checks)} data rules")
@@ -103,24 +108,40 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
 
 
 def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> Staged:
-    """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible."""
+    """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible.
+
+    Every file of the log that is read is checked. One that is damaged is set aside; without it the tables are made
+    unless those in service hold it. Raises SegmentsGone, SegmentsDamaged where a snapshot is given.
+    """
     started = time.perf_counter()
     log = EventLog.open(settings)
     directory = settings.warehouse_dir
     with _lock(directory):
-        snapshot = snapshot or log.snapshot()
-        built_before = sorted(directory.glob(prefix(snapshot.id, project.schema_id()) + "-*.json"))
-        if built_before and not full:
-            return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
-        log.save_snapshot(snapshot)
-        below, segments = None if full else _extensible(_serving(settings), log, snapshot), snapshot.segments
-        if below is not None:
-            # What is new decides how many layers stay; the new layer holds all that lies above them.
-            new = segments - log.load_snapshot(below.snapshot_id).segments
-            kept = _kept(below, project.layers_to_keep(below.layers, log.count_events(new)))
-            if kept is not None:
-                segments = new if kept == below else segments - log.load_snapshot(kept.snapshot_id).segments
-            below = kept
+        wanted, serving = snapshot, _serving(settings)
+        published = None if serving is None else segments_of(serving, log)
+        set_aside: list[integrity.Damage] = []
+        while True:
+            snapshot = wanted or log.snapshot()
+            built_before = sorted(directory.glob(prefix(snapshot.id, project.schema_id()) + "-*.json"))
+            if built_before and not full:
+                return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
+            if wanted is not None:
+                integrity.require_complete(log, wanted)
+            if not isinstance(settings, Past):
+                _require_complete(log, published, full=full)
+            below = None if full else _extensible(serving, log, snapshot)
+            new = snapshot.segments - (log.load_snapshot(below.snapshot_id).segments if below else frozenset())
+            damaged = integrity.find_damage(log, log.sources(new))
+            if not damaged:
+                below, segments = _layers_below(log, below, snapshot, new)
+                damaged = integrity.find_damage(log, log.sources(segments - new))
+            if not damaged:
+                break
+            integrity.set_aside(log, damaged)
+            set_aside += damaged
+            if wanted is not None:
+                raise integrity.SegmentsDamaged(log, damaged)
+        log.save_snapshot(snapshot, base=serving.snapshot_id if serving and published is not None else None)
         for left_over in directory.glob(".layer-*"):  # of a builder that was killed: we hold the lock
             left_over.unlink()
         file = f"layer-{time.time_ns()}.duckdb"
@@ -129,7 +150,34 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
         built = Projection(directory, snapshot.id, project.schema_id(), layers)
         built.save()
-    return Staged(built, "full" if below is None else "incremental", time.perf_counter() - started)
+    mode = "full" if below is None else "incremental"
+    return Staged(built, mode, time.perf_counter() - started, tuple(set_aside))
+
+
+def require_complete(settings: Settings) -> None:
+    """Raise SegmentsGone where the log has lost what the tables in service were made of."""
+    log, serving = EventLog.open(settings), _serving(settings)
+    _require_complete(log, None if serving is None else segments_of(serving, log), full=False)
+
+
+def _require_complete(log: EventLog, published: frozenset[str] | None, *, full: bool) -> None:
+    if published is not None:
+        integrity.require_complete(log, Snapshot(published))
+    if full or published is None:
+        integrity.require_complete(log, None)
+
+
+def _layers_below(
+    log: EventLog, below: Projection | None, snapshot: Snapshot, new: frozenset[str]
+) -> tuple[Projection | None, frozenset[str]]:
+    """Return the lower layers that stay, None for none, and the segments that the new layer is made of.
+
+    What is new decides how many layers stay; the new layer holds all that lies above them.
+    """
+    kept = _kept(below, project.layers_to_keep(below.layers, log.count_events(new))) if below else None
+    if kept is None:
+        return None, snapshot.segments
+    return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
 
 
 def check(staged: Staged) -> list[CheckResult]:
@@ -199,7 +247,7 @@ def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:
     """The segments it was made of; None for one made of another log, whose snapshots this one never had."""
     try:
         return log.load_snapshot(projection.snapshot_id).segments
-    except NotFound:
+    except (NotFound, SnapshotDamaged):
         return None
 
 
@@ -240,8 +288,8 @@ def _retire(directory: Path, *, keep: Projection) -> None:
             used |= {layer.file for layer in Projection.load(path).layers}
         except WarehouseDamaged:
             path.unlink()
-    for path in directory.glob("layer-*.duckdb"):
-        if path.name not in used:
+    for path in directory.glob("layer-*.duckdb*"):  # DuckDB's `.wal` beside one that it could not end, too
+        if path.name.removesuffix(".wal") not in used:
             path.unlink()
 
 

@@ -6,7 +6,6 @@ that was killed may have left. A claim is never changed, and nothing that was ac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +14,18 @@ from typing import Any
 import duckdb
 
 from accel_platform.errors import LogUnavailable
-from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events import Event, EventLog, Snapshot, integrity
+from accel_platform.events.log import PACKS, SEGMENTS, Source, names_of, pack_key, segment_key
 from accel_platform.events.types import ModelDescribed
 from accel_platform.settings import Settings
 from accel_platform.warehouse import project, publish
-from accel_platform.warehouse.projection import PER_EVENT, TABLES, Projection, WarehouseDamaged, current
+from accel_platform.warehouse.disk_use import left_overs, remove_left_overs
+from accel_platform.warehouse.projection import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, unreadable
 from accel_platform.warehouse.rules import RULES
 
 Describe = Callable[[str], Callable[[], ModelDescribed] | None]
 """For a model that is known beyond its name, how to describe it; None for any other."""
 
-_ABANDONED_S = 3600
-"""A writer's temporary file this old is nobody's: writing one takes seconds."""
 _EXAMPLES = 5
 
 _SET_ASIDE = """
@@ -88,24 +87,32 @@ class Validation:
     repaired: tuple[str, ...] = ()
 
 
-def validate(settings: Settings, describe: Describe, *, fix: bool = False) -> Validation:
+def validate(
+    settings: Settings, describe: Describe, *, fix: bool = False, copy: integrity.Copy | None = None
+) -> Validation:
     """Look at everything; with `fix`, repair what has one safe repair and look again.
+
+    Segments that the log has lost are brought back from `copy`, a back-up, where one is given.
 
     Raises LogUnavailable where the log cannot be listed or written.
     """
     found = _look(settings, describe)
-    if not fix or not any(finding.repair for finding in found.findings):
+    if not fix or not any(finding.repair or copy for finding in found.findings):
         return found
-    done = tuple(_repair(settings, describe, found.findings))
+    done = tuple(_repair(settings, describe, found.findings, copy))
     after = _look(settings, describe)
     return Validation(after.snapshot_id, after.rules, after.findings, done)
+
+
+_LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segments_gone"})
+"""Findings that keep the log from being compared with the tables."""
 
 
 def _look(settings: Settings, describe: Describe) -> Validation:
     log = EventLog.open(settings)
     snapshot = log.snapshot()
     findings = [*_of_log(log, snapshot), *_left_overs(settings)]
-    readable = not any(finding.name == "segments_unreadable" for finding in findings)
+    readable = not any(finding.name in _LOG_INCOMPLETE for finding in findings)
     try:
         projection = current(settings)
         if projection is None:
@@ -130,9 +137,32 @@ def _look(settings: Settings, describe: Describe) -> Validation:
 
 
 def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
-    broken = [problem for name in sorted(snapshot.segments) if (problem := _problem(log, name)) is not None]
+    damaged = _damaged(log)
+    if damaged:
+        what = f"{integrity.some([str(damage) for damage in damaged])}: not what was written"
+        yield Finding("segments_damaged", len(damaged), what, "set aside")
+    if bad := log.saved.damaged():
+        what = f"{integrity.some(bad)}: going back to these is not possible any more"
+        yield Finding("snapshots_damaged", len(bad), what)
+    whole = sorted(snapshot.segments - {name for damage in damaged for name in damage.segments})
+    broken = [problem for name in whole if (problem := _problem(log, name)) is not None]
     if broken:
-        yield Finding("segments_unreadable", len(broken), f"{_some(broken)}: restore them from a copy")
+        yield Finding("segments_unreadable", len(broken), f"{_some(broken)}: written by a newer version?")
+    if gone := integrity.lost(log):
+        what = (
+            f"{_some(sorted(gone))}: the log has lost them; `--fix --from BACKUP` brings them back, `accel db rebuild "
+            "--forget NAMES` gives them up"
+        )
+        yield Finding("segments_gone", len(gone), what)
+
+
+def _damaged(log: EventLog) -> list[integrity.Damage]:
+    """Check every file of events that the log holds, those without a manifest too."""
+    keys = [*map(segment_key, names_of(log.store.keys(SEGMENTS))), *map(pack_key, names_of(log.store.keys(PACKS)))]
+    in_packs = frozenset[str]().union(*log.packs().values())
+    emptied = {segment_key(name) for name in in_packs}  # as earlier versions of the platform left them
+    sources = [Source(log.store.local_path(key), key) for key in sorted(keys)]
+    return integrity.find_damage(log, [s for s in sources if s.key not in emptied or s.path.stat().st_size])
 
 
 def _problem(log: EventLog, segment: str) -> str | None:
@@ -146,30 +176,18 @@ def _problem(log: EventLog, segment: str) -> str | None:
 
 
 def _left_overs(settings: Settings) -> Iterator[Finding]:
-    found = [str(path) for path in _temporaries(settings)]
+    found = [str(path) for path in left_overs(settings)]
     if found:
         yield Finding("left_overs", len(found), f"{_some(found)}, of writers that were killed", "delete")
 
 
-def _temporaries(settings: Settings) -> Iterator[Path]:
-    """Files that were never given their final name; readers do not see them."""
-    places = [settings.warehouse_dir]
-    if "://" not in settings.log_location:
-        places += [Path(settings.log_location) / part for part in ("segments", "packs", "snapshots")]
-    before = time.time() - _ABANDONED_S
-    for place in places:
-        for path in sorted(place.glob(".*")):
-            if path.is_file() and path.name != ".lock" and path.stat().st_mtime < before:
-                yield path
-
-
 def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    """Read every block of every table: DuckDB compares each with its checksum. Raises WarehouseDamaged."""
+    """Read every block of every table: DuckDB compares each with its checksum. Raises as `unreadable` says."""
     try:
         for table in (*TABLES, *PER_EVENT):
             con.execute(f"SELECT bit_xor(hash(t)) FROM {table} AS t").fetchall()
     except duckdb.Error as error:
-        raise WarehouseDamaged(directory, error) from error
+        raise unreadable(directory, error) from error
 
 
 def _against_log(
@@ -185,8 +203,8 @@ def _against_log(
         yield Finding(
             "tables_behind", log.count_events(new), "events in the log that the tables lack", "bring up to date"
         )
-    if gone := known - snapshot.segments:
-        yield Finding("segments_gone", len(gone), f"{_some(sorted(gone))}: the tables hold what the log has lost")
+    if known - snapshot.segments:
+        yield Finding("tables_hold_more", 1, "the tables hold segments that were given up", "rebuild")
         return
     con.execute("SET arrow_lossless_conversion = true")
     [(different,)] = con.execute(_DIFFERENT.format(stored=project.stored_events(con, log, known))).fetchall()
@@ -224,21 +242,38 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
     )
 
 
-def _repair(settings: Settings, describe: Describe, findings: tuple[Finding, ...]) -> Iterator[str]:
+def _repair(
+    settings: Settings, describe: Describe, findings: tuple[Finding, ...], copy: integrity.Copy | None
+) -> Iterator[str]:
     """Make the repairs, and say each as it is done."""
     names = {finding.name for finding in findings}
     if "left_overs" in names:
-        for path in list(_temporaries(settings)):
-            path.unlink(missing_ok=True)
+        for path in remove_left_overs(settings):
             yield f"left_overs: deleted {path}, which no writer ever finished"
-    if "segments_unreadable" in names or "segments_gone" in names:
+    repaired = list(_repair_log(settings, copy))
+    yield from repaired
+    log = EventLog.open(settings)
+    if "segments_unreadable" in names or integrity.lost(log):
         return  # tables that hold more than the log are the last copy of it
     wrong = {finding.name for finding in findings if finding.repair == "rebuild"}
-    if wrong or "tables_behind" in names:
+    if wrong or repaired or "tables_behind" in names:
         yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
     described = _described(settings, describe)
     if described:
         yield f"models_undescribed: described {_some(described)}; {_refreshed(settings, full=False)}"
+
+
+def _repair_log(settings: Settings, copy: integrity.Copy | None) -> Iterator[str]:
+    """Set damaged files aside, and bring back what a pack or the copy has whole."""
+    log = EventLog.open(settings)
+    for damage in _damaged(log):
+        integrity.set_aside(log, [damage])
+        yield f"segments_damaged: set {damage} aside"
+    gone = integrity.lost(log)
+    if gone and copy is not None:
+        back = integrity.give_back(log, gone, copy)
+        if back:
+            yield f"segments_gone: brought {_some(sorted(back))} back from the back-up"
 
 
 def _refreshed(settings: Settings, *, full: bool) -> str:

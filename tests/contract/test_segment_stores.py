@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,42 +18,10 @@ import pytest
 
 from accel_platform.errors import LogUnavailable, NotFound
 from accel_platform.events import EventLog, segments
+from accel_platform.events.compaction import compact
 from accel_platform.events.segments import ObjectStoreBlobs, SegmentStore, open_store
 from accel_platform.settings import Settings
 from factories import event, result
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    """An S3 server on a free loopback port."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(request: pytest.FixtureRequest, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new bucket's URL; the environment leads to its server."""
-    import boto3
-
-    for name, value in {"ENDPOINT_URL": s3_endpoint, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test",
-                        "DEFAULT_REGION": "us-east-1", "REGION": "us-east-1"}.items():  # fmt: skip
-        monkeypatch.setenv(f"AWS_{name}", value)
-    name = f"test-{abs(hash(request.node.name)) % 10**12}"
-    boto3.client("s3").create_bucket(Bucket=name)
-    return f"s3://{name}"
-
-
-@pytest.fixture(params=["directory", "s3"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty store may be made."""
-    if request.param == "directory":
-        return str(tmp_path / "store")
-    return f"{request.getfixturevalue('bucket')}/some/prefix"
 
 
 class TestSegmentStore:
@@ -100,11 +69,31 @@ class TestSegmentStore:
         assert store.keys("segments") == {"a"}
         assert store.keys("packs") == {"b"}
 
-    def test_an_emptied_blob_keeps_its_name(self, store: SegmentStore) -> None:
+    def test_a_removed_blob_is_gone_and_its_key_is_free(self, store: SegmentStore) -> None:
         store.publish("segments/a", b"one")
-        store.empty("segments/a")
-        assert store.keys("segments") == {"a"}
-        assert not store.publish("segments/a", b"two")
+        assert store.local_path("segments/a").read_bytes() == b"one"
+        store.remove("segments/a")
+        store.remove("segments/a")
+        assert store.keys("segments") == set()
+        with pytest.raises(NotFound):
+            store.local_path("segments/a")
+        assert store.publish("segments/a", b"two")
+        assert store.local_path("segments/a").read_bytes() == b"two"
+
+    def test_a_moved_blob_has_its_new_key_alone(self, store: SegmentStore) -> None:
+        store.publish("segments/a", b"one")
+        store.move("segments/a", "quarantine/a")
+        store.move("segments/a", "quarantine/a")
+        assert (store.keys("segments"), store.keys("quarantine")) == (set(), {"a"})
+        assert store.local_path("quarantine/a").read_bytes() == b"one"
+
+    def test_a_listing_tells_size_and_age(self, store: SegmentStore) -> None:
+        before_s = time.time()
+        store.publish("segments/a", b"three")
+        [(name, blob)] = store.blobs("segments").items()
+        assert (name, blob.size_bytes) == ("a", 5)
+        assert before_s - 2 <= blob.modified_s <= time.time() + 2
+        assert store.blobs("packs") == {}
 
 
 class TestLogOnEveryStore:
@@ -121,8 +110,8 @@ class TestLogOnEveryStore:
         early = anywhere.snapshot()
         anywhere.save_snapshot(early)
         anywhere.append(events[4:])
-        assert anywhere.compact() is not None
-        assert anywhere.prune() == 5
+        assert compact(anywhere, grace_s=0).packed == 5
+        assert anywhere.store.keys("segments") == set()
         assert {e.event_id: e for e in anywhere.read()} == {e.event_id: e for e in events}
         again = anywhere.load_snapshot(early.id)
         assert {e.event_id for e in anywhere.read(again)} == {e.event_id for e in events[:4]}
@@ -141,7 +130,9 @@ class TestFaultsOfS3:
             lambda: store.publish("segments/a", b"one"),
             lambda: store.keys("segments"),
             lambda: store.local_path("segments/a"),
-            lambda: store.empty("segments/a"),
+            lambda: store.remove("segments/a"),
+            lambda: store.move("segments/a", "quarantine/a"),
+            lambda: store.blobs("segments"),
         ):
             with pytest.raises(LogUnavailable, match=expected) as failure:
                 call()
@@ -230,6 +221,17 @@ class TestFaultsOfS3:
             with pytest.raises(LogUnavailable, match="perhaps it is no S3 server"):
                 ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0).keys("segments")
 
+    @pytest.mark.usefixtures("credentials")
+    @pytest.mark.parametrize(
+        "endpoint", ["foo bar", "http://", "http://a host", "ftp://host", "minio:9000", "https://é"]
+    )
+    def test_an_endpoint_that_is_no_address(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(LogUnavailable, match=r"is no address\. Write it as https://HOST"):
+            ObjectStoreBlobs("s3://nowhere/log", tmp_path, patience_s=1.0).keys("segments")
+
     def test_an_append_whose_answer_got_lost_is_new(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -316,7 +318,7 @@ def answering(status: int, content: bytes) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_HEAD = answer  # noqa: N815 - the base class's names
+        do_GET = do_PUT = do_HEAD = do_POST = answer  # noqa: N815 - the base class's names
 
         def log_message(self, *_: object) -> None:
             """Quiet."""
@@ -329,7 +331,7 @@ def answering(status: int, content: bytes) -> Iterator[str]:
 
 
 def test_an_unknown_scheme_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogUnavailable, match="neither a directory nor"):
+    with pytest.raises(LogUnavailable, match="name a directory or s3://"):
         EventLog.open(Settings(home=tmp_path, log_uri="ftp://x/y"))
 
 
@@ -340,8 +342,7 @@ def test_a_back_up_is_taken_from_and_brought_into_any_store(location: str, tmp_p
     log = EventLog.open(here)
     for key in ("a", "b", "c"):
         log.append([event(result())], key=key)
-    log.compact()
-    log.prune()
+    compact(log, grace_s=0)
     log.append([event(result())], key="d")
     done = back_up(here, tmp_path / "copy")
     assert (done.segments, done.events) == (4, 4)

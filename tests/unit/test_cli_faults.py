@@ -45,6 +45,8 @@ COMMANDS = {
     "bench import": ["{samples}"],
     "history audit": [],
     "db backup": ["{out}/copy"],
+    "db compact": [],
+    "db du": [],
     "db restore": ["{out}/copy"],
     "db rebuild": [],
     "db stats": [],

@@ -417,9 +417,12 @@ class TestDamage:
         path = settings.home / "log" / "segments" / "torn.parquet"
         path.write_bytes(path.read_bytes()[:100])
         with pytest.raises(LogUnavailable, match=r"torn\.parquet"):
-            publish.stage(settings)
-        with pytest.raises(LogUnavailable, match=r"torn\.parquet"):
             log.count_events({"torn"})
+        said: list[str] = []
+        publish.refresh(settings, progress=said.append)
+        assert said[0].startswith("set aside segments/torn.parquet (it cannot be read")
+        [row] = Reader(settings).rows("SELECT source_path, rule FROM quarantine")
+        assert row == {"source_path": "segments/torn.parquet", "rule": "segment_intact"}
 
     def test_a_home_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

@@ -14,6 +14,7 @@ from accel_platform.analysis.difference import difference
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
+from accel_platform.events.compaction import compact
 from accel_platform.events.snapshots import find, moment_of, take, taken
 from accel_platform.events.types import SuspicionOverruled
 from accel_platform.settings import Past, Settings
@@ -57,8 +58,7 @@ class TestFinding:
         _measure(log)
         then, before = log.snapshot(), datetime.now(UTC)
         _measure(log)
-        log.compact()
-        log.prune()
+        compact(log, grace_s=0)
         assert log.recorded_until(before) == then
         _measure(log)
         assert log.recorded_until(before) == then

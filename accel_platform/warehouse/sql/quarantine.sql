@@ -1,4 +1,5 @@
--- What could not become a result: records an import set aside, and results that break a data rule, once per rule.
+-- What could not become a result: records an import set aside, results that break a data rule, once per rule, and
+-- damaged blobs of the log.
 SELECT event_id, causation_id AS ledger_id, occurred_at, unnest(json_transform(payload, '{
     "source_path": "VARCHAR", "content_sha256": "VARCHAR", "pointer": "VARCHAR", "rule": "VARCHAR",
     "reason": "VARCHAR", "content": "VARCHAR"}'))
@@ -10,3 +11,8 @@ SELECT r.event_id, e.causation_id AS ledger_id, r.occurred_at, r.source_path, un
 FROM new_results AS r
 JOIN new_events AS e USING (event_id)
 WHERE r.broken_rules IS NOT NULL
+UNION ALL BY NAME
+SELECT event_id, CAST(NULL AS UUID) AS ledger_id, occurred_at, payload->>'$.key' AS source_path, 'segment_intact' AS rule,
+    payload->>'$.reason' AS reason
+FROM new_events
+WHERE type = 'SegmentQuarantined'

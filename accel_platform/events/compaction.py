@@ -1,0 +1,152 @@
+"""Compaction of the log: many small segments become few packs, and what is kept twice goes.
+
+Nothing is lost on the way: a pack is checked before its originals go, and every snapshot stays readable. What is
+superseded goes an hour after what supersedes it appeared, since a reader may be about to open it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accel_platform.events import codec
+from accel_platform.events.integrity import find_damage, set_aside
+from accel_platform.events.log import (
+    PACKS,
+    SEGMENTS,
+    SUFFIX,
+    EventLog,
+    Snapshot,
+    Source,
+    count_rows,
+    names_of,
+    pack_key,
+    read_table,
+    segment_key,
+)
+
+GRACE_S = 3_600.0
+_SMALL_SEGMENT_EVENTS = 100_000
+_LARGEST_PACK_EVENTS = 1_000_000
+"""A pack that holds as many is not written again."""
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did."""
+
+    packed: int
+    """Segments that are in a new pack, those of merged packs included."""
+    removed: int
+    """Files that went: segments in packs, packs in larger packs, snapshots in the catalog."""
+    damaged: tuple[str, ...]
+    """Keys of blobs that failed their check and were set aside."""
+
+
+def compact(log: EventLog, *, grace_s: float = GRACE_S) -> Compacted:
+    """Pack small segments, merge packs and saved snapshots, and remove what older packs hold.
+
+    Safe beside appends and readers; killed at any moment it leaves every snapshot readable, and can be repeated.
+    """
+    packed, broken = _pack(log)
+    removed, found = _remove_packed(log, grace_s)
+    removed += log.saved.merge(grace_s=grace_s)
+    return Compacted(packed, removed, (*broken, *found))
+
+
+def _pack(log: EventLog) -> tuple[int, list[str]]:
+    """Write one pack of the small segments in none and of the packs that are small beside them.
+
+    Returns how many segments it holds, and the keys of blobs that were damaged and set aside.
+    """
+    packs = log.packs()
+    in_packs: set[str] = set().union(*packs.values())
+    loose = [Source(log.store.local_path(key), key) for key in map(segment_key, sorted(_segments(log) - in_packs))]
+    damaged = find_damage(log, loose)
+    set_aside(log, damaged)
+    broken = {damage.key for damage in damaged}
+    small = [source for source in loose if source.key not in broken and count_rows(source.path) < _SMALL_SEGMENT_EVENTS]
+    merged = _packs_to_merge(log, sum(count_rows(source.path) for source in small))
+    bad = find_damage(log, merged)
+    set_aside(log, bad)
+    if bad:  # its originals may be there still; the next compaction sees what is left
+        return 0, [damage.key for damage in (*damaged, *bad)]
+    if len(small) + len(merged) < 2:
+        return 0, [*broken]
+    tables, names = [], set()
+    for source in small:
+        name = source.key.removeprefix(f"{SEGMENTS}/").removesuffix(SUFFIX)
+        table = read_table(source.path).select(codec.SCHEMA.names)
+        tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
+        names.add(name)
+    for source in merged:
+        # Two hosts may have packed a segment each: its rows are taken once.
+        table = read_table(source.path)
+        if names:
+            table = table.filter(pc.invert(pc.is_in(table["segment"], value_set=pa.array(sorted(names), pa.string()))))
+        tables.append(table)
+        names |= set(pc.unique(table["segment"]).to_pylist())
+    members = Snapshot(frozenset(names))
+    # Sorted by segment, since readers often want those whose names begin alike.
+    rows = pa.concat_tables(tables).sort_by("segment")
+    log.store.publish(pack_key(members.id), codec.to_parquet(rows, pack_key(members.id)))
+    return len(names), [*broken]
+
+
+def _packs_to_merge(log: EventLog, arriving: int) -> list[Source]:
+    """Return the packs that a new one absorbs: those smaller than four times all that is smaller than they are.
+
+    So there are about log4(n) packs, and each event is written about log4(n) times, as in a size-tiered LSM tree.
+    """
+    sources = [Source(log.store.local_path(pack_key(pack)), pack_key(pack)) for pack in log.packs()]
+    absorbed = []
+    for events, source in sorted(((count_rows(source.path), source) for source in sources), key=lambda one: one[0]):
+        if events >= _LARGEST_PACK_EVENTS or events >= 4 * arriving:
+            break
+        absorbed.append(source)
+        arriving += events
+    return absorbed if arriving else []
+
+
+def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
+    """Remove what packs hold that appeared `grace_s` ago: segments, and packs within packs.
+
+    Each pack is read again first; a damaged one is set aside, and nothing that it holds goes. Returns how many blobs
+    went, and the keys of the damaged.
+    """
+    packs = dict(log.packs())
+    listed = log.store.blobs(PACKS)
+    present = _segments(log)
+    removed, damaged = 0, []
+    for pack in sorted(packs, key=lambda pack: -len(packs[pack])):
+        blob = listed.get(f"{pack}{SUFFIX}")
+        if pack not in packs or blob is None or time.time() - blob.modified_s < grace_s:
+            continue
+        packed = packs[pack] & present
+        within = [other for other, members in packs.items() if other != pack and members <= packs[pack]]
+        if not packed and not within:
+            continue
+        found = find_damage(log, [Source(log.store.local_path(pack_key(pack)), pack_key(pack))])
+        if found:
+            set_aside(log, found)
+            damaged += [damage.key for damage in found]
+            continue
+        superseded = [segment_key(name) for name in sorted(packed)]
+        superseded += [pack_key(other) for other in within]
+        for key in superseded:
+            log.store.remove(key)
+        removed += len(superseded)
+        present -= packed
+        for other in within:
+            del packs[other]
+    for name in listed:
+        if not name.endswith(SUFFIX):  # lists and marks of earlier versions of the platform
+            log.store.remove(f"{PACKS}/{name}")
+    return removed, damaged
+
+
+def _segments(log: EventLog) -> set[str]:
+    return names_of(log.store.keys(SEGMENTS))

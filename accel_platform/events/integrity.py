@@ -1,0 +1,296 @@
+"""Integrity of the log: whether each blob is what was written, and whether all that was published is still there.
+
+A blob that fails its check is moved to `quarantine/` and named by an event; what it held is missing from then on. It is
+back as soon as a pack or a back-up gives it back (`give_back`), or given up by `forget`, which is an event, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from accel_platform.errors import InvalidInput, LogUnavailable
+from accel_platform.events import codec, seal
+from accel_platform.events.log import (
+    PACKS,
+    SEGMENTS,
+    SUFFIX,
+    EventLog,
+    Snapshot,
+    Source,
+    members_of,
+    segment_key,
+)
+from accel_platform.events.types import Event, SegmentQuarantined, SegmentsForgotten
+
+QUARANTINE = "quarantine"
+_CHECKSUMS = "checksums"
+_EVENTS = "integrity-"
+"""Segments with events of this module: they are found by their names, without reading the log."""
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A blob that is not what was written."""
+
+    key: str
+    reason: str
+    segments: tuple[str, ...]
+    """What it held."""
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.reason})"
+
+
+class Copy(Protocol):
+    """A copy of the log elsewhere."""
+
+    @property
+    def keys(self) -> Set[str]:
+        """The blobs that it holds."""
+        ...
+
+    def read(self, keys: Collection[str]) -> dict[str, bytes]:
+        """Return the content of these blobs, without those that are damaged in the copy."""
+        ...
+
+
+class SegmentsDamaged(LogUnavailable):
+    """Blobs of the log are not what was written; nothing was made of them."""
+
+    def __init__(self, log: EventLog, damages: Collection[Damage]) -> None:
+        self.damages = tuple(damages)
+        super().__init__(
+            f"The event log at {log.location} is damaged: {some([str(damage) for damage in damages])}. `accel db "
+            "validate --fix` sets this aside and takes it from a pack that has it whole; with `--from BACKUP`, from a "
+            "back-up."
+        )
+
+
+class SegmentsGone(LogUnavailable):
+    """Segments that were published once are not in the log any more; the tables in service still hold them."""
+
+    def __init__(self, log: EventLog, names: Collection[str]) -> None:
+        self.names = tuple(sorted(names))
+        count = "1 segment" if len(names) == 1 else f"{len(names)} segments"
+        super().__init__(
+            f"The event log at {log.location} has lost {count} that the tables were made of: {some(self.names)}. What "
+            "is in service stays. `accel db validate --fix --from BACKUP` brings them back; `accel db rebuild "
+            f"--forget {self.names[0] if len(names) == 1 else 'all'}` goes on without them."
+        )
+
+
+def find_damage(log: EventLog, sources: Iterable[Source]) -> list[Damage]:
+    """Return those of these files that are not what was written.
+
+    Blobs of earlier versions of the platform carry no hash: theirs is recorded when they are first met.
+    """
+    checksums = _Checksums(log)
+    found = []
+    for source in sources:
+        if checksums.problem(source.key, source.path) is not None:
+            # The local copy of a remote blob may be what is damaged: it is fetched again before anything is said.
+            log.store.drop_copy(source.key)
+            reason = checksums.problem(source.key, log.store.local_path(source.key))
+            if reason is not None:
+                found.append(Damage(source.key, reason, held_by(log, source.key)))
+    checksums.save()
+    return found
+
+
+def require_sound(log: EventLog, segments: Collection[str]) -> None:
+    """Raise SegmentsDamaged where a file that holds these segments is not what was written."""
+    if damaged := find_damage(log, log.sources(segments)):
+        raise SegmentsDamaged(log, damaged)
+
+
+def problem_of(log: EventLog, key: str, data: bytes) -> str | None:
+    """Return why the bytes of a blob are not what was written under the key, None if they are whole.
+
+    Blobs without a hash are compared with the one that was recorded of them, if any.
+    """
+    return _Checksums(log).problem_in(key, data) if key.endswith(SUFFIX) else None
+
+
+def set_aside(log: EventLog, damages: Collection[Damage]) -> None:
+    """Move damaged blobs into quarantine, where nobody reads them, and record that as events.
+
+    The events go first: killed in between, the same is found and done again.
+    """
+    if not damages:
+        return
+    store = log.store
+    for damage in damages:
+        content = store.local_path(damage.key).read_bytes()
+        name = f"{damage.key.replace('/', '-')}.{seal.sha256(content)[:12]}"
+        payload = SegmentQuarantined(
+            key=damage.key, moved_to=f"{QUARANTINE}/{name}", reason=damage.reason, segments=damage.segments
+        )
+        log.append([Event.of(payload, source="integrity")], key=f"{_EVENTS}{seal.sha256(name.encode())[:32]}")
+        store.move(damage.key, payload.moved_to)
+
+
+def held_by(log: EventLog, key: str) -> tuple[str, ...]:
+    """Return the segments that a blob holds, as far as that can be told of a damaged one."""
+    return (_stem(key),) if key.startswith(f"{SEGMENTS}/") else tuple(sorted(log.packs().get(_stem(key), ())))
+
+
+def missing(log: EventLog, published: Snapshot | None) -> frozenset[str]:
+    """Return the segments that were published and are in the log no more, without those that were forgotten.
+
+    `published` is what the tables in service were made of; without it, any snapshot that was ever saved counts, less
+    what was set aside before it came into service.
+    """
+    present = log.snapshot()
+    expected = log.saved.union() - quarantined(log) if published is None else published.segments
+    gone = expected - present.segments
+    return gone - forgotten(log) if gone else gone
+
+
+def lost(log: EventLog) -> frozenset[str]:
+    """Return every segment that any saved snapshot or damaged blob held, and that is neither there nor forgotten."""
+    gone = (log.saved.union() | quarantined(log)) - log.snapshot().segments
+    return gone - forgotten(log) if gone else gone
+
+
+def require_complete(log: EventLog, published: Snapshot | None) -> None:
+    """Raise SegmentsGone where segments that were published are in the log no more."""
+    gone = missing(log, published)
+    if gone:
+        raise SegmentsGone(log, gone)
+
+
+def quarantined(log: EventLog) -> frozenset[str]:
+    """Return the segments that were in blobs set aside; some may have been given back since."""
+    return frozenset(
+        name
+        for event in _events(log)
+        if isinstance(event.payload, SegmentQuarantined)
+        for name in event.payload.segments
+    )
+
+
+def forgotten(log: EventLog) -> frozenset[str]:
+    """Return the segments that somebody gave up for lost."""
+    return frozenset(
+        name
+        for event in _events(log)
+        if isinstance(event.payload, SegmentsForgotten)
+        for name in event.payload.segments
+    )
+
+
+def forget(log: EventLog, names: Collection[str], *, by: str | None = None) -> None:
+    """Record that these lost segments are given up. Raises InvalidInput for one that is there or never was."""
+    if not names:
+        raise InvalidInput("Nothing is to be forgotten: name lost segments, or `all` for every one.")
+    present = log.snapshot().segments
+    if here := sorted(set(names) & present):
+        raise InvalidInput(f"{some(here)} is in the log: only what is gone can be forgotten.")
+    if unknown := sorted(set(names) - log.saved.union() - quarantined(log)):
+        raise InvalidInput(
+            f"No snapshot of this log ever held {some(unknown)}: `accel db validate` names what is gone."
+        )
+    payload = SegmentsForgotten(segments=tuple(sorted(names)), by=by)
+    key = seal.sha256("\n".join(payload.segments).encode())[:32]
+    log.append([Event.of(payload, source="integrity")], key=f"{_EVENTS}forgotten-{key}")
+
+
+def give_back(log: EventLog, names: Collection[str], copy: Copy) -> set[str]:
+    """Publish missing segments anew from a copy of the log; returns those that are back.
+
+    Where the copy has a segment itself no more, a pack of it may.
+    """
+    wanted = {segment_key(name) for name in names} & copy.keys
+    found = copy.read(wanted)
+    lost = set(names) - {_stem(key) for key in found}
+    for key in sorted(key for key in copy.keys if key.startswith(f"{PACKS}/") and key.endswith(SUFFIX)):
+        if lost:
+            held = {key: data for key, data in copy.read([key]).items() if lost & members_of(pa.BufferReader(data))}
+            found |= held
+            lost -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
+    for key, content in found.items():
+        if problem_of(log, key, content) is None:
+            log.store.publish(key, content)
+    return set(names) & log.snapshot().segments
+
+
+def some(texts: Collection[str]) -> str:
+    """Return the first few of the texts and how many more there are."""
+    listed = list(texts)
+    rest = len(listed) - _EXAMPLES
+    return ", ".join(listed[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+class _Checksums:
+    """Hashes of blobs that carry none themselves, as they were when first met."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._store = log.store
+        self._recorded: dict[str, str] | None = None
+        self._new: dict[str, str] = {}
+
+    def problem(self, key: str, path: Path) -> str | None:
+        """Return what is wrong with a blob. One without a hash is taken as it is when first met, if it can be read."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:  # says nothing of the content: who may not read must not set aside
+            raise LogUnavailable(f"The log's file {path} cannot be read: {error.strerror}.") from error
+        reason = self.problem_in(key, data)
+        if reason is None and not seal.is_sealed(data) and key not in self._known():
+            self._new[key] = seal.sha256(data)
+        return reason
+
+    def problem_in(self, key: str, data: bytes) -> str | None:
+        if seal.is_sealed(data):
+            return seal.broken(data, key)
+        recorded = self._known().get(key)
+        if recorded is not None:
+            return None if recorded == seal.sha256(data) else "its content is not what was recorded of it"
+        return _unreadable(data)
+
+    def save(self) -> None:
+        if self._new:
+            content = json.dumps(self._new, sort_keys=True).encode()
+            self._store.publish(f"{_CHECKSUMS}/{seal.sha256(content)[:32]}.json", content)
+
+    def _known(self) -> dict[str, str]:
+        if self._recorded is None:
+            self._recorded = {}
+            for name in sorted(self._store.keys(_CHECKSUMS)):
+                content = self._store.local_path(f"{_CHECKSUMS}/{name}").read_bytes()
+                if name == f"{seal.sha256(content)[:32]}.json":  # a damaged list is none
+                    self._recorded |= json.loads(content)
+        return self._recorded
+
+
+def _unreadable(data: bytes) -> str | None:
+    """Return why a blob without a hash is no file of events, None if it is one."""
+    if not data:
+        return "it is empty"
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            if seal.names_a_blob(file.metadata.metadata):
+                return "its seal is broken"
+            if missing := [name for name in codec.SCHEMA.names if name not in file.schema_arrow.names]:
+                return f"it is no file of events: it has no column {', '.join(missing)}"
+            for group in range(file.num_row_groups):
+                file.read_row_group(group)
+    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        return f"it cannot be read: {' '.join(str(error).split())[:100]}"
+    return None
+
+
+def _events(log: EventLog) -> Iterator[Event]:
+    yield from log.read(log.snapshot().beginning(_EVENTS))
+
+
+def _stem(key: str) -> str:
+    return key.rpartition("/")[2].removesuffix(SUFFIX)

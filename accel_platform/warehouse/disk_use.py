@@ -1,0 +1,107 @@
+"""Disk use of an installation: what takes the space, and removal of what killed processes left behind."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+from accel_platform.warehouse.projection import WarehouseDamaged, current
+
+ABANDONED_S = 3_600
+"""A temporary file this old is nobody's: writing one takes seconds, building tables or a predictor minutes."""
+_LOG_FOLDERS = {
+    "segments": "events, one file per append",
+    "packs": "events of many appends",
+    "snapshots": "which events a kept moment had",
+    "quarantine": "damaged files that were set aside",
+    "checksums": "hashes of files that carry none",
+}
+
+
+@dataclass(frozen=True)
+class Use:
+    """One part of an installation."""
+
+    part: str
+    what: str
+    files: int
+    size_bytes: int
+    """As the file system counts it; in an object store, the sum of the objects."""
+
+
+def measure(settings: Settings) -> list[Use]:
+    """Return what each part of the installation takes, the log first; parts that are not there are left out."""
+    store = EventLog.open(settings).store
+    used = []
+    for folder, what in _LOG_FOLDERS.items():
+        if "://" in settings.log_location:
+            blobs = store.blobs(folder).values()
+            used.append(Use(f"log/{folder}", what, len(blobs), sum(blob.size_bytes for blob in blobs)))
+        else:
+            used.append(_use(f"log/{folder}", what, Path(settings.log_location) / folder))
+    serving = _in_service(settings)
+    tables = sorted(settings.warehouse_dir.glob("layer-*.duckdb"))
+    used.append(_sum("tables in service", "made of the log", [path for path in tables if path.name in serving]))
+    older = [path for path in tables if path.name not in serving]
+    used.append(_sum("earlier tables", "for who still reads them", older))
+    used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
+    used.append(_use("cache", "can be made again: delete it when you like", settings.cache_dir))
+    used.append(_use("dagster", "runs and their logs", settings.home / "dagster"))
+    left = list(left_overs(settings, older_than_s=0))
+    used.append(_sum("unfinished", "being written, or left by killed processes", left))
+    return [use for use in used if use.files]
+
+
+def left_overs(settings: Settings, *, older_than_s: float = ABANDONED_S) -> Iterator[Path]:
+    """Yield files and folders that were never given their final name; readers do not see them."""
+    places = [settings.warehouse_dir, settings.models_dir]
+    if "://" not in settings.log_location:
+        places += [Path(settings.log_location) / folder for folder in _LOG_FOLDERS]
+    before = time.time() - older_than_s
+    for place in places:
+        for path in sorted([*place.glob(".*"), *place.glob("*/.*")]):
+            if path.name != ".lock" and _changed_at(path) <= before:
+                yield path
+
+
+def remove_left_overs(settings: Settings) -> list[Path]:
+    """Delete what no process can still be writing; returns it."""
+    gone = list(left_overs(settings))
+    for path in gone:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return gone
+
+
+def _changed_at(path: Path) -> float:
+    """Return when the newest file of a folder, or the file itself, was written; inf for one that is gone."""
+    try:
+        return max(entry.stat().st_mtime for entry in (path, *path.rglob("*")))
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _in_service(settings: Settings) -> set[str]:
+    try:
+        projection = current(settings)
+    except WarehouseDamaged:
+        return set()
+    return {layer.file for layer in projection.layers} if projection else set()
+
+
+def _use(part: str, what: str, folder: Path) -> Use:
+    return _sum(part, what, [path for path in folder.rglob("*") if not path.name.startswith(".")])
+
+
+def _sum(part: str, what: str, paths: list[Path]) -> Use:
+    files = [entry for path in paths for entry in ([path, *path.rglob("*")] if path.is_dir() else [path])]
+    unique = {entry: entry.stat() for entry in files if entry.exists()}
+    count = sum(1 for entry in unique if entry.is_file())
+    return Use(part, what, count, sum(stat.st_blocks * 512 for stat in unique.values()))
