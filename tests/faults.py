@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,10 @@ def without_rights(place: Path, mode: int = 0o500) -> Iterator[None]:
 
 def killed_at(operation: int, work: Callable[[], object]) -> bool:
     """Do the work in a forked process and kill it before the file operation with this number; False if it ended."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Of forks beside threads newer Pythons warn: here the child needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         code = 1
         try:
