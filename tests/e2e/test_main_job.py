@@ -94,6 +94,7 @@ def test_only_one_works_on_a_home_and_one_that_was_killed_is_marked_and_does_not
     home, log = tmp_path / "home", tmp_path / "run.log"
     with running(_run(home, *ONE, "--no-serve"), log) as first:
         wait_for("measuring", 180, lambda: "[2/4]" in log.read_text() or first.poll() is not None, log)
+        first.send_signal(signal.SIGSTOP)  # or it would be done before the other looked, on a busy machine
         other = subprocess.run(_run(home, *ONE, "--no-serve"), capture_output=True, text=True, check=False, timeout=60)
         assert other.returncode == 1
         assert f"Another `accel run` (process {first.pid})" in other.stderr
