@@ -54,7 +54,7 @@ _STORAGE = {
     errno.EMFILE: "too many files are open. Raise the limit (`ulimit -n`)",
     errno.ENFILE: "too many files are open. Close other programs",
 }
-"""What the system's errors mean that no code of ours can prevent, and what to do."""
+"""Meaning of the system's errors that no code of ours can prevent, and what to do."""
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})

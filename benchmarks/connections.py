@@ -66,7 +66,7 @@ def _told(answers: list[float | None]) -> str:
 
 
 def half_open(settings: Settings, which: str) -> list[Figure]:
-    """What 2,000 half-open connections do to a service with 1,024 descriptors."""
+    """Measure what 2,000 half-open connections do to a service with 1,024 descriptors."""
     limited = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh", *_command(which, settings)]
     with serving(limited) as service, ExitStack() as opened:
         alone, memory, descriptors = _probe(service.port), service.process.memory_info().rss, service.process.num_fds()

@@ -37,6 +37,7 @@ def damage(home: Path, cases: int, seed: int = 16) -> Figure:
     files = sorted(path for folder in ("segments", "packs") for path in (home / "log" / folder).glob("*.parquet"))
     whole = {path: path.read_bytes() for path in files}
     tables = {path: pq.read_table(pa.BufferReader(data)) for path, data in whole.items()}
+    checks = integrity.Checks(log)
     rng = random.Random(seed)  # noqa: S311 - which damage is tried, for all to try again
     seen = unreadable = same = other = 0
     for number in range(cases):
@@ -52,7 +53,7 @@ def damage(home: Path, cases: int, seed: int = 16) -> Figure:
         else:
             content = whole[rng.choice([one for one in files if one != path])]
         key = path.relative_to(home / "log").as_posix()
-        if integrity.problem_of(log, key, content) is not None:
+        if checks.problem_in(key, content) is not None:
             seen += 1
             continue
         try:
@@ -66,7 +67,7 @@ def damage(home: Path, cases: int, seed: int = 16) -> Figure:
 
 
 def hashing(home: Path, rounds: int, events: int) -> list[Figure]:
-    """What the seal adds to an append of one event, and what checking adds to a rebuild, taken in turn."""
+    """Measure what the seal adds to an append of one event, and checking to a rebuild, taken in turn."""
     log = EventLog.open(Settings(home=home / "append"))
     shares = []
     for number in range(400):

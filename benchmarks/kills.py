@@ -50,7 +50,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """What is killed, and what must hold once it was repeated."""
+    """Work that is killed, and the check of what must hold once it was repeated."""
 
     name: str
     prepare: Callable[[Path], None]

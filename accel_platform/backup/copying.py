@@ -176,6 +176,7 @@ def _copy(
     segments: set[str] = set()
     copied = 0
     damaged = []
+    checks = integrity.Checks(log)
     # A snapshot that is saved later may name segments that come later, so they are listed before the segments.
     known = [f"{folder}/{name}" for folder in LOG_FOLDERS[2:] for name in sorted(log.store.keys(folder))]
     unusable = set(log.saved.damaged())
@@ -188,7 +189,7 @@ def _copy(
             say(f"left out: {key} is damaged, and that moment cannot be gone back to")
     held = [source.key for source in log.sources(log.snapshot().segments)]
     for key in [*(key for key in known if key not in unusable), *held]:
-        content, reason = _checked(log, key, None if newest is None else newest.files.get(key))
+        content, reason = _checked(checks, log, key, None if newest is None else newest.files.get(key))
         if reason is not None:
             damaged.append(f"{key} ({reason})")
             continue
@@ -209,7 +210,7 @@ def _copy(
     return segments, files, copied
 
 
-def _checked(log: EventLog, key: str, before: StoredFile | None) -> tuple[bytes, str | None]:
+def _checked(checks: integrity.Checks, log: EventLog, key: str, before: StoredFile | None) -> tuple[bytes, str | None]:
     """Return the content of a file of the log, and why it is not what was written, None if it is.
 
     What was backed up of it before is a hash of files that carry none themselves.
@@ -218,7 +219,7 @@ def _checked(log: EventLog, key: str, before: StoredFile | None) -> tuple[bytes,
     for attempt in range(2):
         if before is not None and hashlib.sha256(content).hexdigest() == before.sha256:
             return content, None
-        reason = integrity.problem_of(log, key, content)
+        reason = checks.problem_in(key, content)
         if reason is None and before is not None and key.endswith(".parquet") and not seal.is_sealed(content):
             reason = "it is not what was backed up of it before"
         if reason is None or attempt:

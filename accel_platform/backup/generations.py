@@ -27,7 +27,7 @@ LOG_FOLDERS = ("segments", "packs", "snapshots", "checksums", "installation")
 _FORMAT = 2
 _FILES, _GENERATIONS, _OWNER = "files", "generations", "owner"
 _FIRST_FORMAT = "manifest.json"
-"""What earlier versions of the platform called the list of the one back-up that a directory had."""
+"""The name that earlier versions of the platform gave to the list of the one back-up in a directory."""
 _KNOWN = frozenset({_FILES, _GENERATIONS, _OWNER, _FIRST_FORMAT, "models", *LOG_FOLDERS})
 _ORPHANED_S = 86_400.0
 """A file of no generation that is older than this was left by a killed back-up: a living one is done by then."""
@@ -64,7 +64,7 @@ class Generation:
 
 
 class Place:
-    """Where the generations of one installation lie."""
+    """Directory or S3 prefix with the generations of one installation."""
 
     def __init__(self, location: str, store: SegmentStore) -> None:
         self.location = location

@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Verified:
-    """What a check of one generation found."""
+    """Result of checking one generation."""
 
     generation: str
     made_at: str
@@ -33,7 +33,7 @@ class Verified:
     files: int
     bytes: int
     damaged: tuple[str, ...]
-    """What is not as it was written; none where the generation is whole."""
+    """Files that are not as they were written; none where the generation is whole."""
 
 
 @contextmanager

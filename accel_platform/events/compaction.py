@@ -36,7 +36,7 @@ _LARGEST_PACK_EVENTS = 1_000_000
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did."""
+    """Result of a compaction."""
 
     packed: int
     """Segments that are in a new pack, those of merged packs included."""

@@ -7,7 +7,7 @@ back as soon as a pack or a back-up gives it back (`give_back`), or given up by 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +22,6 @@ from accel_platform.events.log import (
     SEGMENTS,
     SUFFIX,
     EventLog,
-    Snapshot,
     Source,
     members_of,
     segment_key,
@@ -43,7 +42,7 @@ class Damage:
     key: str
     reason: str
     segments: tuple[str, ...]
-    """What it held."""
+    """Segments that it held."""
 
     def __str__(self) -> str:
         return f"{self.key} ({self.reason})"
@@ -92,16 +91,16 @@ def find_damage(log: EventLog, sources: Iterable[Source]) -> list[Damage]:
 
     Blobs of earlier versions of the platform carry no hash: theirs is recorded when they are first met.
     """
-    checksums = _Checksums(log)
+    checks = Checks(log)
     found = []
     for source in sources:
-        if checksums.problem(source.key, source.path) is not None:
+        if checks.problem(source.key, source.path) is not None:
             # The local copy of a remote blob may be what is damaged: it is fetched again before anything is said.
             log.store.drop_copy(source.key)
-            reason = checksums.problem(source.key, log.store.local_path(source.key))
+            reason = checks.problem(source.key, log.store.local_path(source.key))
             if reason is not None:
                 found.append(Damage(source.key, reason, held_by(log, source.key)))
-    checksums.save()
+    checks.save()
     return found
 
 
@@ -109,14 +108,6 @@ def require_sound(log: EventLog, segments: Collection[str]) -> None:
     """Raise SegmentsDamaged where a file that holds these segments is not what was written."""
     if damaged := find_damage(log, log.sources(segments)):
         raise SegmentsDamaged(log, damaged)
-
-
-def problem_of(log: EventLog, key: str, data: bytes) -> str | None:
-    """Return why the bytes of a blob are not what was written under the key, None if they are whole.
-
-    Blobs without a hash are compared with the one that was recorded of them, if any.
-    """
-    return _Checksums(log).problem_in(key, data) if key.endswith(SUFFIX) else None
 
 
 def set_aside(log: EventLog, damages: Collection[Damage]) -> None:
@@ -142,49 +133,35 @@ def held_by(log: EventLog, key: str) -> tuple[str, ...]:
     return (_stem(key),) if key.startswith(f"{SEGMENTS}/") else tuple(sorted(log.packs().get(_stem(key), ())))
 
 
-def missing(log: EventLog, published: Snapshot | None) -> frozenset[str]:
-    """Return the segments that were published and are in the log no more, without those that were forgotten.
-
-    `published` is what the tables in service were made of; without it, any snapshot that was ever saved counts, less
-    what was set aside before it came into service.
-    """
-    present = log.snapshot()
-    expected = log.saved.union() - quarantined(log) if published is None else published.segments
-    gone = expected - present.segments
-    return gone - forgotten(log) if gone else gone
+def published_once(log: EventLog) -> frozenset[str]:
+    """Return every segment that a saved snapshot holds, less what was set aside before it came into service."""
+    return log.saved.union() - quarantined(log)
 
 
 def lost(log: EventLog) -> frozenset[str]:
     """Return every segment that any saved snapshot or damaged blob held, and that is neither there nor forgotten."""
-    gone = (log.saved.union() | quarantined(log)) - log.snapshot().segments
-    return gone - forgotten(log) if gone else gone
+    return _gone(log, log.saved.union() | quarantined(log))
 
 
-def require_complete(log: EventLog, published: Snapshot | None) -> None:
-    """Raise SegmentsGone where segments that were published are in the log no more."""
-    gone = missing(log, published)
-    if gone:
+def require_complete(log: EventLog, names: Set[str]) -> None:
+    """Raise SegmentsGone where some of these segments are in the log no more, and were not forgotten."""
+    if gone := _gone(log, names):
         raise SegmentsGone(log, gone)
+
+
+def _gone(log: EventLog, names: Set[str]) -> frozenset[str]:
+    gone = frozenset(names - log.snapshot().segments)
+    return gone - forgotten(log) if gone else gone
 
 
 def quarantined(log: EventLog) -> frozenset[str]:
     """Return the segments that were in blobs set aside; some may have been given back since."""
-    return frozenset(
-        name
-        for event in _events(log)
-        if isinstance(event.payload, SegmentQuarantined)
-        for name in event.payload.segments
-    )
+    return _named_by(log, SegmentQuarantined)
 
 
 def forgotten(log: EventLog) -> frozenset[str]:
     """Return the segments that somebody gave up for lost."""
-    return frozenset(
-        name
-        for event in _events(log)
-        if isinstance(event.payload, SegmentsForgotten)
-        for name in event.payload.segments
-    )
+    return _named_by(log, SegmentsForgotten)
 
 
 def forget(log: EventLog, names: Collection[str], *, by: str | None = None) -> None:
@@ -216,21 +193,22 @@ def give_back(log: EventLog, names: Collection[str], copy: Copy) -> set[str]:
             held = {key: data for key, data in copy.read([key]).items() if lost & members_of(pa.BufferReader(data))}
             found |= held
             lost -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
+    checks = Checks(log)
     for key, content in found.items():
-        if problem_of(log, key, content) is None:
+        if checks.problem_in(key, content) is None:
             log.store.publish(key, content)
     return set(names) & log.snapshot().segments
 
 
-def some(texts: Collection[str]) -> str:
+def some(texts: Collection[str], most: int = _EXAMPLES) -> str:
     """Return the first few of the texts and how many more there are."""
     listed = list(texts)
-    rest = len(listed) - _EXAMPLES
-    return ", ".join(listed[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-class _Checksums:
-    """Hashes of blobs that carry none themselves, as they were when first met."""
+class Checks:
+    """Checks of blobs against the hash that each carries, or that was recorded when one without was first met."""
 
     def __init__(self, log: EventLog) -> None:
         self._store = log.store
@@ -249,6 +227,9 @@ class _Checksums:
         return reason
 
     def problem_in(self, key: str, data: bytes) -> str | None:
+        """Return why the bytes are not what was written under the key; None if they are, or no file of events."""
+        if not key.endswith(SUFFIX):
+            return None
         if seal.is_sealed(data):
             return seal.broken(data, key)
         recorded = self._known().get(key)
@@ -288,8 +269,10 @@ def _unreadable(data: bytes) -> str | None:
     return None
 
 
-def _events(log: EventLog) -> Iterator[Event]:
-    yield from log.read(log.snapshot().beginning(_EVENTS))
+def _named_by(log: EventLog, payload: type[SegmentQuarantined | SegmentsForgotten]) -> frozenset[str]:
+    """Return the segments that the events of one of this module's types name."""
+    found = log.read(log.snapshot().beginning(_EVENTS), types={payload.__name__})
+    return frozenset(name for event in found if isinstance(event.payload, payload) for name in event.payload.segments)
 
 
 def _stem(key: str) -> str:

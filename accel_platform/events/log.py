@@ -51,7 +51,7 @@ class Source:
 
     path: Path
     key: str
-    """Of the blob in the store."""
+    """The blob's key in the store."""
     segments: frozenset[str] | None = None
 
 
@@ -99,7 +99,7 @@ class EventLog:
         return Appended(segment=key, new=new, events=table.num_rows)
 
     def _is_packed(self, key: str) -> bool:
-        """Whether a pack holds the segment: its original may have been removed, which must not make the name free.
+        """Return whether a pack holds the segment: its original may be gone, which must not make the name free.
 
         Packs are listed again after half the time that originals stay beside a new one (`compaction.GRACE_S`).
         """

@@ -27,7 +27,7 @@ _CALLED = "event log"
 
 @dataclass(frozen=True)
 class Blob:
-    """What a listing says of one blob."""
+    """Entry of a listing."""
 
     size_bytes: int
     modified_s: float
@@ -219,11 +219,7 @@ class ObjectStoreBlobs:
         raise self._unavailable("written", failed) from failed
 
     def keys(self, prefix: str) -> set[str]:
-        try:
-            listed = self._store.list_with_delimiter(f"{prefix}/")
-        except _FAULTS as error:
-            raise self._unavailable("listed", error) from error
-        return {entry["path"].rsplit("/", 1)[-1] for entry in listed["objects"]}
+        return set(self.blobs(prefix))
 
     def local_path(self, key: str) -> Path:
         path = self._cache / key
@@ -331,7 +327,7 @@ class ObjectStoreBlobs:
 
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._~%:@\[\]-]+(/[\x21-\x7e]*)?")
 _FAULTS = (BaseError, OSError, ValueError)
-"""What obstore raises; FileNotFoundError stands for any answer 404."""
+"""Exceptions of obstore; FileNotFoundError stands for any answer 404."""
 _ATTEMPTS = (0.5, 0.2, 0.2)
 """The share of the patience that each attempt to write may take."""
 _PAUSE = 0.02

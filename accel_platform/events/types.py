@@ -471,11 +471,11 @@ class SegmentQuarantined(Payload):
     """A blob of the log was not what had been written, and was set aside."""
 
     key: str
-    """Where it lay in the log."""
+    """Its place in the log."""
     moved_to: str
     reason: str
     segments: tuple[str, ...]
-    """What it held, by its name or its manifest."""
+    """Those that it held, as far as that could be told."""
 
 
 class SegmentsForgotten(Payload):

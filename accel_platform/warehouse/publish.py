@@ -125,12 +125,12 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             built_before = sorted(directory.glob(prefix(snapshot.id, project.schema_id()) + "-*.json"))
             if built_before and not full:
                 return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
-            if wanted is not None:
-                integrity.require_complete(log, wanted)
+            expected = frozenset() if wanted is None else wanted.segments
             if not isinstance(settings, Past):
-                _require_complete(log, published, full=full)
-            below = None if full else _extensible(serving, log, snapshot)
-            new = snapshot.segments - (log.load_snapshot(below.snapshot_id).segments if below else frozenset())
+                expected |= _published_once(log, published, full=full)
+            integrity.require_complete(log, expected)
+            below = None if full else _extensible(serving, published, snapshot)
+            new = snapshot.segments - (published or frozenset()) if below else snapshot.segments
             damaged = integrity.find_damage(log, log.sources(new))
             if not damaged:
                 below, segments = _layers_below(log, below, snapshot, new)
@@ -157,14 +157,14 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
 def require_complete(settings: Settings) -> None:
     """Raise SegmentsGone where the log has lost what the tables in service were made of."""
     log, serving = EventLog.open(settings), _serving(settings)
-    _require_complete(log, None if serving is None else segments_of(serving, log), full=False)
+    published = None if serving is None else segments_of(serving, log)
+    integrity.require_complete(log, _published_once(log, published, full=False))
 
 
-def _require_complete(log: EventLog, published: frozenset[str] | None, *, full: bool) -> None:
-    if published is not None:
-        integrity.require_complete(log, Snapshot(published))
-    if full or published is None:
-        integrity.require_complete(log, None)
+def _published_once(log: EventLog, published: frozenset[str] | None, *, full: bool) -> frozenset[str]:
+    """Return the segments of the tables in service, and where all is made anew, those of any saved snapshot, too."""
+    ever = integrity.published_once(log) if full or published is None else frozenset()
+    return (published or frozenset()) | ever
 
 
 def _layers_below(
@@ -251,12 +251,14 @@ def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:
         return None
 
 
-def _extensible(serving: Projection | None, log: EventLog, snapshot: Snapshot) -> Projection | None:
-    """The projection in service, if it can be built upon: same schema and log, and nothing in it to forget."""
+def _extensible(serving: Projection | None, published: frozenset[str] | None, snapshot: Snapshot) -> Projection | None:
+    """The projection in service, if it can be built upon: same schema and log, and nothing in it to forget.
+
+    `published` are the segments that it was made of; None where this log never had its snapshot.
+    """
     if serving is None or serving.schema_id != project.schema_id():
         return None
-    known = segments_of(serving, log)
-    return serving if known is not None and known <= snapshot.segments else None
+    return serving if published is not None and published <= snapshot.segments else None
 
 
 def _kept(below: Projection, count: int) -> Projection | None:

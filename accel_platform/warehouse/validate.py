@@ -15,6 +15,7 @@ import duckdb
 
 from accel_platform.errors import LogUnavailable
 from accel_platform.events import Event, EventLog, Snapshot, integrity
+from accel_platform.events.integrity import some
 from accel_platform.events.log import PACKS, SEGMENTS, Source, names_of, pack_key, segment_key
 from accel_platform.events.types import ModelDescribed
 from accel_platform.settings import Settings
@@ -139,19 +140,19 @@ def _look(settings: Settings, describe: Describe) -> Validation:
 def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
     damaged = _damaged(log)
     if damaged:
-        what = f"{integrity.some([str(damage) for damage in damaged])}: not what was written"
+        what = f"{some([str(damage) for damage in damaged])}: not what was written"
         yield Finding("segments_damaged", len(damaged), what, "set aside")
     if bad := log.saved.damaged():
-        what = f"{integrity.some(bad)}: going back to these is not possible any more"
+        what = f"{some(bad)}: going back to these is not possible any more"
         yield Finding("snapshots_damaged", len(bad), what)
     whole = sorted(snapshot.segments - {name for damage in damaged for name in damage.segments})
     broken = [problem for name in whole if (problem := _problem(log, name)) is not None]
     if broken:
-        yield Finding("segments_unreadable", len(broken), f"{_some(broken)}: written by a newer version?")
+        yield Finding("segments_unreadable", len(broken), f"{some(broken, _EXAMPLES)}: written by a newer version?")
     if gone := integrity.lost(log):
         what = (
-            f"{_some(sorted(gone))}: the log has lost them; `--fix --from BACKUP` brings them back, `accel db rebuild "
-            "--forget NAMES` gives them up"
+            f"{some(sorted(gone), _EXAMPLES)}: the log has lost them; `--fix --from BACKUP` brings them back, "
+            "`accel db rebuild --forget NAMES` gives them up"
         )
         yield Finding("segments_gone", len(gone), what)
 
@@ -178,7 +179,7 @@ def _problem(log: EventLog, segment: str) -> str | None:
 def _left_overs(settings: Settings) -> Iterator[Finding]:
     found = [str(path) for path in left_overs(settings)]
     if found:
-        yield Finding("left_overs", len(found), f"{_some(found)}, of writers that were killed", "delete")
+        yield Finding("left_overs", len(found), f"{some(found, _EXAMPLES)}, of writers that were killed", "delete")
 
 
 def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
@@ -223,11 +224,14 @@ def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[
     ):
         examples = [row[0] for row in con.execute(sql).fetchall()]
         if examples:
-            yield Finding(name, len(examples), f"{what}: {_some(examples)}")
+            yield Finding(name, len(examples), f"{what}: {some(examples, _EXAMPLES)}")
     models = [row[0] for row in con.execute(_UNDESCRIBED).fetchall() if describe(row[0]) is not None]
     if models:
         yield Finding(
-            "models_undescribed", len(models), f"known models without a description: {_some(models)}", "describe"
+            "models_undescribed",
+            len(models),
+            f"known models without a description: {some(models, _EXAMPLES)}",
+            "describe",
         )
 
 
@@ -250,7 +254,7 @@ def _repair(
     if "left_overs" in names:
         for path in remove_left_overs(settings):
             yield f"left_overs: deleted {path}, which no writer ever finished"
-    repaired = list(_repair_log(settings, copy))
+    repaired = list(_repair_log(settings, copy, damaged="segments_damaged" in names))
     yield from repaired
     log = EventLog.open(settings)
     if "segments_unreadable" in names or integrity.lost(log):
@@ -260,20 +264,20 @@ def _repair(
         yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
     described = _described(settings, describe)
     if described:
-        yield f"models_undescribed: described {_some(described)}; {_refreshed(settings, full=False)}"
+        yield f"models_undescribed: described {some(described, _EXAMPLES)}; {_refreshed(settings, full=False)}"
 
 
-def _repair_log(settings: Settings, copy: integrity.Copy | None) -> Iterator[str]:
+def _repair_log(settings: Settings, copy: integrity.Copy | None, *, damaged: bool) -> Iterator[str]:
     """Set damaged files aside, and bring back what a pack or the copy has whole."""
     log = EventLog.open(settings)
-    for damage in _damaged(log):
+    for damage in _damaged(log) if damaged else ():
         integrity.set_aside(log, [damage])
         yield f"segments_damaged: set {damage} aside"
     gone = integrity.lost(log)
     if gone and copy is not None:
         back = integrity.give_back(log, gone, copy)
         if back:
-            yield f"segments_gone: brought {_some(sorted(back))} back from the back-up"
+            yield f"segments_gone: brought {some(sorted(back), _EXAMPLES)} back from the back-up"
 
 
 def _refreshed(settings: Settings, *, full: bool) -> str:
@@ -293,8 +297,3 @@ def _described(settings: Settings, describe: Describe) -> list[str]:
     if known:
         EventLog.open(settings).append([Event.of(make(), source="validate") for _, make in known])
     return [model for model, _ in known]
-
-
-def _some(texts: list[str]) -> str:
-    rest = len(texts) - _EXAMPLES
-    return ", ".join(texts[:_EXAMPLES]) + (f" and {rest} more" if rest > 0 else "")

@@ -33,7 +33,7 @@ _BODY_STEP_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How many connections one worker holds, and how long (in s) a client may keep one of them waiting."""
+    """Limits of one worker: on the number of connections, and on the time (in s) a client may keep one waiting."""
 
     most: int
     headers_s: float = 10.0
@@ -89,7 +89,7 @@ class ConnectionTable(ServerState):
         super().__init__()
         self.limits = limits
         self.stopping = False
-        """Whether the service was told to stop."""
+        """True once the service was told to stop."""
         self._addresses: dict[str, _Address] = {}
         self._unread: dict[GuardedProtocol, tuple[int, float]] = {}
 

@@ -36,7 +36,7 @@ from predictor.service.door.gate import is_loopback
 _STOP_S = 5
 """How long requests that are being answered may take to end once the service was told to stop."""
 _HANDSHAKE_S = 0.2
-"""How long connections that are being opened may take to do so, once the service was told to stop."""
+"""Time for connections that are being opened to do so, once the service was told to stop."""
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it
 _WITHOUT_SYN = (
     (0x30, 0, 0, 13),  # load the byte of the TCP flags
