@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accel_platform.bench.api import BenchmarkConfig, run_benchmark, run_suite
+    from accel_platform.benchmark_api import BenchmarkConfig, run_benchmark, run_suite
 
 __all__ = ["BenchmarkConfig", "run_benchmark", "run_suite"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from accel_platform.bench import api
+        from accel_platform import benchmark_api
 
-        return getattr(api, name)
+        return getattr(benchmark_api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,9 +6,9 @@ import dagster as dg
 
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.rules import RULES, Rule
-from assets import previews
+from assets import metadata_previews
+from assets.data_versions import checked_at, made_from, snapshot_metadata
 from assets.resources import Installation
-from assets.snapshots import checked_at, made_from, snapshot_metadata
 from assets.tables import results
 
 RULE_CHECKS = [dg.AssetCheckKey(results.key, rule.name) for rule in RULES]
@@ -43,7 +43,7 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
                 "expectation": verdict.expectation,
                 "rows": verdict.rows,
                 "broken_rows": verdict.broken,
-                "examples": previews.table([{"value": value} for value in verdict.examples], empty="None."),
+                "examples": metadata_previews.table([{"value": value} for value in verdict.examples], empty="None."),
             },
         )
 

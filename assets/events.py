@@ -11,20 +11,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from accel_platform.bench.effort import effort_named
-from accel_platform.bench.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.runner import measure_cells
-from accel_platform.bench.sampling import median_ns
+from accel_platform.backends.detect import detect
+from accel_platform.bench.measure.sampling import median_ns
+from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
+from accel_platform.bench.plan.presets import effort_named
+from accel_platform.bench.run.runner import measure_cells
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
-from accel_platform.hardware import detect
 from accel_platform.warehouse.publish import require_complete
-from accel_platform.workloads.families import model_set, resolve_model
-from assets import previews
+from accel_platform.workloads.model_catalog import model_set, resolve_model
+from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_MOVED_LOG
-from assets.history import legacy_history, reference_campaign
+from assets.data_versions import snapshot_metadata
+from assets.legacy_imports import legacy_history, reference_campaign
 from assets.resources import Installation
-from assets.snapshots import snapshot_metadata
 
 
 @dg.asset(
@@ -51,8 +51,8 @@ def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -
             "dagster/row_count": len(devices),
             "host_id": inventory.host_id,
             "available": ", ".join(available),
-            "preview": previews.table(devices),
-            "memory": previews.bars(
+            "preview": metadata_previews.table(devices),
+            "memory": metadata_previews.bars(
                 [device for device in devices if device["available"]], "memory_mib", "hardware", title="Memory in MiB"
             ),
         }
@@ -112,7 +112,9 @@ def measurements(
             "measured": summary.ok,
             "failed": summary.failed,
             "unavailable": dg.MetadataValue.json(summary.unavailable),
-            "preview": previews.table(measured, empty="Nothing was measured this time: all of it was in the log."),
+            "preview": metadata_previews.table(
+                measured, empty="Nothing was measured this time: all of it was in the log."
+            ),
             "latencies": _latency_chart(measured),
         }
     )
@@ -135,7 +137,7 @@ def _row(result: ResultRecorded) -> dict[str, Any]:
 def _latency_chart(measured: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": measured}, title="Measured this time: median of one batch")
         .mark_bar()
         .encode(
@@ -186,7 +188,7 @@ def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.Mat
             "dagster/row_count": total,
             "segments": len(snapshot.segments),
             "location": log.location,
-            "preview": previews.table(rows),
+            "preview": metadata_previews.table(rows),
             "types": _type_chart(rows),
         },
     )
@@ -208,7 +210,7 @@ def _count_types(log: EventLog, snapshot: Snapshot) -> Counter[str]:
 def _type_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": rows}, title="Events by type")
         .mark_bar()
         .encode(x=alt.X("events:Q").scale(type="symlog"), y=alt.Y("type:N", title=None).sort("-x"))

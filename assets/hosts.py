@@ -15,17 +15,17 @@ from uuid import UUID
 
 import dagster as dg
 
-from accel_platform.bench.api import Planned, carry_out, plan_benchmark
-from accel_platform.bench.lanes import silicon
-from accel_platform.bench.plan import SEGMENT_PREFIX
-from accel_platform.bench.requests import LABEL, Request, Requests, close, runs_of
-from accel_platform.bench.resume import left_over
+from accel_platform.backends.detect import detect
+from accel_platform.bench.plan.device_scheduling import silicon
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX
+from accel_platform.bench.plan.resume import left_over
+from accel_platform.bench.requests.requests import LABEL, Request, Requests, close, runs_of
+from accel_platform.benchmark_api import Planned, carry_out, plan_benchmark
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
-from accel_platform.hardware import detect
 from accel_platform.hardware.host import host_id
-from assets.alive import ALIVE_TAG, NOT_YET, saying_so
+from assets.heartbeat import ALIVE_TAG, NOT_YET, saying_so
 from assets.resources import Installation
 from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
 

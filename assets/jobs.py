@@ -1,4 +1,4 @@
-"""The jobs of the graph. What runs inside them is decided by the assets; work that makes no asset is in `upkeep.py`."""
+"""The jobs of the graph. What runs inside them is decided by the assets; work that makes no asset is in `maintenance.py`."""
 
 from __future__ import annotations
 

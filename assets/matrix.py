@@ -5,12 +5,12 @@ from typing import Any
 import dagster as dg
 
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
-from assets import previews
+from accel_platform.warehouse.reader import Reader
+from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
 from assets.checks import all_passed
+from assets.data_versions import made_from, snapshot_metadata
 from assets.resources import Installation
-from assets.snapshots import made_from, snapshot_metadata
 from assets.tables import results
 
 _MATRIX = """
@@ -51,7 +51,7 @@ def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.
             "compatible": compatible,
             "failed": len(cells) - compatible,
             "path": dg.MetadataValue.path(staged.projection.directory / staged.projection.name),
-            "preview": previews.table(cells, empty="No model has been measured or imported yet."),
+            "preview": metadata_previews.table(cells, empty="No model has been measured or imported yet."),
             "ratings": _rating_chart(cells),
         },
     )
@@ -74,7 +74,7 @@ def _rating_chart(cells: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
         domain=["high", "medium", "low", "compatible, not rated", "failed"],
         range=["#1a7f37", "#85c46c", "#e3b341", "#a8b3bd", "#cf222e"],
     )
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": verdicts}, title="Compatibility")
         .mark_rect()
         .encode(

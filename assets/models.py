@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from assets import previews
+from assets import metadata_previews
 from assets.automation import A_MODEL_OF_THIS_MONTH, ONCE_POSSIBLE
+from assets.data_versions import snapshot_metadata
 from assets.matrix import compat_matrix
 from assets.resources import Installation
-from assets.snapshots import snapshot_metadata
 
 
 @dg.asset(
@@ -28,7 +28,7 @@ def predictor(
 
     With too little evidence to learn from nothing is trained: the asset stays as it was, and an observation says why.
     """
-    from predictor.train import NotEnoughEvidence, rows_of, train
+    from predictor.training.train import NotEnoughEvidence, rows_of, train
 
     try:
         report = train(accel.settings, accel.log, progress=context.log.info)
@@ -59,8 +59,8 @@ def predictor(
                 for lack, found in lacks.items()
             },
             **{f"compared/{mode}": dg.MetadataValue.json(found) for mode, found in report.metrics["compared"].items()},
-            "skipped": previews.table(skipped, empty="Every cell was learned from."),
-            "preview": previews.table(errors),
+            "skipped": metadata_previews.table(skipped, empty="Every cell was learned from."),
+            "preview": metadata_previews.table(errors),
             "errors": _error_chart(by_family),
         },
     )
@@ -69,7 +69,7 @@ def predictor(
 def _error_chart(by_family: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": by_family}, title="Median latency error on a family the model never saw")
         .mark_bar()
         .encode(

@@ -5,20 +5,20 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from accel_platform.analysis.commits import Commit, check_commit, commits, record_check
-from accel_platform.analysis.decided import read_decided
-from accel_platform.analysis.measured import read_around
-from accel_platform.analysis.regression import MIN_CHANGE_PERCENT
-from accel_platform.analysis.shifts import histories, record
+from accel_platform.analysis.query.measured import read_around
+from accel_platform.analysis.regressions.changepoint_history import histories, record
+from accel_platform.analysis.regressions.commit_gate import Commit, check_commit, commits, record_check
+from accel_platform.analysis.regressions.triage import read_decided
+from accel_platform.analysis.stats.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import RunStarted
 from accel_platform.reports.regressions import markdown
-from accel_platform.warehouse.query import Reader
-from assets import previews
+from accel_platform.warehouse.reader import Reader
+from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.data_versions import last_made_from, segments_of, snapshot_metadata
 from assets.matrix import compat_matrix
 from assets.resources import Installation
-from assets.snapshots import last_made_from, segments_of, snapshot_metadata
 
 _SOURCE = "assets.regressions"
 _TABLE = """
@@ -57,7 +57,7 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
             "open": sum(row["state"] == "open" for row in rows),
             "series_looked_at": len(found),
             "new": new,
-            "preview": previews.table(rows, empty="No series moved."),
+            "preview": metadata_previews.table(rows, empty="No series moved."),
             "changes": _change_chart(rows),
         },
     )
@@ -74,7 +74,7 @@ def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
     shown = [{**row, "found_at": row["found_at"].isoformat()} for row in rows if row["change_percent"] is not None]
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": shown}, title="Shifts: change of the median latency")
         .mark_point(filled=True, size=60)
         .encode(

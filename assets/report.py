@@ -1,20 +1,20 @@
-"""What one day brought, as a page to read: the asset `daily_report`. The comparison is `analysis/difference.py`."""
+"""What one day brought, as a page to read: the asset `daily_report`. The comparison is `analysis/regressions/snapshot_comparison.py`."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import dagster as dg
 
-from accel_platform.analysis.difference import difference
-from accel_platform.durable import make_directory, write_durably
-from accel_platform.reports.day import day_report
-from accel_platform.warehouse.as_of import tables_at
-from accel_platform.warehouse.query import Reader
-from assets import previews
+from accel_platform.analysis.regressions.snapshot_comparison import difference
+from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.reports.daily_report import day_report
+from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.time_travel import tables_at
+from assets import metadata_previews
 from assets.automation import A_REPORT_EACH_DAY
+from assets.data_versions import snapshot_metadata
 from assets.regressions import regressions
 from assets.resources import Installation
-from assets.snapshots import snapshot_metadata
 
 days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
 """Days in UTC. A day's report follows from the log as it was recorded by its end, and can be made again years later."""
@@ -48,6 +48,8 @@ def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.M
             "dagster/row_count": found.added,
             "path": dg.MetadataValue.path(path),
             "preview": dg.MetadataValue.md(page),
-            "results": previews.bars(found.results, "added", "hardware", title=f"Results of {day} by hardware"),
+            "results": metadata_previews.bars(
+                found.results, "added", "hardware", title=f"Results of {day} by hardware"
+            ),
         },
     )

@@ -13,8 +13,8 @@ from typing import Literal
 
 import dagster as dg
 
-from accel_platform.bench.requests import ATTEMPTS, Request, Requests, claim, close
-from accel_platform.bench.suite import is_web
+from accel_platform.bench.plan.config import is_web
+from accel_platform.bench.requests.requests import ATTEMPTS, Request, Requests, claim, close
 from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"

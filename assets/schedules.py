@@ -1,15 +1,15 @@
-"""What runs at a time of day, in UTC. What it does is said in `jobs.py` and `upkeep.py`."""
+"""What runs at a time of day, in UTC. What it does is said in `jobs.py` and `maintenance.py`."""
 
 import time
 
 import dagster as dg
 
-from assets.history import STATE
+from assets.data_versions import last_made_from
 from assets.jobs import history_line, report, training
+from assets.legacy_imports import STATE
+from assets.maintenance import compaction, suite
 from assets.partitions import in_inbox, legacy_sources, state_of
 from assets.resources import Installation
-from assets.snapshots import last_made_from
-from assets.upkeep import compaction, suite
 
 _QUIET_S = 600
 """A source in which nothing changed for so long is not being written."""

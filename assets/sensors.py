@@ -10,18 +10,18 @@ from typing import Self
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from accel_platform.analysis.commits import due
-from accel_platform.bench.underway import any_under_way
+from accel_platform.analysis.regressions.commit_gate import due
+from accel_platform.bench.plan.run_locks import any_under_way
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import Snapshot
-from accel_platform.warehouse.query import Reader
-from assets import previews
-from assets.failures import SEGMENTS as FAILURE_SEGMENTS
+from accel_platform.warehouse.reader import Reader
+from assets import metadata_previews
+from assets.data_versions import last_made_from, segments_of, snapshot_metadata
 from assets.jobs import commit_line, history_line
 from assets.partitions import SAMPLES, State, in_inbox, legacy_sources, state_of
 from assets.regressions import CommitConfig, commit_gate
 from assets.resources import Installation
-from assets.snapshots import last_made_from, segments_of, snapshot_metadata
+from assets.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
 
 
 class _Remembered(BaseModel):
@@ -151,7 +151,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
             **snapshot_metadata(log.save_snapshot(snapshot)),
             "dagster/row_count": log.count_events(new),
             "segments": len(snapshot.segments),
-            "preview": previews.table([{"new segment": name} for name in sorted(new)]),
+            "preview": metadata_previews.table([{"new segment": name} for name in sorted(new)]),
         },
     )
     return dg.SensorResult(

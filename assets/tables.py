@@ -5,12 +5,12 @@ from typing import Any
 import dagster as dg
 
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import Projection
-from assets import previews
+from accel_platform.warehouse.layers import Projection
+from assets import metadata_previews
 from assets.automation import LAB_AT_WORK, ON_CHECKED_UPDATE
+from assets.data_versions import made_from, snapshot_metadata
 from assets.events import raw_events
 from assets.resources import Installation
-from assets.snapshots import made_from, snapshot_metadata
 
 _PREVIEW = """
 SELECT model_id, hardware, batch_size, sequence_length, status, provenance, latency_p50_ms, throughput_items_per_s,
@@ -54,8 +54,8 @@ def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.Materi
             "dagster/row_count": counts["results"],
             "projection": staged.mode,
             "seconds": staged.seconds,
-            "tables": previews.table([{"table": name, "rows": rows} for name, rows in counts.items()]),
-            "preview": previews.table(_rows(staged.projection, _PREVIEW)),
+            "tables": metadata_previews.table([{"table": name, "rows": rows} for name, rows in counts.items()]),
+            "preview": metadata_previews.table(_rows(staged.projection, _PREVIEW)),
             "latencies": _latency_chart(_rows(staged.projection, _LATENCIES)),
         },
     )
@@ -71,7 +71,7 @@ def _rows(projection: Projection, sql: str) -> list[dict[str, Any]]:
 def _latency_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
     import altair as alt
 
-    return previews.chart(
+    return metadata_previews.chart(
         alt.Chart({"values": rows}, title="Median latency of one batch")
         .mark_point(filled=True, size=60)
         .encode(

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from accel_platform.durable import write_durably
+from accel_platform.atomic_write import write_durably
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

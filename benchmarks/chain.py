@@ -29,7 +29,7 @@ refresh(Settings())
 _DAGSTER = """
 import dagster as dg
 from assets.definitions import build_defs
-from assets.local import dagster_home
+from assets.run_in_process import dagster_home
 from accel_platform.settings import Settings
 keys = [dg.AssetKey(name) for name in ("raw_events", "results", "compat_matrix")]
 with dg.DagsterInstance.from_config(str(dagster_home(Settings()))) as instance:

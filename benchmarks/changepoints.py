@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accel_platform.analysis.changepoint import find_changes, watch
-from accel_platform.analysis.series import read_series
+from accel_platform.analysis.query.series import read_series
+from accel_platform.analysis.stats.changepoint import find_changes, watch
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "changepoints"
 STEP_AT, LENGTH = 60, 100

@@ -113,7 +113,7 @@ def _serve(which: str, settings: Settings) -> None:
     import uvicorn
 
     from predictor.service.app import create_app
-    from predictor.service.serve import listen, run
+    from predictor.service.server import listen, run
 
     app = create_app(settings, host="127.0.0.1")
     with listen("127.0.0.1", 0) as listening:

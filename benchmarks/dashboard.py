@@ -18,7 +18,7 @@ import httpx
 
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from figures import tell
 from service import accel, serving
 from synthetic import write_log

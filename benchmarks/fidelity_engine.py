@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.children import WORKER
-from accel_platform.bench.contention import Contention, crowded
-from accel_platform.bench.environment import child_environment
-from accel_platform.bench.plan import plan
-from accel_platform.bench.preparation import prepare_models
-from accel_platform.bench.process import Child
-from accel_platform.bench.sampling import Sampling, median_ns, noise
+from accel_platform.bench.measure.contention import Contention, crowded
+from accel_platform.bench.measure.sampling import Sampling, median_ns, noise
+from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.preparation import prepare_models
+from accel_platform.bench.run.worker_pool import WORKER
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
+from accel_platform.subprocesses.child_env import child_environment
+from accel_platform.subprocesses.json_child import Child
+from accel_platform.workloads.model_catalog import resolve_model
 
 MODEL = "bert-mini"
 """Some ten milliseconds on one core: long beside any harness, short enough for many processes."""

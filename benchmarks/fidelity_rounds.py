@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accel_platform.bench.contention import OTHERS_MOST, contention, moment
+from accel_platform.bench.measure.contention import OTHERS_MOST, contention, moment
 
 Figure = dict[str, object]
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
-from predictor.casebook import load_cases
-from predictor.held_out import hold_out
-from predictor.intervals import calibrate
+from accel_platform.warehouse.reader import Reader
+from predictor.calibration.conformal import calibrate
+from predictor.calibration.cross_validation import hold_out
+from predictor.data.dataset import load_cases
 
 FAMILIES = (4, 6, 8, 10, 12, 15, 20)
 

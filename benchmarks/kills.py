@@ -30,9 +30,9 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from accel_platform.warehouse.validate import validate
 from figures import tell
-from migrations.importer import migrate
-from predictor import artifact
-from predictor.train import train
+from migrations.pipeline.importer import migrate
+from predictor.training import artifact
+from predictor.training.train import train
 from synthetic import result_events
 
 Figure = dict[str, object]

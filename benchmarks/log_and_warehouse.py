@@ -18,8 +18,8 @@ from accel_platform.events import EventLog, codec
 from accel_platform.events.types import Event, ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import require_current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import require_current
+from accel_platform.warehouse.reader import Reader
 from figures import tell
 from synthetic import result_events, write_log
 

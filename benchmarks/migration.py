@@ -25,9 +25,9 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ResultRecorded
 from accel_platform.settings import Settings
 from figures import tell
-from migrations.figures import has_other_figure
 from migrations.formats import all_formats
-from migrations.importer import migrate
+from migrations.pipeline.importer import migrate
+from migrations.suspicion.statistics import has_other_figure
 
 Figure = dict[str, object]
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"

@@ -26,24 +26,25 @@ import numpy.typing as npt
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from migrations.importer import migrate
-from predictor import alike, correction, learner, splits, trees
-from predictor.alike import Alike
-from predictor.casebook import load_cases
-from predictor.cases import Case
-from predictor.learner import Learner, log_latency
+from accel_platform.warehouse.reader import Reader
+from migrations.pipeline.importer import migrate
+from predictor.calibration import cv_splits
+from predictor.data.dataset import load_cases
+from predictor.data.samples import Case
+from predictor.models import few_shot, gaussian_process, latency_model, residual_trees
+from predictor.models.gaussian_process import Alike
+from predictor.models.latency_model import Learner, log_latency
 
 Array = npt.NDArray[np.float64]
 DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
 Rounds = list[tuple[list[Case], list[Case]]]
 """A few figures of a device, where there are any, and what is asked."""
 SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
-    "doubt": (learner, "_DOUBT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
-    "stretch": (correction, "_STRETCH", (0.0, 0.1, 0.2, 0.3)),
-    "leaves": (trees, "_SMOOTH", (20, 40, 80)),
-    "ridge": (trees, "_RIDGE", (1.0, 3.0, 10.0)),
-    "reach": (alike, "_REACH", (2.0, 3.0, 4.5)),
+    "doubt": (latency_model, "_DOUBT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
+    "stretch": (few_shot, "_STRETCH", (0.0, 0.1, 0.2, 0.3)),
+    "leaves": (residual_trees, "_SMOOTH", (20, 40, 80)),
+    "ridge": (residual_trees, "_RIDGE", (1.0, 3.0, 10.0)),
+    "reach": (gaussian_process, "_REACH", (2.0, 3.0, 4.5)),
     "vendors": (None, "vendor", (False, True)),
 }
 GROWN = ("leaves", "ridge", "vendors")
@@ -67,7 +68,7 @@ ASKED = (
 def rounds_of(split: str, cases: Sequence[Case]) -> Iterator[tuple[list[Case], Rounds]]:
     """Per training set, its rounds: draws of ten figures share one."""
     by_known: dict[tuple[int, ...], Rounds] = defaultdict(list)
-    for train, test in splits.SPLITS[split](cases):
+    for train, test in cv_splits.SPLITS[split](cases):
         few = {cases[test[0]].device} if split == "unseen hardware + 10" else set()
         known = tuple(i for i in train.tolist() if cases[i].device not in few)
         ten = [cases[i] for i in train.tolist() if cases[i].device in few]
@@ -148,7 +149,7 @@ def main() -> None:
     if not cases:
         sys.exit("no usable figures there")
     # Ten folds of ten would take hours; phones with a handful of figures each have no device to hold out in turn.
-    splits.FOLDS = 5
+    cv_splits.FOLDS = 5
     for mode, split, setting in ASKED:
         here = [c for c in cases if c.mode == mode and (mode != "inference" or c.backend == "pytorch")]
         json.dump(nested(mode, split, setting, here), sys.stdout)

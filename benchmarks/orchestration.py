@@ -21,12 +21,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from accel_platform.bench.requests import Requests, request_benchmark
+from accel_platform.bench.requests.requests import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.local import dagster_home
 from assets.resources import REPOSITORY
 from assets.routing import REQUEST_TAG
+from assets.run_in_process import dagster_home
 
 ASKED = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1], "effort": "quick", "missing": True}
 GOAL_S = 5.0

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import numpy as np
 
-from accel_platform.analysis.measured import Process
-from accel_platform.analysis.regression import Decision, decide
+from accel_platform.analysis.query.measured import Process
+from accel_platform.analysis.stats.regression_test import Decision, decide
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(

@@ -18,10 +18,10 @@ import duckdb
 import httpx
 
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import require_current
+from accel_platform.warehouse.layers import require_current
 from accel_platform.warehouse.publish import refresh
 from figures import tell
-from predictor.service.rows import Result
+from predictor.service.schemas.rows import Result
 from service import Served, accel, serving
 from synthetic import write_log
 

@@ -23,8 +23,8 @@ from accel_platform.events.types import ModelDescribed, Payload, ResultRecorded
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from predictor import artifact
-from predictor.train import train
+from predictor.training import artifact
+from predictor.training.train import train
 
 DEVICES = ("RTX 3090", "RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA L4", "NVIDIA H100 SXM")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 256)

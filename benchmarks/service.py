@@ -30,9 +30,9 @@ from accel_platform.events.types import ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from figures import tell
-from predictor.advisor import Advisor
-from predictor.questions import RecommendQuery
-from predictor.train import train
+from predictor.advisor.advisor import Advisor
+from predictor.schemas.requests import RecommendQuery
+from predictor.training.train import train
 from service_load import Load, load
 
 Figure = dict[str, object]
@@ -144,7 +144,7 @@ def serve_constant(size: int) -> None:
     """The route that is compared with: bodies are validated, and the answer lies ready."""
     from fastapi import FastAPI, Response
 
-    from predictor.service.serve import listen, run
+    from predictor.service.server import listen, run
 
     content = b'"' + b"x" * (size - 2) + b'"'
     app = FastAPI()

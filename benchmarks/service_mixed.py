@@ -25,7 +25,7 @@ import numpy as np
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from figures import tell
 from service import accel, accel_command, serving
 from synthetic import write_log

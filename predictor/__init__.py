@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from predictor.advisor import Advisor
-    from predictor.answers import Answer, PredictAnswer
+    from predictor.advisor.advisor import Advisor
+    from predictor.schemas.responses import Answer, PredictAnswer
 
 __all__ = ["predict", "recommend"]
 
@@ -25,7 +25,7 @@ def recommend(model: str | dict[str, Any], *, home: Path | str | None = None, **
     `model` is a name, a transformers config or cost figures; `home` the state directory (default: $ACCEL_HOME or
     ./.accel). Raises InvalidInput, NotFound or WarehouseEmpty, which say what to do.
     """
-    from predictor.questions import RecommendQuery, checked
+    from predictor.schemas.requests import RecommendQuery, checked
 
     return _advisor(home).recommend(checked(RecommendQuery, {"model": model, **question}))
 
@@ -37,7 +37,7 @@ def predict(
 
     Raises NotFound, with what to measure, where nothing supports any; otherwise as `recommend`.
     """
-    from predictor.questions import PredictQuery, checked
+    from predictor.schemas.requests import PredictQuery, checked
 
     return _advisor(home).predict(checked(PredictQuery, {"model": model, "hardware": hardware, **question}))
 
@@ -45,7 +45,7 @@ def predict(
 def _advisor(home: Path | str | None) -> Advisor:
     """One per state directory: it reads evidence and predictor once and follows them."""
     from accel_platform.settings import Settings
-    from predictor.advisor import Advisor
+    from predictor.advisor.advisor import Advisor
 
     settings = Settings() if home is None else Settings(home=Path(home))
     return _ADVISORS.setdefault(str(settings.home.resolve()), Advisor(settings))

@@ -33,8 +33,8 @@ import torch
 import transformers
 
 from accel_platform.workloads.build import build_model
-from accel_platform.workloads.families import ModelSpec, resolve_model
 from accel_platform.workloads.inputs import make_inputs
+from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
 Json = dict[str, Any]
 Pass = Callable[[], Any]

@@ -12,13 +12,13 @@ from typing import Any
 
 import psutil
 
-from accel_platform.bench.effort import EFFORTS
-from accel_platform.bench.plan import Cell
-from accel_platform.bench.runner import RunSummary, measure_cells
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.run.runner import RunSummary, measure_cells
 from accel_platform.events import EventLog
-from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 
 SPEC = resolve_model("bert-tiny")
 HARDWARE = ("cpu", "openvino", "onnxruntime")
@@ -46,7 +46,7 @@ def workers(of: int) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(of).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if "accel_platform.bench.worker" in child.cmdline():
+            if "accel_platform.bench.measure.worker" in child.cmdline():
                 found.append(child)
     return found
 

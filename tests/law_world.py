@@ -7,9 +7,9 @@ import random
 from dataclasses import replace
 
 from accel_platform.hardware.catalog import find_spec
-from predictor.blocks import family_of
-from predictor.cases import Case, Work
-from predictor.law import Law
+from predictor.data.blocks import family_of
+from predictor.data.samples import Case, Work
+from predictor.models.analytical import Law
 
 FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1), math.log(0.5))
 FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "densenet", "efficientnet", "xcit")

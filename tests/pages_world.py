@@ -7,15 +7,15 @@ from pathlib import Path
 
 from commits_world import NEW, OLD, Ci
 
-from accel_platform.analysis.decided import read_decided
-from accel_platform.analysis.measured import read_measured
-from accel_platform.analysis.shifts import histories, record
+from accel_platform.analysis.query.measured import read_measured
+from accel_platform.analysis.regressions.changepoint_history import histories, record
+from accel_platform.analysis.regressions.triage import read_decided
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import take
 from accel_platform.events.types import Payload, RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor_world import MODELS, append, result, world
 
 HOSTILE = "<script>alert('x')</script>\"/onerror=1"

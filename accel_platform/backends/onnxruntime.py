@@ -1,4 +1,4 @@
-"""ONNX Runtime on the processor, reading the ONNX graph that `bench/prepare.py` exports."""
+"""ONNX Runtime on the processor, reading the ONNX graph that `bench/prepare/prepare.py` exports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 import onnxruntime
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
-from accel_platform.backends.operators import OperatorTime, summed
-from accel_platform.backends.products import integer_share
+from accel_platform.backends.op_precision import integer_share
+from accel_platform.backends.profiling import OperatorTime, summed
 
 
 class RuntimeBackend:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import openvino
 
 from accel_platform.backends.base import Arrays, Confirmation, Placement, UnsupportedPrecision, share
-from accel_platform.backends.operators import OperatorTime, summed, write_trace
+from accel_platform.backends.profiling import OperatorTime, summed, write_trace
 
 
 class RuntimeBackend:

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from accel_platform.backends.base import Arrays, Confirmation, Unsupported, UnsupportedPrecision
-from accel_platform.backends.operators import OperatorTime
+from accel_platform.backends.profiling import OperatorTime
 
 if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
@@ -82,7 +82,7 @@ class RuntimeBackend:
         """Eager execution has no graph."""
 
     def precision_share(self) -> float | None:
-        from accel_platform.backends.pytorch_products import precision_share
+        from accel_platform.backends.pytorch_op_precision import precision_share
 
         return precision_share(lambda: self.model(**self._inputs), self._precision)
 

@@ -19,7 +19,7 @@ import onnxruntime_qnn
 
 from accel_platform.backends import onnxruntime as plain
 from accel_platform.backends.base import Arrays, Unsupported, UnsupportedPrecision, share
-from accel_platform.backends.products import is_product
+from accel_platform.backends.op_precision import is_product
 
 EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 """What the emulator stands in for where there is no HTP to ask: the Snapdragon 8 Gen 3."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from accel_platform.atomic_write import make_directory, sync_directory
 from accel_platform.backup.generations import LOG_FOLDERS, Generation, Place, StoredFile, name_of, open_target
-from accel_platform.durable import make_directory, sync_directory
 from accel_platform.errors import AccelError, Conflict, InvalidInput, LogUnavailable, NotFound, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity, seal
 from accel_platform.events.log import members_of

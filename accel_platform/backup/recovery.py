@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.backup.copying import BackedUp
 from accel_platform.backup.generations import BackupDamaged, Copy, Generation, Place, is_of_log, open_source
-from accel_platform.durable import make_directory, write_durably
 from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.settings import Settings

@@ -9,7 +9,6 @@ from __future__ import annotations
 import typer
 
 from accel_platform.cli import (
-    ask,
     bench,
     chart,
     compare,
@@ -23,12 +22,13 @@ from accel_platform.cli import (
     migrate,
     predictor,
     predictors,
+    recommend,
     regress,
     report,
     run,
     trend,
 )
-from accel_platform.cli.selecting import ManyValues
+from accel_platform.cli.options import ManyValues
 
 app = typer.Typer(
     name="accel",
@@ -55,7 +55,7 @@ app.add_typer(regress.app, name="regress")
 app.command("train")(predictor.train)
 app.add_typer(predictors.app, name="predictor")
 app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(ask.predict)
-app.command("recommend")(ask.recommend)
+app.command("predict")(recommend.predict)
+app.command("recommend")(recommend.recommend)
 app.command("serve")(predictor.serve)
 app.add_typer(keys.app, name="keys")

@@ -113,13 +113,13 @@ def run(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.bench.api import plan_benchmark, resume_benchmark
-    from accel_platform.bench.choice import work_of
-    from accel_platform.bench.labels import labels_of
-    from accel_platform.bench.modes import mode_named
-    from accel_platform.bench.suite import BenchmarkConfig
-    from accel_platform.cli.bench_answers import measure_and_print, print_plan
-    from accel_platform.documents import validated
+    from accel_platform.bench.plan.choice import work_of
+    from accel_platform.bench.plan.config import BenchmarkConfig
+    from accel_platform.bench.plan.labels import labels_of
+    from accel_platform.bench.plan.modes import mode_named
+    from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
+    from accel_platform.cli.bench_output import measure_and_print, print_plan
+    from accel_platform.strict_json import validated
 
     names = words(models) if models is not None else None
     asked = {
@@ -169,7 +169,7 @@ def list_models(
 ) -> None:
     """List the models known by name: what they are, how large, and in which sets."""
     from accel_platform.workloads.cost import parameters_of
-    from accel_platform.workloads.families import known_models, model_set, sets_of
+    from accel_platform.workloads.model_catalog import known_models, model_set, sets_of
 
     specs = known_models() if set_ is None else model_set(set_)
     rows: list[dict[str, Any]] = [
@@ -210,9 +210,9 @@ def _weights(text: str | None, models: list[str] | None, models_file: Path | Non
     """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
     import json
 
-    from accel_platform.documents import read_object
     from accel_platform.errors import InvalidInput
-    from accel_platform.workloads.custom import read_models
+    from accel_platform.strict_json import read_object
+    from accel_platform.workloads.custom_models import read_models
 
     if text is None:
         return {}

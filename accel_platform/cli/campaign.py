@@ -1,4 +1,4 @@
-"""`accel bench export` and `import`: measured events as a file that travels. The work is in `bench/campaign.py`."""
+"""`accel bench export` and `import`: measured events as a file that travels. The work is in `bench/run/campaign.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def export(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Write what was measured here, raw samples and all, to one file that another installation can import."""
-    from accel_platform.bench.campaign import export_campaign
+    from accel_platform.bench.run.campaign import export_campaign
     from accel_platform.cli.bench import words
     from accel_platform.events import EventLog
 

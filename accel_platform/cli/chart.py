@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import filtered, selection
 from accel_platform.cli.output import AsOf, Home, Json, note, print_json, print_table, settings_for
-from accel_platform.cli.selecting import filtered, selection
 
 
 class Theme(enum.StrEnum):
@@ -37,9 +37,9 @@ def chart(
     An HTML file holds all it needs and works offline.
     """
     from accel_platform.errors import InvalidInput
-    from accel_platform.reports.drawing.registry import CHARTS, chart, drawing
-    from accel_platform.reports.drawing.render import kind_of, specification, write
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.reports.charts.registry import CHARTS, chart, drawing
+    from accel_platform.reports.charts.render import kind_of, specification, write
+    from accel_platform.warehouse.reader import Reader
 
     if list_:
         rows = [{"chart": known, "shows": kind.shows, "made of": kind.needs} for known, kind in CHARTS.items()]
@@ -58,7 +58,7 @@ def chart(
     settings, chosen = settings_for(home, as_of), selection(filters)
 
     def predicted() -> list[dict[str, Any]]:
-        from predictor.compared import held_out_rows
+        from predictor.training.evaluation_pairs import held_out_rows
 
         return held_out_rows(settings, chosen)
 

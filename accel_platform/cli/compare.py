@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import filtered, selection, split
 from accel_platform.cli.output import (
     PEOPLE,
     AnyFormat,
@@ -21,11 +22,10 @@ from accel_platform.cli.output import (
     note,
     settings_for,
 )
-from accel_platform.cli.selecting import filtered, selection, split
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.comparison import Comparison
-    from accel_platform.analysis.selection import Selection
+    from accel_platform.analysis.query.filters import Selection
+    from accel_platform.analysis.summaries.comparison import Comparison
 
 
 @filtered("model")
@@ -82,9 +82,9 @@ def _side_by_side(
 ) -> None:
     from dataclasses import asdict
 
-    from accel_platform.analysis.comparison import side_by_side
-    from accel_platform.analysis.selection import how_to_measure
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.analysis.query.filters import how_to_measure
+    from accel_platform.analysis.summaries.comparison import side_by_side
+    from accel_platform.warehouse.reader import Reader
 
     found = side_by_side(Reader(settings_for(home, as_of)), asked, "model_id" if by_model else "hardware")
     kind, output = to
@@ -111,9 +111,9 @@ def _changes(
 ) -> None:
     from dataclasses import asdict
 
-    from accel_platform.analysis.changes import changes
+    from accel_platform.analysis.regressions.cell_changes import changes
     from accel_platform.warehouse.publish import bring_up_to_date
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     old, new = (settings_for(home, ref) for ref in snapshots)
     bring_up_to_date(new, progress=note)

@@ -35,7 +35,7 @@ def coverage(
 
     What is on record for the installed versions is not checked again, so a stopped run goes on with the same command.
     """
-    from accel_platform.bench.coverage import check_architectures, latest_checks
+    from accel_platform.bench.coverage.check import check_architectures, latest_checks
     from accel_platform.events import EventLog
 
     kind, settings = chosen_format(as_json, format_, output), settings_for(home)
@@ -56,14 +56,14 @@ def coverage(
     wanted = set(chosen)
     checks = [check for (kind, name), check in latest.items() if kind in wanted and name in names]
     if write is not None:
-        from accel_platform.bench.coverage_report import markdown
+        from accel_platform.bench.coverage.report import markdown
 
         write.write_text(markdown(checks, total=len(chosen)), encoding="utf-8")
     _print(checks, failures, (kind, output))
 
 
 def _print(checks: list[ArchitectureChecked], failures: bool, to: tuple[AnyFormat, Path | None]) -> None:
-    from accel_platform.bench.coverage_report import by_category
+    from accel_platform.bench.coverage.report import by_category
 
     failed = [check for check in checks if check.status != "ok"]
     categories: list[dict[str, Any]] = by_category(checks)

@@ -73,8 +73,8 @@ def stats(as_of: AsOf = None, home: Home = None, as_json: Json = False, format_:
     """What is there: segments and events in the log, rows per table, results by provenance and status."""
     from accel_platform.events import EventLog
     from accel_platform.settings import Past
-    from accel_platform.warehouse.projection import current
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.layers import current
+    from accel_platform.warehouse.reader import Reader
 
     settings = settings_for(home, as_of)
     log = EventLog.open(settings)
@@ -164,7 +164,7 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Run one SELECT. As JSON the answer is a list of row objects."""
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     kind, reader = chosen(as_json, format_, output), Reader(settings_for(home, as_of))
     answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
@@ -260,9 +260,9 @@ def _most(origins: dict[str, int]) -> str | None:
 
 def _catalogue() -> Describe:
     """Descriptions from the model catalogue, for the names that it has."""
-    from accel_platform.bench.records import described
+    from accel_platform.bench.run.event_builders import described
     from accel_platform.errors import NotFound
-    from accel_platform.workloads.families import resolve_model
+    from accel_platform.workloads.model_catalog import resolve_model
 
     def describe(model_id: str) -> Callable[[], ModelDescribed] | None:
         try:

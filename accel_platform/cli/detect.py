@@ -7,9 +7,9 @@ from accel_platform.cli.output import PEOPLE, FileFormat, Home, Json, Output, an
 
 def detect(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """Look at this host: each kind of hardware with its device, or why it is not available."""
+    from accel_platform.backends.detect import detect as look
+    from accel_platform.backends.detect import fingerprint_of
     from accel_platform.events import EventLog
-    from accel_platform.hardware import detect as look
-    from accel_platform.hardware import fingerprint_of
     from accel_platform.hardware.cpu import usable_cores
 
     inventory = look()

@@ -1,4 +1,4 @@
-"""`accel evaluate`: how good the predictor is, on anybody's results. It is judged in `predictor.trial`."""
+"""`accel evaluate`: how good the predictor is, on anybody's results. It is judged in `predictor.training.evaluate`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from accel_platform.cli.output import AnyFormat, FileFormat, Home, Json, Output,
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
-    from predictor.cases import Case
-    from predictor.trial import Asked
+    from predictor.data.samples import Case
+    from predictor.training.evaluate import Asked
 
 Directory = typer.Option(exists=True, help="Result files in any format that `accel migrate` reads.")
 
@@ -43,7 +43,7 @@ def evaluate(
     else:
         results = _tried(_imported(dataset) if dataset is not None else _cases(settings_for(home)))
     if report is not None:
-        from predictor.trial_report import write
+        from predictor.training.evaluation_report import write
 
         write(report, results)
         note(f"wrote {report}")
@@ -52,7 +52,7 @@ def evaluate(
 
 def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
     from accel_platform.errors import InvalidInput
-    from predictor.trial import judge
+    from predictor.training.evaluate import judge
 
     names = sorted({case.mode for case in asked})
     if not names:
@@ -61,7 +61,7 @@ def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
 
 
 def _tried(cases: list[Case]) -> list[tuple[str, Asked]]:
-    from predictor.trial import trials
+    from predictor.training.evaluate import trials
 
     names = sorted({case.mode for case in cases}) or [""]
     return [(name, asked) for name in names for asked in trials([c for c in cases if c.mode == name], note)]
@@ -72,7 +72,7 @@ def _imported(directory: Path) -> list[Case]:
     from accel_platform.events import EventLog
     from accel_platform.settings import Settings
     from accel_platform.warehouse.publish import refresh
-    from migrations.importer import migrate
+    from migrations.pipeline.importer import migrate
 
     with tempfile.TemporaryDirectory(prefix="accel-evaluate-") as place:
         settings = Settings(home=Path(place), log_uri=None)
@@ -83,8 +83,8 @@ def _imported(directory: Path) -> list[Case]:
 
 
 def _cases(settings: Settings) -> list[Case]:
-    from accel_platform.warehouse.query import Reader
-    from predictor.casebook import load_cases
+    from accel_platform.warehouse.reader import Reader
+    from predictor.data.dataset import load_cases
 
     book = load_cases(Reader(settings))
     for reason, count in book.skipped.items():
@@ -93,8 +93,8 @@ def _cases(settings: Settings) -> list[Case]:
 
 
 def _print(results: list[tuple[str, Asked]], kind: AnyFormat, output: Path | None) -> None:
-    from predictor.trial import metrics_of
-    from predictor.trial_report import rows_of
+    from predictor.training.evaluate import metrics_of
+    from predictor.training.evaluation_report import rows_of
 
     metrics: list[dict[str, Any]] = [{"dataset": name, **metrics_of(asked)} for name, asked in results]
     rows = [row for found in metrics for row in rows_of(found["dataset"], found)]

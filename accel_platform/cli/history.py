@@ -46,8 +46,8 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
-    from accel_platform.analysis.verdicts import read_provenance, read_verdicts
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
+    from accel_platform.warehouse.reader import Reader
 
     reader = Reader(settings_for(home, as_of))
     provenance, verdicts = read_provenance(reader), read_verdicts(reader, reasons=reasons)
@@ -80,7 +80,7 @@ def overrule(
     from accel_platform.errors import InvalidInput, NotFound
     from accel_platform.events import Event, EventLog
     from accel_platform.events.types import SuspicionOverruled
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     settings = settings_for(home)
     try:
@@ -116,10 +116,10 @@ def clean(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
-    from accel_platform.ages import age_of
+    from accel_platform.durations import age_of
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
-    from migrations.cleanup import clean as run
+    from migrations.cleanup.cleanup import clean as run
 
     age, settings = age_of(older_than), settings_for(home)
     log = EventLog.open(settings)

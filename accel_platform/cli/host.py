@@ -59,8 +59,8 @@ def serve(
 
     from accel_platform.backends.registry import runtime_for
     from accel_platform.cli.bench import words
-    from assets.local import dagster_home
-    from predictor.service.serve import listen
+    from assets.run_in_process import dagster_home
+    from predictor.service.server import listen
 
     settings = settings_for(home)
     names = [runtime_for(word).name for word in words(hardware)] if hardware is not None else []

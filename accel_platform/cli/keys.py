@@ -24,7 +24,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.keys import Key
+    from accel_platform.api_keys import Key
 
 app = typer.Typer(help="API keys of the service. Once one was made, every request needs one.", no_args_is_help=True)
 
@@ -51,9 +51,9 @@ def create(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Make a key. It is printed this once and kept nowhere: only its hash is."""
-    from accel_platform import keys
+    from accel_platform import api_keys
 
-    key, secret = keys.Keys(settings_for(home)).create(name, keys.Scope(scope.value), days=days)
+    key, secret = api_keys.Keys(settings_for(home)).create(name, api_keys.Scope(scope.value), days=days)
     if wants_json(as_json, format_):
         print_json({**_shown(key), "key": secret})
         return
@@ -66,7 +66,7 @@ def create(
 @app.command(name="list")
 def list_keys(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """The keys that were made, also those that work no more."""
-    from accel_platform.keys import Keys
+    from accel_platform.api_keys import Keys
 
     rows = [_shown(key) for key in Keys(settings_for(home)).all()]
     nothing = "No key was made yet: `accel keys create NAME` makes one."
@@ -81,7 +81,7 @@ def revoke(
     format_: OutputFormat = Format.table,
 ) -> None:
     """End a key, also for a service that runs."""
-    from accel_platform.keys import Keys
+    from accel_platform.api_keys import Keys
 
     ended = Keys(settings_for(home)).revoke(key)
     if wants_json(as_json, format_):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import filtered, selection
 from accel_platform.cli.output import (
     AnyFormat,
     AsOf,
@@ -21,12 +22,11 @@ from accel_platform.cli.output import (
     note,
     settings_for,
 )
-from accel_platform.cli.selecting import filtered, selection
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.matrix import Cell, Matrix
-    from accel_platform.analysis.selection import Selection
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.analysis.query.filters import Selection
+    from accel_platform.analysis.summaries.matrix import Cell, Matrix
+    from accel_platform.warehouse.reader import Reader
 
 
 @filtered("mode")
@@ -51,11 +51,11 @@ def matrix(
     The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
     with its reason and evidence; HTML is the grid, each cell opening to what it rests on.
     """
-    from accel_platform.analysis.matrix import RULE, by_family, compatibility_matrix
-    from accel_platform.analysis.selection import how_to_measure, require_known
+    from accel_platform.analysis.query.filters import how_to_measure, require_known
+    from accel_platform.analysis.summaries.matrix import RULE, by_family, compatibility_matrix
     from accel_platform.errors import InvalidInput
     from accel_platform.reports import matrix as printed
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     if sum((family, history, documented)) > 1:
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
@@ -103,7 +103,7 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
 def _history(reader: Reader, asked: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
     from dataclasses import asdict
 
-    from accel_platform.analysis.matrix_history import matrix_history
+    from accel_platform.analysis.summaries.matrix_history import matrix_history
     from accel_platform.errors import InvalidInput
 
     if set(asked.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
@@ -134,7 +134,7 @@ def _text(cell: Cell) -> str:
 
 
 def _give_text(text: str, output: Path | None) -> None:
-    from accel_platform.reports.rendering.files import save_with
+    from accel_platform.table_io.files import save_with
 
     if output is None:
         typer.echo(text)

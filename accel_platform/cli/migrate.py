@@ -21,7 +21,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from migrations.importer import DocumentReport, ImportReport
+    from migrations.pipeline.importer import DocumentReport, ImportReport
 
 _PROGRESS_EVERY_S = 1.0
 
@@ -48,11 +48,11 @@ def migrate(
     log = EventLog.open(settings)
     progress = _Progress()
     if retry_quarantine:
-        from migrations.retry import retry_quarantine as retry
+        from migrations.pipeline.retry import retry_quarantine as retry
 
         report = retry(log, under=paths or (), dry_run=dry_run, on_progress=progress)
     elif paths:
-        from migrations.importer import migrate as run
+        from migrations.pipeline.importer import migrate as run
 
         report = run(_existing(paths), log, spare=settings.own_places, dry_run=dry_run, jobs=jobs, on_progress=progress)
     else:
@@ -98,7 +98,7 @@ def _row(document: DocumentReport) -> dict[str, Any]:
 
 
 def _summary(report: ImportReport) -> str:
-    from migrations.importer import OVERDUE_CHECK
+    from migrations.pipeline.importer import OVERDUE_CHECK
 
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(report.outcomes.items()))
     done = "Would bring in" if report.dry_run else "Brought in"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from accel_platform.reports.rendering.files import Source
     from accel_platform.settings import Settings
+    from accel_platform.table_io.files import Source
 
 
 class Format(enum.StrEnum):
@@ -83,7 +83,7 @@ def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
         os.environ["ACCEL_HOME"] = str(home)
     if as_of is None:
         return Settings()
-    from accel_platform.warehouse.as_of import tables_as_of
+    from accel_platform.warehouse.time_travel import tables_as_of
 
     return tables_as_of(Settings(), as_of, progress=note)
 
@@ -95,7 +95,7 @@ def wants_json(json_flag: bool, format_: Format) -> bool:
 def chosen(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
     """The one format that was asked for. Raises InvalidInput for two, or one that is only for files."""
     from accel_platform.errors import InvalidInput
-    from accel_platform.reports.rendering.files import BINARY, kind_of
+    from accel_platform.table_io.files import BINARY, kind_of
 
     if json_flag and format_ not in (None, AnyFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
@@ -122,8 +122,8 @@ def answer(
 
     `document` stands for them as JSON where there is more to say than rows do.
     """
-    from accel_platform.reports.rendering import files
-    from accel_platform.reports.rendering.values import json_text
+    from accel_platform.table_io import files
+    from accel_platform.table_io.values import json_text
 
     name: files.Kind = kind.value
     if short is not None and kind in PEOPLE and isinstance(rows, Sequence):
@@ -147,14 +147,14 @@ def answer(
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
-    from accel_platform.reports.rendering.values import json_text
+    from accel_platform.table_io.values import json_text
 
     typer.echo(json_text(value))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
     """Rows as an aligned table; `empty` is said where there are none."""
-    from accel_platform.reports.rendering.text import table_of, terminal
+    from accel_platform.table_io.text import table_of, terminal
 
     for line in terminal(table_of(rows)) if rows else (empty,):
         typer.echo(line)

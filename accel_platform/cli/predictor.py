@@ -28,8 +28,8 @@ class LogFormat(enum.StrEnum):
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
     """Train the predictor on what was measured and imported, and put it into service."""
     from accel_platform.events import EventLog
-    from predictor.train import rows_of
-    from predictor.train import train as run
+    from predictor.training.train import rows_of
+    from predictor.training.train import train as run
 
     settings = settings_for(home)
     report = run(settings, EventLog.open(settings), progress=note)
@@ -56,7 +56,7 @@ def serve(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Answer over HTTP until Ctrl-C."""
-    from predictor.service.serve import serve as run
+    from predictor.service.server import serve as run
 
     for_machines = wants_json(json_, format_)
     run(

@@ -29,7 +29,7 @@ Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default:
 def list_(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """Every predictor kept, the newest first, and which one serves."""
     from accel_platform.events import EventLog
-    from predictor.promotion import kept
+    from predictor.training.promotion import kept
 
     settings = settings_for(home)
     rows = kept(settings, EventLog.open(settings))
@@ -46,8 +46,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """What a predictor was made from, and how far it errs on what was held out."""
-    from predictor.promotion import shown
-    from predictor.train import rows_of
+    from predictor.training.promotion import shown
+    from predictor.training.train import rows_of
 
     manifest = shown(settings_for(home), predictor_id)
     document = manifest.model_dump(mode="json")
@@ -67,7 +67,7 @@ def rollback(
 ) -> None:
     """Put an earlier predictor back into service, at once, also for a service that runs."""
     from accel_platform.events import EventLog
-    from predictor.promotion import roll_back
+    from predictor.training.promotion import roll_back
 
     settings = settings_for(home)
     done = roll_back(settings, EventLog.open(settings), predictor_id)

@@ -30,7 +30,7 @@ from accel_platform.cli.output import (
 if TYPE_CHECKING:
     from accel_platform.events.types import RegressionFound, ShiftAccepted, ShiftRejected
     from accel_platform.settings import Settings
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
@@ -85,8 +85,8 @@ def series(
     """
     from dataclasses import asdict
 
-    from accel_platform.analysis.changepoint import find_changes, watch
-    from accel_platform.analysis.series import read_series
+    from accel_platform.analysis.query.series import read_series
+    from accel_platform.analysis.stats.changepoint import find_changes, watch
 
     read = read_series(path, value=value, order=order, group=group)
     find = watch if online else find_changes
@@ -116,9 +116,9 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Every measured series in order of time, and when it moved, as a watcher would have told it."""
-    from accel_platform.analysis.decided import read_decided
-    from accel_platform.analysis.measured import read_measured
-    from accel_platform.analysis.shifts import histories
+    from accel_platform.analysis.query.measured import read_measured
+    from accel_platform.analysis.regressions.changepoint_history import histories
+    from accel_platform.analysis.regressions.triage import read_decided
     from accel_platform.reports.regressions import cell
 
     require_now(as_of, record=record)
@@ -207,7 +207,7 @@ def accept(
 
     Of accepting and rejecting the last word counts.
     """
-    from accel_platform.analysis.decided import acceptance
+    from accel_platform.analysis.regressions.triage import acceptance
 
     settings = settings_for(home)
     payload = acceptance(tables(settings), regression_id, by=by, reason=reason)
@@ -230,7 +230,7 @@ def reject(
     Its results no longer count in their series, whose baseline stays where it was; the same level measured again is a
     shift again. Of accepting and rejecting the last word counts.
     """
-    from accel_platform.analysis.decided import rejection
+    from accel_platform.analysis.regressions.triage import rejection
 
     settings = settings_for(home)
     payload = rejection(tables(settings), regression_id, by=by, reason=reason)
@@ -263,7 +263,7 @@ def require_now(as_of: str | None, **asked: bool) -> None:
 def tables(settings: Settings) -> Reader:
     """The tables, brought up to the log."""
     from accel_platform.warehouse.publish import bring_up_to_date
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     bring_up_to_date(settings, progress=note)
     return Reader(settings)
@@ -271,7 +271,7 @@ def tables(settings: Settings) -> Reader:
 
 def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
     """Append what was found, each once: finding it again changes nothing."""
-    from accel_platform.analysis.shifts import record
+    from accel_platform.analysis.regressions.changepoint_history import record
     from accel_platform.events import EventLog
 
     new = record(EventLog.open(settings), found, source="accel regress")

@@ -12,11 +12,11 @@ import typer
 from accel_platform.cli.output import AsOf, Home, Json, note, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.check import Check
-    from accel_platform.analysis.refs import Side
-    from accel_platform.analysis.regression import Decision
+    from accel_platform.analysis.query.run_refs import Side
+    from accel_platform.analysis.regressions.check import Check
+    from accel_platform.analysis.stats.regression_test import Decision
     from accel_platform.settings import Settings
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
 CANNOT_DECIDE = 2
 _PLANS = "SELECT run_id, plan, labels FROM runs WHERE list_contains($runs, run_id) ORDER BY run_id"
@@ -72,8 +72,8 @@ def check(
 def _check(
     settings: Settings, baseline: str, candidate: str, min_change_percent: float, *, confirm: bool, record: bool
 ) -> Check:
-    from accel_platform.analysis.check import check, suspects
-    from accel_platform.analysis.refs import runs_of
+    from accel_platform.analysis.query.run_refs import runs_of
+    from accel_platform.analysis.regressions.check import check, suspects
     from accel_platform.cli.regress import record_found, tables
     from accel_platform.errors import InvalidInput
 
@@ -87,7 +87,7 @@ def _check(
         if again:
             checked = check(tables(settings), old, new, min_change_percent=min_change_percent, again=again)
     if record:
-        from accel_platform.analysis.shifts import regression_of
+        from accel_platform.analysis.regressions.changepoint_history import regression_of
 
         found = [regression_of(d) for d in checked.decisions if d.moved]
         record_found(settings, found)
@@ -98,9 +98,9 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
     """Measure the suspect cells as the candidate's runs did; the runs, none where they are of other hosts."""
     import json
 
-    from accel_platform.bench.again import measure_again
-    from accel_platform.bench.labels import commit_here
-    from accel_platform.bench.plan import result_key
+    from accel_platform.bench.plan.labels import commit_here
+    from accel_platform.bench.plan.plan import result_key
+    from accel_platform.bench.run.remeasure import measure_again
     from accel_platform.errors import InvalidInput
 
     here = commit_here()
@@ -167,7 +167,7 @@ def as_document(checked: Check) -> dict[str, Any]:
     """The check as JSON."""
     from dataclasses import asdict
 
-    from accel_platform.analysis.shifts import regression_id
+    from accel_platform.analysis.regressions.changepoint_history import regression_id
 
     cells = []
     for decision in checked.decisions:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import filtered, selection
 from accel_platform.cli.output import AsOf, Home, Json, note, settings_for
-from accel_platform.cli.selecting import filtered, selection
 
 
 class Kind(enum.StrEnum):
@@ -76,8 +76,8 @@ def report(
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
     from accel_platform.reports.documents.render import render
-    from accel_platform.reports.rendering.files import save_with
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.table_io.files import save_with
+    from accel_platform.warehouse.reader import Reader
 
     if as_json and format_ not in (None, ReportFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")

@@ -25,7 +25,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.bench.requests import Request
+    from accel_platform.bench.requests.requests import Request
     from accel_platform.events import EventLog
 
 Priority = Annotated[int, typer.Option(help="Higher goes first among those that wait for one device.")]
@@ -66,11 +66,11 @@ def request(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Ask for a benchmark on whichever host has the hardware; `accel bench suite --request` takes a suite file."""
-    from accel_platform.bench.labels import labels_of
-    from accel_platform.bench.modes import mode_named
-    from accel_platform.bench.suite import BenchmarkConfig
+    from accel_platform.bench.plan.config import BenchmarkConfig
+    from accel_platform.bench.plan.labels import labels_of
+    from accel_platform.bench.plan.modes import mode_named
     from accel_platform.cli.bench import numbers, words
-    from accel_platform.documents import validated
+    from accel_platform.strict_json import validated
 
     asked = {
         "models": words(models) if models is not None else None,
@@ -91,7 +91,7 @@ def request(
 
 def ask(config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool) -> None:
     """Append the requests of a configuration, and print them."""
-    from accel_platform.bench.requests import request_benchmark
+    from accel_platform.bench.requests.requests import request_benchmark
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
@@ -118,7 +118,7 @@ def requests(
     """The benchmarks that were asked for, the newest first, and what became of each."""
     from typing import get_args
 
-    from accel_platform.bench.requests import State
+    from accel_platform.bench.requests.requests import State
     from accel_platform.cli.bench import words
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
@@ -139,7 +139,7 @@ def cancel(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Take a request back. What is being measured for it stops within seconds; what is in the log stays."""
-    from accel_platform.bench.requests import close
+    from accel_platform.bench.requests.requests import close
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
@@ -169,7 +169,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def _looked(log: EventLog) -> Any:
-    from accel_platform.bench.requests import Requests
+    from accel_platform.bench.requests.requests import Requests
 
     found = Requests(log)
     found.look()

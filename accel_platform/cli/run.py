@@ -53,9 +53,9 @@ def run(
     """
     from accel_platform.errors import AccelError
     from assets.events import MeasurementConfig
-    from assets.local import STAGES, run_main_line
-    from predictor.service.serve import listen
-    from predictor.service.serve import serve as serve_until_stopped
+    from assets.run_in_process import STAGES, run_main_line
+    from predictor.service.server import listen
+    from predictor.service.server import serve as serve_until_stopped
 
     settings = settings_for(home)
     asked: dict[str, Any] = {
@@ -94,9 +94,9 @@ def ui(
 ) -> None:
     """Dagster's pages and the service together, until Ctrl-C."""
     from accel_platform.errors import AccelError
-    from assets.local import dagster_home
     from assets.resources import REPOSITORY
-    from predictor.service.serve import listen
+    from assets.run_in_process import dagster_home
+    from predictor.service.server import listen
 
     settings, for_machines = settings_for(home), wants_json(json_, format_)
     for wanted in (ui_port, port):

@@ -23,7 +23,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.difference import Difference
+    from accel_platform.analysis.regressions.snapshot_comparison import Difference
 
 app = typer.Typer(help="The log at moments worth coming back to, for `--as-of`.", no_args_is_help=True)
 
@@ -77,9 +77,9 @@ def diff(
     """What came between two snapshots: results, medians that moved, cells of the matrix that changed."""
     from dataclasses import asdict
 
-    from accel_platform.analysis.difference import difference
+    from accel_platform.analysis.regressions.snapshot_comparison import difference
     from accel_platform.warehouse.publish import bring_up_to_date
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     old, new = settings_for(home, before), settings_for(home, after)
     bring_up_to_date(new, progress=note)

@@ -1,4 +1,4 @@
-"""`accel bench suite`: a whole benchmark from a file. What its keys mean is known to `bench/suite.py`."""
+"""`accel bench suite`: a whole benchmark from a file. What its keys mean is known to `bench/plan/config.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accel_platform.cli.output import (
 from accel_platform.cli.requests import MaxRuntime, Priority, ask
 
 if TYPE_CHECKING:
-    from accel_platform.bench.api import Planned
+    from accel_platform.benchmark_api import Planned
 
 DEFAULT = Path("suite.json")
 
@@ -56,10 +56,10 @@ def suite(
     format_: OutputFormat = Format.table,
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
-    from accel_platform.bench.api import plan_benchmark
-    from accel_platform.bench.labels import labels_of
-    from accel_platform.bench.suite import read_config, write_example
-    from accel_platform.cli.bench_answers import measure_and_print
+    from accel_platform.bench.plan.config import read_config, write_example
+    from accel_platform.bench.plan.labels import labels_of
+    from accel_platform.benchmark_api import plan_benchmark
+    from accel_platform.cli.bench_output import measure_and_print
     from accel_platform.errors import InvalidInput
 
     if path is not None and config is not None and path != config:
@@ -89,7 +89,7 @@ def suite(
 
 
 def _print_plan(planned: Planned, for_machines: bool) -> None:
-    from accel_platform.cli.bench_answers import plan_rows
+    from accel_platform.cli.bench_output import plan_rows
 
     rows, time = plan_rows(planned)
     remarks = [*planned.remarks, *([time] if time else [])]

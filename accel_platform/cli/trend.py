@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import filtered, selection
 from accel_platform.cli.output import (
     PEOPLE,
     AsOf,
@@ -21,10 +22,9 @@ from accel_platform.cli.output import (
     print_table,
     settings_for,
 )
-from accel_platform.cli.selecting import filtered, selection
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.trend import Trend
+    from accel_platform.analysis.regressions.trend import Trend
 
 
 class Metric(enum.StrEnum):
@@ -56,10 +56,10 @@ def trend(
 
     Files hold every point; a terminal shows a line per series and one per shift.
     """
-    from accel_platform.analysis.selection import how_to_measure
-    from accel_platform.analysis.trend import trends
+    from accel_platform.analysis.query.filters import how_to_measure
+    from accel_platform.analysis.regressions.trend import trends
     from accel_platform.errors import InvalidInput
-    from accel_platform.warehouse.query import Reader
+    from accel_platform.warehouse.reader import Reader
 
     kind, asked = chosen(as_json, format_, output), selection(filters)
     if not asked.model:
@@ -80,7 +80,7 @@ def trend(
 
 
 def _line(one: Trend) -> dict[str, Any]:
-    from accel_platform.reports.rendering.text import sparkline
+    from accel_platform.table_io.text import sparkline
 
     values = [point.value for point in one.points]
     return {

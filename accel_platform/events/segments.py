@@ -19,7 +19,7 @@ from typing import Protocol
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
-from accel_platform.durable import make_directory, write_durably
+from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import LogUnavailable, NotFound, storage_unavailable
 
 _CALLED = "event log"

@@ -1,5 +1,1 @@
-"""What this host is made of: host, devices, fingerprints. Nothing is timed here."""
-
-from accel_platform.hardware.detect import Inventory, detect, fingerprint_of
-
-__all__ = ["Inventory", "detect", "fingerprint_of"]
+"""Host facts: processor, GPU, energy counters, memory, and the spec sheet of known devices."""

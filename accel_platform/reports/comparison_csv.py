@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.rendering.values import guarded_row
-from accel_platform.reports.run import Measured, Run
+from accel_platform.reports.run_export import Measured, Run
+from accel_platform.table_io.values import guarded_row
 
 COLUMNS = (
     "timestamp",
@@ -89,8 +89,8 @@ def _shape(run: Run, result: ResultRecorded) -> str | None:
     described = run.models.get(result.model_id)
     if described is None or result.batch_size is None:
         return None
-    from accel_platform.workloads.families import Modality, ModelSpec
     from accel_platform.workloads.inputs import describe_inputs
+    from accel_platform.workloads.model_catalog import Modality, ModelSpec
 
     spec = ModelSpec(
         described.model_id,

@@ -1,6 +1,6 @@
 """The compatibility matrix as files: a row per cell, a page whose cells open to their evidence, the documented JSON.
 
-What a cell says is decided in `analysis/matrix.py`.
+What a cell says is decided in `analysis/summaries/matrix.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from accel_platform.analysis.matrix import Cell, FamilyCell, Matrix, by_family
-from accel_platform.reports.rendering import text
-from accel_platform.reports.rendering.values import shown
-from accel_platform.warehouse.query import Reader
+from accel_platform.analysis.summaries.matrix import Cell, FamilyCell, Matrix, by_family
+from accel_platform.table_io import text
+from accel_platform.table_io.values import shown
+from accel_platform.warehouse.reader import Reader
 
 Families = Mapping[str, Mapping[str, FamilyCell]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import WarehouseDamaged, current
+from accel_platform.warehouse.layers import WarehouseDamaged, current
 
 ABANDONED_S = 3_600
 """A temporary file this old is nobody's: writing one takes seconds, building tables or a predictor minutes."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import duckdb
 
 from accel_platform.errors import InvalidInput
-from accel_platform.reports.rendering import files
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import TABLES, quoted, require_current
+from accel_platform.table_io import files
+from accel_platform.warehouse.layers import TABLES, quoted, require_current
 
 _COPIED: dict[files.Kind, str] = {
     "json": "FORMAT json, ARRAY true",

@@ -12,21 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_platform.durable import make_directory, write_durably
+from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Past, Settings
-from accel_platform.warehouse import project
-from accel_platform.warehouse.projection import (
-    Layer,
-    Projection,
-    WarehouseDamaged,
-    current,
-    in_service,
-    prefix,
-    writing,
-)
+from accel_platform.warehouse import build_layer
+from accel_platform.warehouse.layers import Layer, Projection, WarehouseDamaged, current, in_service, prefix, writing
 from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
 
 _KEPT = 3
@@ -103,7 +95,7 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
         return
     serving = _serving(settings)
     now = EventLog.open(settings).snapshot().id
-    if serving is None or (serving.snapshot_id, serving.schema_id) != (now, project.schema_id()):
+    if serving is None or (serving.snapshot_id, serving.schema_id) != (now, build_layer.schema_id()):
         refresh(settings, progress=progress)
 
 
@@ -122,7 +114,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         set_aside: list[integrity.Damage] = []
         while True:
             snapshot = wanted or log.snapshot()
-            built_before = sorted(directory.glob(prefix(snapshot.id, project.schema_id()) + "-*.json"))
+            built_before = sorted(directory.glob(prefix(snapshot.id, build_layer.schema_id()) + "-*.json"))
             if built_before and not full:
                 return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
             expected = frozenset() if wanted is None else wanted.segments
@@ -145,10 +137,10 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         for left_over in directory.glob(".layer-*"):  # of a builder that was killed: we hold the lock
             left_over.unlink()
         file = f"layer-{time.time_ns()}.duckdb"
-        events = project.fill_layer(directory / f".{file}", log, segments, below)
+        events = build_layer.fill_layer(directory / f".{file}", log, segments, below)
         (directory / f".{file}").rename(directory / file)
         layers = (*(below.layers if below else ()), Layer(file, snapshot.id, events))
-        built = Projection(directory, snapshot.id, project.schema_id(), layers)
+        built = Projection(directory, snapshot.id, build_layer.schema_id(), layers)
         built.save()
     mode = "full" if below is None else "incremental"
     return Staged(built, mode, time.perf_counter() - started, tuple(set_aside))
@@ -174,7 +166,7 @@ def _layers_below(
 
     What is new decides how many layers stay; the new layer holds all that lies above them.
     """
-    kept = _kept(below, project.layers_to_keep(below.layers, log.count_events(new))) if below else None
+    kept = _kept(below, build_layer.layers_to_keep(below.layers, log.count_events(new))) if below else None
     if kept is None:
         return None, snapshot.segments
     return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
@@ -213,7 +205,7 @@ def publish(settings: Settings, staged: Staged) -> None:
         serving = _serving(settings)
         if serving is not None and (serving == staged.projection or _holds_more(serving, staged, settings)):
             return
-        project.add_matrix(staged.projection)
+        build_layer.add_matrix(staged.projection)
         write_durably(directory / "CURRENT", staged.projection.name)
         _was_in_service(directory / staged.projection.name).touch()
         _retire(directory, keep=staged.projection)
@@ -256,7 +248,7 @@ def _extensible(serving: Projection | None, published: frozenset[str] | None, sn
 
     `published` are the segments that it was made of; None where this log never had its snapshot.
     """
-    if serving is None or serving.schema_id != project.schema_id():
+    if serving is None or serving.schema_id != build_layer.schema_id():
         return None
     return serving if published is not None and published <= snapshot.segments else None
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from accel_platform.errors import AccelError, Busy, InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import Projection, WarehouseDamaged, attach_statements, require_current
+from accel_platform.warehouse.layers import Projection, WarehouseDamaged, attach_statements, require_current
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Nothing of the service's environment; one thread and one arena, for threads and arenas count as memory.

@@ -19,9 +19,9 @@ from accel_platform.events.integrity import some
 from accel_platform.events.log import PACKS, SEGMENTS, Source, names_of, pack_key, segment_key
 from accel_platform.events.types import ModelDescribed
 from accel_platform.settings import Settings
-from accel_platform.warehouse import project, publish
+from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.disk_use import left_overs, remove_left_overs
-from accel_platform.warehouse.projection import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, unreadable
+from accel_platform.warehouse.layers import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, unreadable
 from accel_platform.warehouse.rules import RULES
 
 Describe = Callable[[str], Callable[[], ModelDescribed] | None]
@@ -198,7 +198,7 @@ def _against_log(
     if known is None:
         yield Finding("tables_of_another_log", 1, f"the tables were not made of {log.location}", "rebuild")
         return
-    if projection.schema_id != project.schema_id():
+    if projection.schema_id != build_layer.schema_id():
         yield Finding("tables_of_another_version", 1, "another version of the platform made the tables", "rebuild")
     if new := snapshot.segments - known:
         yield Finding(
@@ -208,7 +208,7 @@ def _against_log(
         yield Finding("tables_hold_more", 1, "the tables hold segments that were given up", "rebuild")
         return
     con.execute("SET arrow_lossless_conversion = true")
-    [(different,)] = con.execute(_DIFFERENT.format(stored=project.stored_events(con, log, known))).fetchall()
+    [(different,)] = con.execute(_DIFFERENT.format(stored=build_layer.stored_events(con, log, known))).fetchall()
     [(results, rows)] = con.execute(
         "SELECT (SELECT count(*) FROM events WHERE type = 'ResultRecorded'), (SELECT count(*) FROM result_rows)"
     ).fetchall()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.errors import NotFound
-from accel_platform.workloads.families import ModelSpec
 from accel_platform.workloads.heads import Head
+from accel_platform.workloads.model_catalog import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.precisions import precision_named
-from accel_platform.workloads.families import ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 _TRACING = threading.Lock()
 """torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""

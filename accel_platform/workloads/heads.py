@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from accel_platform.workloads.families import ModelSpec
+from accel_platform.workloads.model_catalog import ModelSpec
 
 Head = Literal[
     "AutoModel",

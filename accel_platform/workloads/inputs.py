@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from accel_platform.errors import InvalidInput
-from accel_platform.workloads.families import ModelSpec, sequence_length_for
+from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 if TYPE_CHECKING:
     import numpy as np

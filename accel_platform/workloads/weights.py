@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.workloads.families import ModelSpec, Weights
+from accel_platform.workloads.model_catalog import ModelSpec, Weights
 
 CONFIG = "config.json"
 _SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")

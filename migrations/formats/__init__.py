@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from migrations.documents import Document
-from migrations.records import Part
+from migrations.normalize.records import Part
+from migrations.sources.documents import Document
 
 
 @dataclass(frozen=True)

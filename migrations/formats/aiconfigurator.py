@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import count, quantity
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _FIRST = ("silicon_ttft_ms", "ttft_ms", "ttft")
 _EACH = ("silicon_tpot_ms", "tpot_ms", "tpot")

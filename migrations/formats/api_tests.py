@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.documents import Document
-from migrations.identity import hardware_of_key
+from migrations.normalize.canonical_names import hardware_of_key
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "tests of a remote service, on hardware that nobody names"
 

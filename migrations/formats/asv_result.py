@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import microbenchmark
-from migrations.cells import Cell
-from migrations.documents import Document
-from migrations.records import Record, Refused, refuse
-from migrations.tables import object_of, text_of
-from migrations.values import MS_PER_S, NS_PER_S, number, samples_ns, scaled
+from migrations.normalize.record_builder import Cell
+from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.row_access import object_of, text_of
+from migrations.normalize.units import MS_PER_S, NS_PER_S, number, samples_ns, scaled
+from migrations.sources.documents import Document
+from migrations.tools import microbenchmark
 
 _BYTES_PER_MIB = 1_048_576
 _TIMES = ("time_", "timeraw_", "Time", "TimeRaw")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named, reason_unless_ok, status_of
-from migrations.documents import Document
-from migrations.named_figures import batch_in, completed
-from migrations.records import Embedded, Part, child, refuse
-from migrations.values import quantity
+from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.record_builder import Cell, Named, reason_unless_ok, status_of
+from migrations.normalize.records import Embedded, Part, child, refuse
+from migrations.normalize.units import quantity
+from migrations.sources.documents import Document
 
 _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_mb": "MiB, written MB; resident at the end"}
 

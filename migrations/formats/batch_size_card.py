@@ -1,6 +1,6 @@
 """Cards of one model on one hardware: `batch_sizes.{"1"}{throughput, latency_ms, memory_usage_mb, success}`.
 
-Most cards there are were invented; that is for `suspicion.py` to say, here they are read as they stand.
+Most cards there are were invented; that is for `rules.py` to say, here they are read as they stand.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named, outcome, reason_unless_ok, status_of
-from migrations.documents import Document
-from migrations.named_figures import batch_in, completed
-from migrations.records import Record, Refused, child, refuse
-from migrations.values import quantity
+from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.units import quantity
+from migrations.sources.documents import Document
 
 _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_usage_mb": "MiB, written MB"}
 _CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}

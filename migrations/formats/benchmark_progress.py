@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "the progress log of a series of benchmarks"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
 from migrations.formats.hardware_summary import DERIVED
-from migrations.records import NoResult, Part, child, refuse
-from migrations.values import MS_PER_S, quantity, scaled
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.normalize.units import MS_PER_S, quantity, scaled
+from migrations.sources.documents import Document
 
 _UNITS = {"mean_latency": "s", "mean_throughput": "items/s"}
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.documents import Document
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a coverage report: claims about code and pass rates, derived, with no measurement"
 

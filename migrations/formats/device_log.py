@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from migrations.documents import Document
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a log of a device's load, memory and power"
 

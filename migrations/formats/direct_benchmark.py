@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named, outcome, reason_unless_ok, status_of
-from migrations.documents import Document
-from migrations.named_figures import batch_in, completed
-from migrations.records import Record, Refused, child, refuse
-from migrations.values import NS_PER_MS, count, quantity, samples_ns
+from migrations.normalize.field_aliases import batch_in, completed
+from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
+from migrations.sources.documents import Document
 
 _UNITS = {
     "latencies_ms": "ms",

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from accel_platform.events.types import Mode
-from migrations.cells import Cell, Machine, Named, reason_unless_ok, status_of
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.named_figures import completed
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import pick
-from migrations.values import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.field_aliases import completed
+from migrations.normalize.record_builder import Cell, Machine, Named, reason_unless_ok, status_of
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import pick
+from migrations.normalize.units import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
 
 _MODEL = ("model_id", "model", "model_name")
 _DEVICE = ("device", "hardware", "hardware_type")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.documents import Document
-from migrations.records import NoResult, Part, child, refuse
-from migrations.rows import is_result_row, row_part
+from migrations.normalize.flat_rows import is_result_row, row_part
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.sources.documents import Document
 
 _NESTED = ("status", "metadata", "batch_sizes")
 

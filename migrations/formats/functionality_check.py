@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.records import NoResult, Part, child, refuse
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.sources.documents import Document
 
 _ENTRY = {"model", "hardware", "success"}
 

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.encodings import decoded
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import device_in, hardware_part, model_part, spaced
-from migrations.records import NoResult, Part
-from migrations.tables import object_of, pick, text_of
-from migrations.values import MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import NoResult, Part
+from migrations.normalize.row_access import object_of, pick, text_of
+from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
+from migrations.sources.encodings import decoded
 
 _HEADER = "metric,avg,min,max,p99,"
 _TO_MS = {"ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S, "us": 1e-3, "ns": 1e-6}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migrations import googlebench
-from migrations.documents import Document
-from migrations.records import Record, Refused, pointer_to
-from migrations.tables import object_of
+from migrations.normalize.records import Record, Refused, pointer_to
+from migrations.normalize.row_access import object_of
+from migrations.sources.documents import Document
+from migrations.tools import google_benchmark
 
 
 def recognise(document: Document) -> float:
@@ -23,7 +23,7 @@ def recognise(document: Document) -> float:
 
 def read(document: Document) -> Iterator[Record | Refused]:
     """One record per name and number of threads."""
-    run = googlebench.Run(document.source_path, document.value["context"])
+    run = google_benchmark.Run(document.source_path, document.value["context"])
     yield from run.results((pointer_to("benchmarks", i), row) for i, row in enumerate(document.value["benchmarks"]))
 
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import googlebench
-from migrations.documents import Document
-from migrations.records import Record, Refused, child
-from migrations.tables import rows_of
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.row_access import rows_of
+from migrations.sources.documents import Document
+from migrations.tools import google_benchmark
 
 _HEADER = ("name", "iterations", "real_time", "cpu_time", "time_unit")
 _TITLE = re.compile(r"Benchmark\s+Time\s+CPU(?:\s+Iterations.*)?")
@@ -49,7 +49,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         context = {"date": next(dates, None)}
         start = _csv_starts(document.value)
         rows = list(_printed(document.value) if start is None else _behind(document.value, start))
-    yield from googlebench.Run(document.source_path, context).results(_with_aggregates(rows))
+    yield from google_benchmark.Run(document.source_path, context).results(_with_aggregates(rows))
 
 
 def _csv_starts(lines: list[str]) -> int | None:

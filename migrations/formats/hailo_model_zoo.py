@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.records import Record, Refused, child
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import count, quantity
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _RATE = re.compile(r"fps_bs(?P<batch>\d+)|fps \(batch size=?(?P<worded>\d+)\)", re.IGNORECASE)
 _ABOUT = {"task": "task", "input_res": "input", "params_m": "parameters_millions", "ops_g": "operations_1e9"}

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named, outcome, reason_unless_ok, status_of
-from migrations.documents import Document
-from migrations.named_figures import batch_in, completed, length_in
-from migrations.records import NoResult, Part, Record, Refused, child, refuse
-from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.normalize.field_aliases import batch_in, completed, length_in
+from migrations.normalize.record_builder import Cell, Machine, Named, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import NoResult, Part, Record, Refused, child, refuse
+from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
 
 _HOST_FACTS = ("hostname", "architecture", "os", "processor", "cpu_count_physical", "cpu_count_logical")
 _SOFTWARE = ("python_version", "torch_version", "transformers_version", "cuda_version", "openvino_version")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a hardware spec sheet"
 

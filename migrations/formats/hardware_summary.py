@@ -1,7 +1,7 @@
 """Summaries of hardware benchmarks: `model_families.{f}.hardware_results.{hw}`, lists in the order of `models_tested`.
 
 Each figure is a mean over unlike shapes, computed from results that are stored elsewhere: it is kept as the claim it
-is (`original.derived_claim`), and `suspicion.py` keeps it from counting as a measurement. Latency in ms.
+is (`original.derived_claim`), and `rules.py` keeps it from counting as a measurement. Latency in ms.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.records import NoResult, Part, child, refuse
-from migrations.values import number, quantity
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.normalize.units import number, quantity
+from migrations.sources.documents import Document
 
 DERIVED = "a mean over batch sizes and shapes"
 _UNITS = {"latency_ms": "ms", "throughput": "items/s"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
-from migrations.tables import object_of
+from migrations.normalize.row_access import object_of
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a description of a machine"
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import device_in, hardware_part, model_part, spaced
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import pick, rows_of, share_of_rows, strays_of
-from migrations.values import MS_PER_S, count, number, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, strays_of
+from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
+from migrations.sources.documents import Document
 
 _NEEDED = ("pp", "tg", "pl", "t_pp", "t_tg", "t")
 _COLUMNS = {

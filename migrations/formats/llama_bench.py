@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
-from migrations.values import NS_PER_MS, count, quantity, samples_ns, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
 
 _WRAPPED = "bench_raw"
 _INSERT = re.compile(

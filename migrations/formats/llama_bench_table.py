@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.records import Record, Refused, child, refuse
-from migrations.values import MS_PER_S, count, quantity
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.units import MS_PER_S, count, quantity
+from migrations.sources.documents import Document
 
 _TEST = re.compile(r"(?:pp ?(?P<prompt>\d+))?(?:\+?tg ?(?P<made>\d+))?(?: ?@ ?d(?P<depth>\d+))?")
 _DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import device_in, hardware_part, model_part, spaced
-from migrations.records import Record, Refused, refuse
-from migrations.tables import object_of, pick, rows_of, strays_of, text_of
-from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.row_access import object_of, pick, rows_of, strays_of, text_of
+from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
 
 _LATENCY = ({"avg_latency", "latencies"}, {"avg_latency", "percentiles"})
 _THROUGHPUT = {"elapsed_time", "num_requests", "requests_per_second"}

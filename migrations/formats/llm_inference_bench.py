@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
 
 _NEEDED = ("Hardware", "Framework", "Model", "Batch Size", "Latency", "Throughput")
 _AGREES = 1.25

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.paths import hardware_part, spaced
-from migrations.records import Record, Refused
-from migrations.tables import object_of, pick, rows_of, share_of_rows
-from migrations.values import MS_PER_S, count, number, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.path_hints import hardware_part, spaced
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows
+from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
+from migrations.sources.documents import Document
 
 _STATISTICS = {
     "mean": "mean", "min": "min", "max": "max", "stddev": "std", "quantiles_p50": "p50", "quantiles_p90": "p90",

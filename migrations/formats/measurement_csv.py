@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Machine, Named, status_of
-from migrations.documents import Document
-from migrations.identity import hardware_named, is_hardware
-from migrations.records import Record, Refused, child
-from migrations.values import count, quantity
+from migrations.normalize.canonical_names import hardware_named, is_hardware
+from migrations.normalize.record_builder import Cell, Machine, Named, status_of
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _NEEDED = {"framework", "model", "device_type", "batch_size", "throughput_ips"}
 _UNITS = {"latency": "ms", "throughput_ips": "items/s", "memory_mb": "MiB, written MB", "compilation_time_ms": "ms"}

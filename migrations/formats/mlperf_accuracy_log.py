@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
-from migrations.tables import share_of_rows
+from migrations.normalize.row_access import share_of_rows
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a model's answers to the samples of an accuracy run"
 

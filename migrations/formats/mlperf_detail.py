@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import mlperf
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.values import quantity
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.units import quantity
+from migrations.sources.documents import Document
+from migrations.tools import mlperf
 
 _MARK = ":::MLLOG"
 _RATES = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations import mlperf
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.values import quantity
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.units import quantity
+from migrations.sources.documents import Document
+from migrations.tools import mlperf
 
 _LINE = re.compile(r"\s*(?P<name>[^:]+?)\s*:\s*(?P<value>.+?)\s*")
 _TITLE = "MLPerf Results Summary"

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations import mlperf
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, spaced
-from migrations.records import Record, Refused, refuse
-from migrations.tables import pick, rows_of, share_of_rows, strays_of, text_of
-from migrations.values import count, quantity
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import hardware_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
+from migrations.tools import mlperf
 
 _MODEL = ("MlperfModel", "Model", "model", "UsedModel", "Benchmark", "benchmark")
 _SCENARIO = ("Scenario", "scenario")

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, text_of
-from migrations.values import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, text_of
+from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
 
 _COLUMN = re.compile(r"(?P<name>.*?)\s*\((?P<unit>[^()]*)\)")
 _PERCENTILE = re.compile(r"p(\d+) latency", re.IGNORECASE)

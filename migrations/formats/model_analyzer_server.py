@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "metrics of an idle Triton server, of no model"
 

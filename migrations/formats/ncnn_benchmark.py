@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import count, number, quantity
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import count, number, quantity
+from migrations.sources.documents import Document
 
 _UNITS = {"min_ms": "ms", "max_ms": "ms", "avg_ms": "ms"}
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.records import Record, Refused, child
-from migrations.values import count, number, quantity
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.units import count, number, quantity
+from migrations.sources.documents import Document
 
 _ROW = re.compile(
     r"\s*(?P<model>[\w.-]+)\s+min\s*=\s*(?P<min>-?[\d.]+)\s+max\s*=\s*(?P<max>-?[\d.]+)\s+avg\s*=\s*(?P<avg>-?[\d.]+)\s*"

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.databases import Rows
-from migrations.documents import Document
-from migrations.records import Embedded, NoResult, Part, child, refuse
-from migrations.rows import is_result_row, row_part
-from migrations.values import NS_PER_MS, samples_ns
+from migrations.normalize.flat_rows import is_result_row, row_part
+from migrations.normalize.records import Embedded, NoResult, Part, child, refuse
+from migrations.normalize.units import NS_PER_MS, samples_ns
+from migrations.sources.databases import Rows
+from migrations.sources.documents import Document
 
 _DESCRIBING = {"models", "hardware_platforms", "test_runs", "benchmark_runs", "hardware_info", "benchmark_hardware",
                "webgpu_advanced_features", "schema_version", "migrations"}  # fmt: skip

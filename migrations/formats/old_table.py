@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from migrations.documents import Document
-from migrations.rows import is_result_row
+from migrations.normalize.flat_rows import is_result_row
+from migrations.sources.documents import Document
 
 NOT_RESULTS = "a table of the old database that describes models, hardware, runs or tests"
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import benchmark_app
-from migrations.documents import Document
-from migrations.records import Record, Refused
+from migrations.normalize.records import Record, Refused
+from migrations.sources.documents import Document
+from migrations.tools import benchmark_app
 
 _SECTIONS = ("command line parameters", "configuration setup", "runtime configuration", "execution results")
 _PRINTED = re.compile(

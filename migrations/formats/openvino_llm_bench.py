@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
 
 _NEEDED = ("iteration", "model", "device", "generation_time(s)", "latency(ms)")
 _UNITS = {"generation_time(s)": "s", "latency(ms)": "ms per token", "1st_latency(ms)": "ms", "max_rss_mem(MB)": "MB"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import benchmark_app
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.tables import object_of
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import object_of
+from migrations.sources.documents import Document
+from migrations.tools import benchmark_app
 
 _SECTIONS = ("cmd_options", "configuration_setup", "execution_results")
 

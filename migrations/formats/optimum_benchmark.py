@@ -11,11 +11,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from migrations.documents import Document
-from migrations.optimum import cell_of, config_beside, flat, is_config, size_of
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import object_of, rows_of
-from migrations.values import MIB_PER_MB, MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import object_of, rows_of
+from migrations.normalize.units import MIB_PER_MB, MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
+from migrations.tools.optimum import cell_of, config_beside, flat, is_config, size_of
 
 _MODES = {
     "forward": "inference", "prefill": "inference", "call": "inference", "decode": "generation",

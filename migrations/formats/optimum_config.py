@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migrations.documents import Document
-from migrations.optimum import is_config
+from migrations.sources.documents import Document
+from migrations.tools.optimum import is_config
 
 NOT_RESULTS = "the configuration of a benchmark, read together with the report beside it"
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.optimum import cell_of, columns_of, config_beside, size_of
-from migrations.records import Record, Refused, child
-from migrations.tables import rows_of
-from migrations.values import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.row_access import rows_of
+from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
+from migrations.tools.optimum import cell_of, columns_of, config_beside, size_of
 
 _PHASES = (
     "forward|prefill|decode|generate|call|training|overall_training|train|overall|warmup|per_token|load_model|load"

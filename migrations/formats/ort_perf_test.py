@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, model_part, parts, spaced
-from migrations.records import Record, Refused
-from migrations.values import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import hardware_part, model_part, parts, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
+from migrations.sources.documents import Document
 
 _PRINTED = re.compile(r"\s*(?P<name>[A-Za-z][\w ]*?)\s*:\s*(?P<value>[\d.eE+-]+)\s*(?P<unit>ms|s|bytes|%)?\s*")
 _ROW = re.compile(r"(?P<model>[^,]*),(?P<seconds>[\d.eE+-]+),(?P<bytes>\d+),(?P<cpu>\d+),(?P<run>\d+)")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.paths import hardware_part, model_part, parts, spaced
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows
-from migrations.values import count, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.path_hints import hardware_part, model_part, parts, spaced
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows
+from migrations.normalize.units import count, quantity, scaled
+from migrations.sources.documents import Document
 
 _MS_PER_US = 1e-3
 _PERCENTILES = ("p50", "p90", "p95", "p99")

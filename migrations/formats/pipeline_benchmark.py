@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.records import NoResult, Part, child, refuse
-from migrations.values import MS_PER_S, count, quantity, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
 
 _UNITS = {"avg_time": "s", "load_time": "s", "inference_time": "s"}
 _LATENCY = ("avg_time", "average_time", "mean_time", "inference_time", "avg_inference_time")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import microbenchmark
-from migrations.documents import Document
-from migrations.records import Record, Refused, refuse
-from migrations.tables import object_of, text_of
-from migrations.values import MS_PER_S, NS_PER_S, count, samples_ns, scaled
+from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.row_access import object_of, text_of
+from migrations.normalize.units import MS_PER_S, NS_PER_S, count, samples_ns, scaled
+from migrations.sources.documents import Document
+from migrations.tools import microbenchmark
 
 _STATISTICS = {
     "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations import microbenchmark
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows
-from migrations.values import MS_PER_S, count, scaled
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows
+from migrations.normalize.units import MS_PER_S, count, scaled
+from migrations.sources.documents import Document
+from migrations.tools import microbenchmark
 
 _STATISTICS = {
     "mean": "latency_mean_ms", "median": "latency_p50_ms", "min": "latency_min_ms", "max": "latency_max_ms",

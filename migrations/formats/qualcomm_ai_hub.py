@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from migrations import ai_hub
-from migrations.documents import Document
-from migrations.records import Record, Refused, pointer_to
-from migrations.tables import rows_of, share_of_rows
+from migrations.normalize.records import Record, Refused, pointer_to
+from migrations.normalize.row_access import rows_of, share_of_rows
+from migrations.sources.documents import Document
+from migrations.tools import ai_hub
 
 
 def recognise(document: Document) -> float:

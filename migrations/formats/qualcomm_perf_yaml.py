@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from migrations import ai_hub
-from migrations.documents import Document
-from migrations.paths import parts
-from migrations.records import NoResult, Part, refuse
+from migrations.normalize.path_hints import parts
+from migrations.normalize.records import NoResult, Part, refuse
+from migrations.sources.documents import Document
+from migrations.tools import ai_hub
 
 _ROOTS = ("models:", "precisions:")
 _FIRST = (*_ROOTS, "supported_devices:", "supported_chipsets:", "aggregated:")

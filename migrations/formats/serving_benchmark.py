@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import device_in, hardware_part, model_part, spaced
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import object_of, pick, rows_of, share_of_rows, strays_of, text_of
-from migrations.values import MS_PER_S, count, number, quantity, scaled
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
+from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
+from migrations.sources.documents import Document
 
 _UNITS = {"*_ms": "ms per request", "request_throughput": "requests/s", "output_throughput": "tokens/s"}
 _WHOLE = {"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}

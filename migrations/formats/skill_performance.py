@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.documents import Document
-from migrations.records import NoResult, Part
-from migrations.skills import is_body, read_body
+from migrations.normalize.records import NoResult, Part
+from migrations.sources.documents import Document
+from migrations.tools.legacy_skill_tests import is_body, read_body
 
 
 def recognise(document: Document) -> float:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.documents import Document
-from migrations.records import NoResult, Part, child, refuse
-from migrations.skills import read_body
+from migrations.normalize.records import NoResult, Part, child, refuse
+from migrations.sources.documents import Document
+from migrations.tools.legacy_skill_tests import read_body
 
 _RUN = {"test_file", "return_code", "stdout", "stderr", "elapsed_time"}
 

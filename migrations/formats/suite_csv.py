@@ -1,18 +1,18 @@
 """The benchmark suite's CSV `model_id, hardware, batch_size, sequence_length, timestamp, error`, and what more it has.
 
 A run that failed has no further column. Those of one that worked are read by their names; a row without an error and
-without a figure is a success that nobody measured, which `suspicion.py` says.
+without a figure is a success that nobody measured, which `rules.py` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.named_figures import named_figures
-from migrations.records import Record, Refused, child
-from migrations.values import count
+from migrations.normalize.field_aliases import named_figures
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.units import count
+from migrations.sources.documents import Document
 
 _NEEDED = {"model_id", "hardware", "batch_size", "sequence_length", "error"}
 

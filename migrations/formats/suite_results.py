@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.documents import Document
-from migrations.records import Embedded, NoResult, Part, child, refuse
+from migrations.normalize.records import Embedded, NoResult, Part, child, refuse
+from migrations.sources.documents import Document
 
 _SECTIONS = ("functionality_verification", "performance_benchmarks")
 

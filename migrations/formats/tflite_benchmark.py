@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED
-from migrations.paths import hardware_part, model_part, spaced
-from migrations.records import Record, Refused
-from migrations.values import count, scaled
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.path_hints import hardware_part, model_part, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.units import count, scaled
+from migrations.sources.documents import Document
 
 _MS_PER_US = 1e-3
 _AVERAGES = re.compile(

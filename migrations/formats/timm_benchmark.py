@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import NOT_STATED, hardware_named
-from migrations.paths import hardware_part, parts, spaced
-from migrations.records import Record, Refused, child
-from migrations.tables import pick, rows_of, share_of_rows
-from migrations.values import count, quantity
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import hardware_part, parts, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.row_access import pick, rows_of, share_of_rows
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _UNITS = {"step_time": "ms per batch", "samples_per_sec": "items/s"}
 _MODES = {"infer": "inference", "train": "training"}

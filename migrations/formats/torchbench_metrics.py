@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.records import Record, Refused, child, refuse
-from migrations.tables import object_of, pick, text_of
-from migrations.values import MIB_PER_GB, count, number, quantity, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.row_access import object_of, pick, text_of
+from migrations.normalize.units import MIB_PER_GB, count, number, quantity, scaled
+from migrations.sources.documents import Document
 
 _PART = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?P<value>\[[^]]*\]|[^,]*?)\s*(?:,|$)")
 _LATENCIES = ("latencies", "latency", "latency_ms")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.paths import parts
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import MIB_PER_GB, MS_PER_S, count, number, quantity, scaled
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.path_hints import parts
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import MIB_PER_GB, MS_PER_S, count, number, quantity, scaled
+from migrations.sources.documents import Document
 
 _STATED = (
     "speedup", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem", "calls_captured", "unique_graphs",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.records import Record, Refused
-from migrations.tables import pick, rows_of, share_of_rows, text_of
-from migrations.values import count, quantity
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _NEEDED = ("engine", "device", "precision", "model_name", "batch_size", "average_latency_ms")
 _UNITS = {"average_latency_ms": "ms", "latency_95_percentile": "ms", "QPS": "items/s"}

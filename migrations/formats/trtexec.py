@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Machine, Named
-from migrations.documents import Document
-from migrations.paths import model_part
-from migrations.records import Record, Refused
-from migrations.values import MS_PER_S, count, quantity, scaled
+from migrations.normalize.path_hints import model_part
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.units import MS_PER_S, count, quantity, scaled
+from migrations.sources.documents import Document
 
 _START = re.compile(r"&&&& RUNNING TensorRT\.trtexec(?P<version>[^#]*)#\s*(?P<command>.*)")
 _FAILED = re.compile(r"&&&& FAILED TensorRT\.trtexec")

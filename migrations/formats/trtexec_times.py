@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.cells import Cell, Named
-from migrations.documents import Document
-from migrations.paths import hardware_part, model_part, parts
-from migrations.records import Record, Refused
-from migrations.tables import rows_of, share_of_rows, strays_of
-from migrations.values import NS_PER_MS, samples_ns
+from migrations.normalize.path_hints import hardware_part, model_part, parts
+from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import rows_of, share_of_rows, strays_of
+from migrations.normalize.units import NS_PER_MS, samples_ns
+from migrations.sources.documents import Document
 
 _NEEDED = ("computeMs", "latencyMs")
 

@@ -1,6 +1,6 @@
 """One model in the browser: `platform` (webgpu, webnn, wasm) beside `metrics{inference_time_ms, load_time_ms, …}`.
 
-Many say `REAL_WEBGPU` and `is_simulation: true` at once; that is for `suspicion.py`. The batch size is not stated.
+Many say `REAL_WEBGPU` and `is_simulation: true` at once; that is for `rules.py`. The batch size is not stated.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.cells import Cell, Named, outcome, reason_unless_ok
-from migrations.documents import Document
-from migrations.identity import hardware_named
-from migrations.named_figures import completed
-from migrations.records import Part, child
-from migrations.tables import object_of
-from migrations.values import count, quantity
+from migrations.normalize.canonical_names import hardware_named
+from migrations.normalize.field_aliases import completed
+from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok
+from migrations.normalize.records import Part, child
+from migrations.normalize.row_access import object_of
+from migrations.normalize.units import count, quantity
+from migrations.sources.documents import Document
 
 _UNITS = {
     "inference_time_ms": "ms",

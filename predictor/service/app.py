@@ -19,35 +19,36 @@ from accel_platform.events import EventLog
 from accel_platform.events.audited import AuditedLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.sandbox import Sandbox
-from accel_platform.workloads.families import resolve_model
-from predictor.advisor import Advisor
-from predictor.service import door, problems
-from predictor.service.door import metrics
-from predictor.service.door.caller import log_of
-from predictor.service.openapi import plain
-from predictor.service.pages import routes as pages
-from predictor.service.past import Past
-from predictor.service.projecting import Projecting
-from predictor.service.routes import (
-    advice,
+from accel_platform.workloads.model_catalog import resolve_model
+from predictor.advisor.advisor import Advisor
+from predictor.data.model_resolution import item_cost
+from predictor.service import middleware
+from predictor.service.api import (
     charts,
-    comparing,
+    compare,
     events,
     hardware,
+    health,
+    ingest,
+    legacy,
     matrix,
     models,
-    old,
-    progress,
     query,
+    recommend,
     regressions,
     requests,
     results,
     runs,
-    state,
-    writing,
+    sse,
 )
-from predictor.service.telling import Telling, on_leaving
-from predictor.subject import item_cost
+from predictor.service.background.change_feed import Telling, on_leaving
+from predictor.service.background.past_tables import Past
+from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.dashboard import routes as pages
+from predictor.service.http import problems
+from predictor.service.http.openapi import plain
+from predictor.service.middleware import metrics
+from predictor.service.middleware.identity import log_of
 
 _VERSION = version("accel-platform")
 # FastAPI would trace into whatever OpenTelemetry provider the process or its environment sets up.
@@ -72,24 +73,24 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app)
-    door.install(app, settings, host)
+    middleware.install(app, settings, host)
 
     def log_for(request: Request) -> AuditedLog:
         return log_of(request, settings)
 
     # Routes are tried in their order, so those that are asked most come first.
-    app.include_router(advice.router(advisor))
-    app.include_router(state.router(advisor, settings, _VERSION))
+    app.include_router(recommend.router(advisor))
+    app.include_router(health.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
     app.include_router(events.router(advisor, log))
-    for noun in (models, hardware, runs, matrix, old):
+    for noun in (models, hardware, runs, matrix, legacy):
         app.include_router(noun.router(advisor))
     app.include_router(charts.router(advisor, settings))
-    app.include_router(comparing.router(advisor, past))
+    app.include_router(compare.router(advisor, past))
     app.include_router(regressions.router(advisor, log_for, projecting.written))
-    app.include_router(writing.router(log_for, projecting.written))
+    app.include_router(ingest.router(log_for, projecting.written))
     app.include_router(requests.router(log, log_for, projecting.written))
-    app.include_router(progress.router(telling))
+    app.include_router(sse.router(telling))
     app.include_router(query.router(sandbox))
     pages.install(app, advisor, settings, past)
 

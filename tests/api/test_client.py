@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from accel_platform.client import Client, NotYet, Refused, Unreachable
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
-from predictor.service.projecting import Projecting
-from predictor.service.serve import listen
+from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.server import listen
 from predictor_world import MODELS, measured_grid, world
 
 CLAIM = {"model_id": "bert-base", "model_family": "bert", "hardware": "cuda", "backend": "tensorrt", "batch_size": 8,

@@ -19,8 +19,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from processes import asking_until_refused
 
-from predictor.service.connections import ConnectionLimits
-from predictor.service.serve import Server, _config, listen
+from predictor.service.middleware.connections import ConnectionLimits
+from predictor.service.server import Server, _config, listen
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
 LIMITS = ConnectionLimits(most=1_000, headers_s=0.4, body_s=0.4, unread_s=0.6, last_request_s=0.5)
@@ -249,7 +249,7 @@ def test_where_every_connection_has_a_request_others_are_told_when_to_come_back(
 def test_more_half_open_connections_than_descriptors_do_not_shut_out_health() -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]; from test_connections import _app; "
-        "from predictor.service.serve import listen, run\n"
+        "from predictor.service.server import listen, run\n"
         "with listen('127.0.0.1', 0) as s: print(s.getsockname()[1], flush=True); run(_app(), s)"
     )
     here = Path(__file__).parent

@@ -13,13 +13,13 @@ import pytest
 from fastapi.testclient import TestClient
 from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
+from accel_platform.api_keys import Keys, Scope
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
-from predictor.train import train
+from predictor.training.train import train
 from predictor_world import world
 
 

@@ -17,16 +17,16 @@ import pytest
 from fastapi import Request
 from fastapi.testclient import TestClient
 
+from accel_platform.api_keys import Keys, Scope
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import HostObserved, WriteAudited
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
-from predictor.service.door import logs
-from predictor.service.door.caller import log_of
-from predictor.service.door.gate import ASKS, needed_for
-from predictor.service.door.limits import Buckets
-from predictor.service.problems import CONTENT_TYPE
+from predictor.service.http.problems import CONTENT_TYPE
+from predictor.service.middleware import log_setup
+from predictor.service.middleware.auth import ASKS, needed_for
+from predictor.service.middleware.identity import log_of
+from predictor.service.middleware.rate_limit import Buckets
 from predictor_world import MODELS, measured_grid, world
 
 LOOPBACK, ANY = "127.0.0.1", "0.0.0.0"
@@ -342,7 +342,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root, own = logging.getLogger(), logging.getLogger("accel.requests")
     before = (root.handlers[:], root.level, own.level)
     monkeypatch.setattr("sys.stderr", written)
-    logs.configure("json")
+    log_setup.configure("json")
     yield written
     root.handlers[:], level, own_level = before
     root.setLevel(level)

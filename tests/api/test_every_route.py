@@ -17,12 +17,12 @@ from fastapi.testclient import TestClient
 from httpx import Response
 from pages_world import BEFORE, pages_world
 
-from accel_platform.reports.drawing.registry import CHARTS
+from accel_platform.reports.charts.registry import CHARTS
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
-from predictor.service.door.headers import ALONE, NOTHING, policy
+from predictor.service.middleware.security_headers import ALONE, NOTHING, policy
 from predictor_world import MODELS, measured_grid
 
 PAGE, API = policy(), NOTHING.decode()

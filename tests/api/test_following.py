@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
 from predictor_world import MODELS, measured_grid, world
 

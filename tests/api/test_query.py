@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
+from predictor.service.api.query import ARROW
 from predictor.service.app import create_app
-from predictor.service.routes.query import ARROW
 from predictor_world import MODELS, measured_grid, world
 
 

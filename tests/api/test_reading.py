@@ -17,10 +17,11 @@ from fastapi.testclient import TestClient
 
 from accel_platform.events.types import ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
-from accel_platform.warehouse.as_of import tables_as_of
-from accel_platform.warehouse.query import Reader
-from predictor.service import past, rows
+from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.time_travel import tables_as_of
 from predictor.service.app import create_app
+from predictor.service.background import past_tables
+from predictor.service.schemas import rows
 from predictor_world import MODELS, append, measured_grid, result, world
 
 TABLES = {
@@ -201,7 +202,7 @@ def test_tables_of_the_past_are_made_for_one_at_a_time(client: TestClient, monke
         assert go_on.wait(30)
         return tables_as_of(*asked)
 
-    monkeypatch.setattr(past, "tables_as_of", slowly)
+    monkeypatch.setattr(past_tables, "tables_as_of", slowly)
     about = {"model": "bert-base", "before": "2999-01-01"}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.get, "/changes", params=about)

@@ -13,8 +13,8 @@ import pytest
 import uvicorn
 
 from predictor.service.app import create_app
-from predictor.service.projecting import Projecting
-from predictor.service.serve import listen
+from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.server import listen
 from predictor_world import MODELS, measured_grid, world
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from faults import no_room
 from predictor.service.app import create_app
-from predictor.service.problems import CONTENT_TYPE, MOST_BODY_BYTES
-from predictor.train import train
+from predictor.service.http.problems import CONTENT_TYPE, MOST_BODY_BYTES
+from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
 
@@ -278,7 +278,7 @@ def test_the_documentation_needs_no_network(client: TestClient) -> None:
 def test_a_bug_is_a_problem_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     app = create_app(settings)
-    monkeypatch.setattr("predictor.advisor.recommend", lambda *_: 1 / 0)
+    monkeypatch.setattr("predictor.advisor.advisor.recommend", lambda *_: 1 / 0)
     with TestClient(app, raise_server_exceptions=False) as client:
         problem = _problem(client.post("/recommend", json={"model": "bert-base"}), 500, "internal-error")
     assert "ZeroDivisionError" in problem["detail"]

@@ -22,7 +22,7 @@ from processes import asking_until_refused
 
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from predictor.train import train
+from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
 ACCEL = [sys.executable, "-m", "accel_platform"]
@@ -158,9 +158,9 @@ def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.10", "::", "example.org"])
 def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None:
+    from accel_platform.api_keys import Keys, Scope
     from accel_platform.errors import InvalidInput
-    from accel_platform.keys import Keys, Scope
-    from predictor.service.serve import serve
+    from predictor.service.server import serve
 
     settings = Settings(home=tmp_path)
     keys = Keys(settings)
@@ -172,7 +172,7 @@ def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None
 
 @pytest.mark.slow
 def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
-    from accel_platform.keys import Keys, Scope
+    from accel_platform.api_keys import Keys, Scope
 
     settings = world(tmp_path, measured_grid(MODELS[:1]))
     _, secret = Keys(settings).create("ci", Scope.read)

@@ -18,8 +18,8 @@ from accel_platform.events.types import MeasuredSeries, RegressionFound, WriteAu
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.service.app import create_app
-from predictor.service.intake import request_id, store
-from predictor.service.projecting import Projecting
+from predictor.service.background.intake import request_id, store
+from predictor.service.background.warehouse_updates import Projecting
 from predictor_world import MODELS, measured_grid, world
 
 CLAIM = {

@@ -20,16 +20,16 @@ import psutil
 import pytest
 
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
-from accel_platform.backends.operators import Profiled
+from accel_platform.backends.detect import Inventory, detect
+from accel_platform.backends.profiling import Profiled
 from accel_platform.backends.registry import RUNTIMES, Artefact, Runtime, make_backend, runtime_for
-from accel_platform.bench.artefacts import Artefacts, Shape
-from accel_platform.bench.process import Child
-from accel_platform.bench.verify import relative_rms, verify
-from accel_platform.bench.worker import MAJORITY
+from accel_platform.bench.measure.verify import relative_rms, verify
+from accel_platform.bench.measure.worker import MAJORITY
+from accel_platform.bench.prepare.artifacts import Artefacts, Shape
 from accel_platform.errors import InvalidInput
-from accel_platform.hardware import Inventory, detect
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
+from accel_platform.subprocesses.json_child import Child
+from accel_platform.workloads.model_catalog import resolve_model
 
 Arrays = dict[str, npt.NDArray[Any]]
 SPEC = resolve_model("bert-tiny")
@@ -62,7 +62,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
         "kinds": KINDS,
     }
     assert artefacts.missing(["onnx"], SHAPES)
-    with Child("accel_platform.bench.prepare", {**job, "threads": 1}) as child:
+    with Child("accel_platform.bench.prepare.prepare", {**job, "threads": 1}) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     assert not artefacts.missing(KINDS, SHAPES)
     return artefacts
@@ -313,7 +313,7 @@ def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, 
     shape = (1, spec.sequence_length)
     artefacts = Artefacts.of(spec, Settings(home=tmp_path))
     job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
-    with Child("accel_platform.bench.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     for hardware in ("onnxruntime", "openvino"):
         with closing(make_backend(hardware, threads=2)) as backend:
@@ -338,7 +338,7 @@ def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> 
     artefacts = Artefacts.of(spec, Settings(home=tmp_path))
     job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artefacts.folder)}
     job |= {"shapes": [shape], "kinds": ["aten"], "threads": 2}
-    with Child("accel_platform.bench.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     backend = make_backend("jax", threads=2)
     backend.load(artefacts.graph("aten", shape[1]), precision="float32")

@@ -15,20 +15,20 @@ from accel_platform.backends import onnxruntime as onnxruntime_backend
 from accel_platform.backends import openvino as openvino_backend
 from accel_platform.backends import pytorch as pytorch_backend
 from accel_platform.backends.base import Confirmation, Placement
-from accel_platform.bench import worker
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.children import Measured
-from accel_platform.bench.effort import EFFORTS
-from accel_platform.bench.plan import Cell
-from accel_platform.bench.process import Child
-from accel_platform.bench.recording import Failure, Recording, RunSummary
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.measure import worker
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.run.recorder import Failure, Recording, RunSummary
+from accel_platform.bench.run.worker_pool import Measured
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ResultRecorded
-from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
+from accel_platform.subprocesses.json_child import Child
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from accel_platform.workloads.families import resolve_model
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import resolve_model
 
 SPEC = resolve_model("bert-tiny")
 SHAPE = (1, 16)
@@ -40,7 +40,7 @@ MODULES = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
     artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {"model": asdict(SPEC), "folder": str(artefacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
-    with Child("accel_platform.bench.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     return artefacts
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from migrations.documents import Content, Document, parse
+from migrations.detect import SURE_ENOUGH, recognise
 from migrations.formats import Format, all_formats
-from migrations.recognise import SURE_ENOUGH, recognise
-from migrations.records import Embedded, NoResult, Part, Record, Refused
+from migrations.normalize.records import Embedded, NoResult, Part, Record, Refused
+from migrations.sources.documents import Content, Document, parse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 

@@ -13,16 +13,17 @@ import torch
 
 from accel_platform.backends.base import Eager
 from accel_platform.backends.registry import make_backend
-from accel_platform.bench import generation, prepare, training, worker
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.modes import head_for
-from accel_platform.bench.observe import Counted
-from accel_platform.bench.process import Message
-from accel_platform.bench.sampling import MEDIAN_COUNT, Sampling
+from accel_platform.bench.measure import generation, training, worker
+from accel_platform.bench.measure.observe import Counted
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, Sampling
+from accel_platform.bench.plan.modes import head_for
+from accel_platform.bench.prepare import prepare
+from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
+from accel_platform.subprocesses.json_child import Message
 from accel_platform.workloads.build import build_model
-from accel_platform.workloads.families import ModelSpec, resolve_model
+from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
 FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, limit_s=20.0, warmup_max_s=0.0)
 HERE = Counted("cpu", None)

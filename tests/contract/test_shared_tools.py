@@ -15,7 +15,7 @@ import pytest
 from accel_platform.events import EventLog
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
-from migrations.importer import DocumentReport, ImportReport, migrate
+from migrations.pipeline.importer import DocumentReport, ImportReport, migrate
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared" / "data"
 # Tables that their authors made for their papers, which no tool writes: no reader of tools' files knows them.

@@ -10,9 +10,9 @@ import pytest
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from migrations.importer import migrate
-from predictor.evidence import load_evidence
+from accel_platform.warehouse.reader import Reader
+from migrations.pipeline.importer import migrate
+from predictor.data.evidence import load_evidence
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 

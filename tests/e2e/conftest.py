@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from bench_world import HARDWARE, SPEC, World
 
-from accel_platform.bench.plan import plan
-from accel_platform.hardware import Inventory, detect
+from accel_platform.backends.detect import Inventory, detect
+from accel_platform.bench.plan.plan import plan
 
 _BROWSERS = {
     "chromium",

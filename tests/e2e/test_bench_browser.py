@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from accel_platform.backends.detect import detect
 from accel_platform.events import EventLog
-from accel_platform.hardware import detect
 from accel_platform.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -126,7 +126,7 @@ def wait_for_renderers(pid: int) -> list[psutil.Process]:
             commands = [" ".join(p.cmdline()) for p in below]
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-        measuring = any("accel_platform.bench.worker" in c for c in commands)
+        measuring = any("accel_platform.bench.measure.worker" in c for c in commands)
         if measuring and any("--type=renderer" in c for c in commands):
             return below
         time.sleep(0.02)

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.bench.effort import EFFORTS
-from accel_platform.bench.generation import NEW_TOKENS
-from accel_platform.bench.plan import plan
-from accel_platform.bench.runner import measure_cells
-from accel_platform.bench.sampling import MEDIAN_COUNT, median_ns
+from accel_platform.bench.measure.generation import NEW_TOKENS
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
+from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.run.runner import measure_cells
 from accel_platform.cli.bench import app
 from accel_platform.events import EventLog
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
-from accel_platform.workloads.families import resolve_model
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import resolve_model
 
 pytestmark = pytest.mark.slow
 SHORT = ("--sequence-length", "12", "--batch-sizes", "2", "--effort", "quick", "--json")

@@ -15,11 +15,11 @@ import psutil
 import pytest
 from bench_world import HARDWARE, QUICK, SPEC, World, strike_first_worker, workers
 
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.plan import done_cells, fingerprints, missing, plan
-from accel_platform.bench.work import How
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.plan.plan import done_cells, fingerprints, missing, plan
+from accel_platform.bench.plan.work import How
+from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.events import Event, EventLog
-from accel_platform.hardware import Inventory
 from accel_platform.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,12 @@ import pytest
 from accel_platform import BenchmarkConfig, run_benchmark, run_suite
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.build import build_model
-from accel_platform.workloads.families import resolve_model
-from migrations.documents import load, parse
-from migrations.recognise import recognise
-from migrations.records import Record
+from accel_platform.workloads.model_catalog import resolve_model
+from migrations.detect import recognise
+from migrations.normalize.records import Record
+from migrations.sources.documents import load, parse
 
 pytestmark = pytest.mark.slow
 
@@ -175,7 +175,8 @@ def _works(child: psutil.Process) -> bool:
     """Whether it prepares or measures; looking at the hardware has children too."""
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return any(
-            module in child.cmdline() for module in ("accel_platform.bench.prepare", "accel_platform.bench.worker")
+            module in child.cmdline()
+            for module in ("accel_platform.bench.prepare.prepare", "accel_platform.bench.measure.worker")
         )
     return False
 

@@ -20,13 +20,13 @@ import psutil
 import pytest
 from bench_world import SPEC, World, strike_first_worker, workers
 
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.plan import done_cells, plan
-from accel_platform.bench.work import How
-from accel_platform.hardware import Inventory
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.plan.plan import done_cells, plan
+from accel_platform.bench.plan.work import How
+from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from accel_platform.workloads.families import ModelSpec
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import ModelSpec
 
 pytestmark = pytest.mark.slow
 

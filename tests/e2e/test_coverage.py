@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from accel_platform.bench.coverage import check_architectures, latest_checks
+from accel_platform.bench.coverage.check import check_architectures, latest_checks
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 
 pytestmark = pytest.mark.slow
 

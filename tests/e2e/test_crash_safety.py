@@ -16,8 +16,8 @@ import pytest
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import require_current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import require_current
+from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 _WRITERS = """

@@ -13,11 +13,11 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
-from accel_platform.bench.requests import Requests, request_benchmark
+from accel_platform.bench.requests.requests import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from accel_platform.warehouse.projection import current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import current
+from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 pytestmark = pytest.mark.slow

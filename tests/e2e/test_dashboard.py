@@ -18,14 +18,14 @@ import uvicorn
 from pages_world import PATHS, pages_world
 from starlette import types as asgi
 
-from accel_platform.backends.browser.tab import find_browser
+from accel_platform.api_keys import Keys, Scope
+from accel_platform.backends.browser.session import find_browser
 from accel_platform.events import EventLog
 from accel_platform.events.types import WriteAudited
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
-from predictor.service.serve import listen
+from predictor.service.server import listen
 
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSERS = True

@@ -27,12 +27,12 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
-from accel_platform.bench.requests import LABEL, Request, Requests, close, request_benchmark
+from accel_platform.bench.requests.requests import LABEL, Request, Requests, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, RunStarted
 from accel_platform.settings import Settings
-from assets.local import dagster_home
 from assets.routing import REQUEST_TAG
+from assets.run_in_process import dagster_home
 from assets.workspace import add
 
 pytestmark = pytest.mark.slow
@@ -156,7 +156,7 @@ class World:
         found = []
         for process in psutil.process_iter(["cmdline", "environ"]):
             environment = process.info["environ"] or {}
-            if "accel_platform.bench.worker" in (process.info["cmdline"] or []) and environment.get(
+            if "accel_platform.bench.measure.worker" in (process.info["cmdline"] or []) and environment.get(
                 "ACCEL_HOME"
             ) == str(self.settings.home):
                 found.append(process)

@@ -18,8 +18,8 @@ import pytest
 from processes import family, free_port, running, wait_for
 
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
-from assets.local import dagster_home
+from accel_platform.warehouse.reader import Reader
+from assets.run_in_process import dagster_home
 
 pytestmark = pytest.mark.slow
 

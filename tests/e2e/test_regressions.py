@@ -20,14 +20,14 @@ import yaml
 from bench_world import World
 from typer.testing import CliRunner, Result
 
-from accel_platform.bench.campaign import export_campaign
-from accel_platform.bench.labels import COMMIT_VARIABLES
-from accel_platform.bench.plan import plan
+from accel_platform.backends.detect import detect
+from accel_platform.bench.plan.labels import COMMIT_VARIABLES
+from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.cli import app
 from accel_platform.events import EventLog
-from accel_platform.hardware import detect
 from accel_platform.settings import Settings
-from accel_platform.workloads.custom import custom_models
+from accel_platform.workloads.custom_models import custom_models
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 

@@ -14,18 +14,18 @@ import duckdb
 import pytest
 from commits_world import NEW, OLD, Ci
 
-from accel_platform.bench.underway import under_way
+from accel_platform.bench.plan.run_locks import under_way
 from accel_platform.events import EventLog
 from accel_platform.events.types import CommitChecked, RunFailed
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from assets import sensors
 from assets.definitions import build_defs
-from assets.failures import failed_runs
-from assets.local import dagster_home
 from assets.resources import Installation
+from assets.run_failure_sensor import failed_runs
+from assets.run_in_process import dagster_home
 from assets.schedules import nightly_suite, nightly_training
 from assets.sensors import log_moved, new_commits
 from webhook_receiver import Receiver

@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 from dagster._core.launcher import WorkerStatus
 
-from accel_platform.bench.requests import Request, Requests, claim, close, request_benchmark
+from accel_platform.bench.requests.requests import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
-from assets.alive import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
+from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher
 from assets.resources import Installation
 
 POOLS = {"cpu": "host-1/cpu-a", "openvino": "host-1/cpu-a", "openvino:gpu": "host-1/gpu-b"}

@@ -12,13 +12,13 @@ import dagster as dg
 import pytest
 
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from assets import schedules
 from assets.definitions import build_defs, defs
-from assets.history import legacy_history
-from assets.local import dagster_home
+from assets.legacy_imports import legacy_history
 from assets.partitions import SAMPLES, in_inbox, legacy_sources, state_of
 from assets.resources import Installation
+from assets.run_in_process import dagster_home
 from assets.schedules import nightly_history
 from assets.sensors import inbox
 

@@ -12,19 +12,19 @@ import pytest
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import current
+from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.history import CampaignConfig
 from assets.jobs import main_line
-from assets.local import dagster_home
+from assets.legacy_imports import CampaignConfig
 from assets.matrix import compat_matrix
+from assets.metadata_previews import NOTHING_TO_DRAW
 from assets.partitions import SAMPLES, legacy_sources
-from assets.previews import NOTHING_TO_DRAW
 from assets.resources import Installation
+from assets.run_in_process import dagster_home
 from assets.tables import results
 
 pytestmark = pytest.mark.slow

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
-from predictor import advisor as module
-from predictor.advisor import Advisor, Kept
-from predictor.evidence import Target
-from predictor.questions import RecommendQuery
-from predictor.said import Said, Told
+from predictor.advisor import advisor as module
+from predictor.advisor.advisor import Advisor, Kept
+from predictor.advisor.answer_cache import Said, Told
+from predictor.data.evidence import Target
+from predictor.schemas.requests import RecommendQuery
 from predictor_world import MODELS, append, measured_grid, result, world
 
 QUERY = RecommendQuery(model="bert-base", batch_size=1)
@@ -71,7 +71,7 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(
 def test_another_objective_or_limit_changes_no_figure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     advisor = Advisor(settings)
     first = advisor.recommend(QUERY)
-    monkeypatch.setattr("predictor.respond.estimates", lambda *_: pytest.fail("estimated again"))
+    monkeypatch.setattr("predictor.advisor.recommend.estimates", lambda *_: pytest.fail("estimated again"))
     again = advisor.recommend(QUERY.model_copy(update={"objective": "memory", "hardware": ["openvino", "cpu"]}))
     figures = {r.hardware: r.model_dump(exclude={"rank"}) for r in first.recommendations}
     assert {r.hardware: r.model_dump(exclude={"rank"}) for r in again.recommendations} == {
@@ -152,7 +152,7 @@ def test_a_warehouse_that_cannot_be_read_leaves_the_snapshot_before_in_service(
 
 
 def test_what_was_said_is_kept_until_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predictor.said.MOST", 3)
+    monkeypatch.setattr("predictor.advisor.answer_cache.MOST", 3)
     here, there = (Target(name, "pytorch", name) for name in ("cpu", "cuda"))
     said = Said()
     said.keep("one", {here: Told(cautions=("a",))})

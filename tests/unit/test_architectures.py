@@ -9,10 +9,10 @@ import torch
 
 from accel_platform.errors import NotFound
 from accel_platform.workloads.architectures import CATEGORIES, classify, model_types
-from accel_platform.workloads.families import known_models
-from accel_platform.workloads.probe import NoInputs, find_inputs, varied
-from accel_platform.workloads.shrink import VOCABULARY, WIDTH, default_config, shrunk
-from accel_platform.workloads.signals import configs_of, reserved_tokens
+from accel_platform.workloads.input_discovery import NoInputs, find_inputs, varied
+from accel_platform.workloads.model_catalog import known_models
+from accel_platform.workloads.synthetic_inputs import configs_of, reserved_tokens
+from accel_platform.workloads.tiny_configs import VOCABULARY, WIDTH, default_config, shrunk
 
 
 @pytest.mark.parametrize(

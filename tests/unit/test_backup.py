@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from accel_platform.api_keys import Keys, Scope
 from accel_platform.backup import BackupDamaged, BackupRefused, back_up, restore, verify
 from accel_platform.backup.generations import open_target
 from accel_platform.cli import app
@@ -20,7 +21,6 @@ from accel_platform.errors import AccelError, InvalidInput, LogUnavailable
 from accel_platform.events import Event, EventLog, integrity
 from accel_platform.events.compaction import compact
 from accel_platform.events.types import HostObserved
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
 from faults import killed_at, no_room, without_rights

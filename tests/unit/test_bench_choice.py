@@ -14,19 +14,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.choice import stale_before, work_of
-from accel_platform.bench.effort import EFFORTS
-from accel_platform.bench.estimate import estimate, sampling_s
-from accel_platform.bench.plan import SEGMENT_PREFIX, Cell, cell_key, done_cells, earlier_medians, good_results, plan
-from accel_platform.bench.resume import described, last_interrupted
-from accel_platform.bench.sampling import MEDIAN_COUNT
-from accel_platform.bench.underway import alone_on, is_under_way, under_way
-from accel_platform.bench.work import How
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT
+from accel_platform.bench.plan.choice import stale_before, work_of
+from accel_platform.bench.plan.plan import (
+    SEGMENT_PREFIX,
+    Cell,
+    cell_key,
+    done_cells,
+    earlier_medians,
+    good_results,
+    plan,
+)
+from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.resume import described, last_interrupted
+from accel_platform.bench.plan.run_locks import alone_on, is_under_way, under_way
+from accel_platform.bench.plan.time_estimate import estimate, sampling_s
+from accel_platform.bench.plan.work import How
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 from factories import event, result
 
 BERT, VIT = resolve_model("bert-tiny"), resolve_model("vit-tiny")
@@ -149,7 +157,7 @@ def test_a_run_under_way_is_not_gone_on_with(log: EventLog, settings: Settings) 
 
 def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
     code = (
-        "import sys, time; from accel_platform.bench.underway import under_way;"
+        "import sys, time; from accel_platform.bench.plan.run_locks import under_way;"
         " from accel_platform.settings import Settings\n"
         "with under_way(Settings(home=sys.argv[1]), 'a'): print('held', flush=True); time.sleep(60)"
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.contention import (
+from accel_platform.bench.measure.contention import (
     OTHERS_MOST,
     WAITING_MOST,
     Contention,

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.fakes import copied, elsewhere, made_up
+from accel_platform.bench.measure.authenticity import copied, elsewhere, made_up
 
 seeds = st.integers(0, 2**32)
 

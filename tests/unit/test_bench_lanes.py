@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.lanes import Group, lanes, silicon, work_off
-from accel_platform.bench.plan import Cell, groups
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.plan.device_scheduling import Group, lanes, silicon, work_off
+from accel_platform.bench.plan.plan import Cell, groups
 from accel_platform.events.types import DeviceObserved, HostObserved
-from accel_platform.hardware import Inventory
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 
 DEVICES = {
     "cpu": ("cpu-1", False),

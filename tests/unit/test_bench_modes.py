@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from accel_platform.backends.base import UnsupportedMode
-from accel_platform.bench import generation, training
-from accel_platform.bench.ability import refusal
-from accel_platform.bench.failures import classify
-from accel_platform.bench.modes import has_mode, head_for, mode_named
-from accel_platform.bench.plan import Cell, groups, plan
+from accel_platform.bench.measure import generation, training
+from accel_platform.bench.measure.failures import classify
+from accel_platform.bench.plan.modes import has_mode, head_for, mode_named
+from accel_platform.bench.plan.plan import Cell, groups, plan
+from accel_platform.bench.plan.support import refusal
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.cpu import usable_cores
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 
 GPT = resolve_model("gpt2-tiny")
 BERT = resolve_model("bert-tiny")

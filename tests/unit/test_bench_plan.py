@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
-from accel_platform.bench.ability import refusal
-from accel_platform.bench.effort import EFFORTS, effort_named
-from accel_platform.bench.plan import (
+from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,
     Cell,
     artefact_of,
@@ -21,12 +19,14 @@ from accel_platform.bench.plan import (
     missing,
     plan,
 )
+from accel_platform.bench.plan.presets import EFFORTS, effort_named
+from accel_platform.bench.plan.support import refusal
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
 from accel_platform.precisions import MEASURED, precision_named
 from accel_platform.settings import Settings
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 
 BERT, VIT = resolve_model("bert-tiny"), resolve_model("vit-tiny")
 

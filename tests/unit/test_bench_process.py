@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accel_platform.bench.failures import classify, classify_death
-from accel_platform.bench.process import Child, ChildCrashed, ChildTimeout
+from accel_platform.bench.measure.failures import classify, classify_death
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def start(tmp_path: Path):  # type: ignore[no-untyped-def]
 
     def start(body: str, job: dict[str, object] | None = None) -> Child:
         name = f"child_{len(started)}"
-        code = "import os, signal, subprocess, sys, time\nfrom accel_platform.bench.process import serve\n"
+        code = "import os, signal, subprocess, sys, time\nfrom accel_platform.subprocesses.json_child import serve\n"
         code += "def handle(job, send):\n" + textwrap.indent(textwrap.dedent(body), "    ") + "\nserve(handle)\n"
         (tmp_path / f"{name}.py").write_text(code)
         started.append(Child(name, job or {}, env={"PYTHONPATH": str(tmp_path)}))
@@ -107,11 +107,11 @@ def test_leaving_the_block_kills_the_child_and_all_it_started(start) -> None:  #
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "sleeper.py").write_text(
-        "import time\nfrom accel_platform.bench.process import serve\n"
+        "import time\nfrom accel_platform.subprocesses.json_child import serve\n"
         "def handle(job, send):\n    send({})\n    time.sleep(60)\nserve(handle)\n"
     )
     script = (
-        "from accel_platform.bench.process import Child\n"
+        "from accel_platform.subprocesses.json_child import Child\n"
         "child = Child('sleeper', {})\nnext(child.messages(20))\nprint(child.pid, flush=True)\ninput()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.failures import Why, classify, classify_death
-from accel_platform.bench.plan import Cell
-from accel_platform.bench.remedies import remedies
+from accel_platform.bench.measure.failures import Why, classify, classify_death
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.bench.run.fallbacks import remedies
 from accel_platform.workloads.build import seed_of
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.model_catalog import resolve_model
 
 BERT = resolve_model("bert-tiny")
 CLASSES = ["out_of_memory", "killed", "timeout", "not_exported", "attention", "unsupported_operator", "invalid_model",

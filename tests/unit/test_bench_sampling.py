@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.bench.sampling import (
+from accel_platform.bench.measure.sampling import (
     Sampling,
     collect,
     is_warm,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_platform.bench.campaign import export_campaign
-from accel_platform.bench.plan import SEGMENT_PREFIX
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX
+from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings

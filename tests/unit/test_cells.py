@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from accel_platform.analysis.cells import read_cells
-from accel_platform.analysis.selection import Selection
-from accel_platform.warehouse.query import Reader
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.warehouse.reader import Reader
 from predictor_world import world
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.changepoint import RECENT, find_changes, watch
-from accel_platform.analysis.series import read_series
+from accel_platform.analysis.query.series import read_series
+from accel_platform.analysis.stats.changepoint import RECENT, find_changes, watch
 from accel_platform.errors import InvalidInput, NotFound
 
 LABELLED = Path(__file__).parents[3] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"

@@ -22,10 +22,11 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded, SourceDeleted
 from accel_platform.settings import Settings
-from migrations import documents, pieces, reading
-from migrations.cleanup import CleanReport, clean
-from migrations.importer import migrate
-from migrations.retry import retry_quarantine
+from migrations.cleanup.cleanup import CleanReport, clean
+from migrations.pipeline import document_reader
+from migrations.pipeline.importer import migrate
+from migrations.pipeline.retry import retry_quarantine
+from migrations.sources import chunked_reader, documents
 
 FIXTURES = Path(__file__).parents[1] / "data" / "formats"
 MONTH = timedelta(days=30)
@@ -226,8 +227,8 @@ def test_a_file_too_large_to_hold_is_proven_piece_by_piece(
 ) -> None:
     monkeypatch.setattr(documents, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(documents, "HEAD_BYTES", 500)
-    monkeypatch.setattr(pieces, "PIECE_CHARACTERS", 800)
-    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 1000)
+    monkeypatch.setattr(chunked_reader, "PIECE_CHARACTERS", 800)
+    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 1000)
     lines = (FIXTURES / "serving_benchmark.H100.Llama-2-7b.jsonl").read_text().splitlines()
     path = put(tmp_path / "serving.H100.Llama-2-7b.jsonl", "\n".join(lines * 4) + "\n")
     unknown = put(tmp_path / "unknown.json", {"experiment": "x" * 2000})
@@ -242,7 +243,7 @@ def test_a_file_too_large_to_hold_is_proven_piece_by_piece(
 def test_what_is_quarantined_goes_only_where_the_log_gives_its_bytes_back(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 400)
+    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 400)
     whole = put(tmp_path / "whole.json", {"experiment": "x", "timings": [1, 2]})
     binary = put(tmp_path / "image.png", b"\x89PNG\r\n\x1a\n")
     marked = put(tmp_path / "marked.json", b'\xef\xbb\xbf{"experiment": "y", "timings": [1]}')
@@ -262,7 +263,7 @@ def test_a_reader_that_knows_more_today_keeps_the_file(
 ) -> None:
     path = put(tmp_path / "card.json", card())
     with monkeypatch.context() as then:
-        then.setattr(reading, "recognise", lambda document: None)
+        then.setattr(document_reader, "recognise", lambda document: None)
         assert migrate([path], log).outcomes == {"quarantined": 1}
     action, reason = outcome(clean([path], log, older_than=MONTH), path)
     assert action == "kept"

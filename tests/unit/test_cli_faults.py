@@ -16,14 +16,14 @@ import pytest
 import typer.main
 
 from accel_platform.__main__ import main
+from accel_platform.api_keys import Keys, Scope
 from accel_platform.cli import app
 from accel_platform.errors import StorageUnavailable, storage_unavailable
 from accel_platform.events import EventLog
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import WarehouseDamaged, current, require_current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import WarehouseDamaged, current, require_current
+from accel_platform.warehouse.reader import Reader
 from factories import event, result
 from faults import no_room, without_rights
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from accel_platform.cli import app
-from accel_platform.workloads.families import known_models, model_set
+from accel_platform.workloads.model_catalog import known_models, model_set
 
 
 def test_models_are_listed_with_their_size_and_sets() -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 from commits_world import NEW, OLD, Ci
 
-from accel_platform.analysis.commits import Commit, baseline_of, check_commit, commits, due, record_check
-from accel_platform.analysis.decided import rejection
+from accel_platform.analysis.regressions.commit_gate import (
+    Commit,
+    baseline_of,
+    check_commit,
+    commits,
+    due,
+    record_check,
+)
+from accel_platform.analysis.regressions.triage import rejection
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from factories import event
 
 

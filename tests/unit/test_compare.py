@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from accel_platform.analysis.compare import (
+from accel_platform.analysis.stats.significance import (
     ALPHA,
     SMALLEST_EFFECT,
     compare,

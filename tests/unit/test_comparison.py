@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel_platform.analysis.cells import read_cells
-from accel_platform.analysis.changes import changes
-from accel_platform.analysis.compare import ratio_interval
-from accel_platform.analysis.comparison import side_by_side
-from accel_platform.analysis.matrix import compatibility_matrix
-from accel_platform.analysis.matrix_history import matrix_history
-from accel_platform.analysis.selection import Selection, require_known
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.regressions.cell_changes import changes
+from accel_platform.analysis.stats.significance import ratio_interval
+from accel_platform.analysis.summaries.comparison import side_by_side
+from accel_platform.analysis.summaries.matrix import compatibility_matrix
+from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli.compare import _why_none
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.snapshots import take
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.settings import Settings
-from accel_platform.warehouse.as_of import tables_as_of
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.time_travel import tables_as_of
 from factories import event, result, verification
 from predictor_world import MODELS, append, measured_grid, world
 from predictor_world import result as modelled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_platform.bench.coverage_report import by_category, markdown
+from accel_platform.bench.coverage.report import by_category, markdown
 from accel_platform.events.types import ArchitectureChecked
 
 

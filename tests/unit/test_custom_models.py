@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel_platform.bench.artefacts import Artefacts
-from accel_platform.bench.plan import Cell, cell_key
+from accel_platform.bench.plan.plan import Cell, cell_key
+from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.workloads.build import build_model, built
 from accel_platform.workloads.cost import cost_of
-from accel_platform.workloads.custom import custom_models, read_models
-from accel_platform.workloads.families import ModelSpec, resolve_model
+from accel_platform.workloads.custom_models import custom_models, read_models
+from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 from accel_platform.workloads.weights import find_weights, with_weights
 from hub import COMMIT, hub
 

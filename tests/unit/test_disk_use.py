@@ -15,8 +15,8 @@ from accel_platform.events.types import PredictorPromoted
 from accel_platform.settings import Settings
 from accel_platform.warehouse import disk_use, publish
 from factories import event, result
-from predictor import artifact
-from predictor.promotion import NEWEST_KEPT, remove_old
+from predictor.training import artifact
+from predictor.training.promotion import NEWEST_KEPT, remove_old
 
 
 def _age(path: Path, seconds: float = 7_200) -> None:

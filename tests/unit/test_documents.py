@@ -14,10 +14,10 @@ import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
 
-from accel_platform.analysis.cells import read_cells
-from accel_platform.analysis.optimise import optimisations
-from accel_platform.analysis.roofline import ItemWork, Rooflines, limits_of
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.best_configurations import optimisations
+from accel_platform.analysis.summaries.roofline import ItemWork, Rooflines, limits_of
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
@@ -25,7 +25,7 @@ from accel_platform.reports.documents.kinds import KINDS, report
 from accel_platform.reports.documents.model import Document, Picture, Section, Table, Text
 from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
 from predictor_world import world
 

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.cells import comparable
-from accel_platform.analysis.efficiency import efficiencies
-from accel_platform.analysis.selection import Selection
-from accel_platform.analysis.speedup import speedups
+from accel_platform.analysis.query.cells import comparable
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.efficiency import efficiencies
+from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
-from accel_platform.reports.drawing import curves, fields, ranked, times
-from accel_platform.reports.drawing.parts import NothingToDraw, figure_of, key_of, names_of
-from accel_platform.reports.drawing.registry import CHARTS, chart, fit_to_draw
-from accel_platform.reports.drawing.render import kind_of, page, render, specification, svg
-from accel_platform.reports.drawing.theme import GROUND, PALETTE, SHAPES
-from accel_platform.warehouse.query import Reader
+from accel_platform.reports.charts import curves, fields, ranked, times
+from accel_platform.reports.charts.parts import NothingToDraw, figure_of, key_of, names_of
+from accel_platform.reports.charts.registry import CHARTS, chart, fit_to_draw
+from accel_platform.reports.charts.render import kind_of, page, render, specification, svg
+from accel_platform.reports.charts.theme import GROUND, PALETTE, SHAPES
+from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
 from predictor_world import world
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from accel_platform import durable
-from accel_platform.bench.underway import under_way
-from accel_platform.durable import make_directory, write_durably
+from accel_platform import atomic_write
+from accel_platform.api_keys import Keys, Scope
+from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.bench.plan.run_locks import under_way
 from accel_platform.events import EventLog
-from accel_platform.keys import Keys, Scope
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from factories import event, result
@@ -83,7 +83,7 @@ class TestAfterAPowerCut:
 
 def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: Unsynced) -> None:
     """Stored is enough: what points to it comes later, perhaps from another process."""
-    from predictor.artifact import Manifest, StoredRisks, put_in_service, store
+    from predictor.training.artifact import Manifest, StoredRisks, put_in_service, store
 
     about: Any = dict.fromkeys(("snapshot_id", "dataset_sha256", "lightgbm"), "")
     counts: Any = dict.fromkeys(("format", "feature_schema", "rows"), 0)
@@ -121,5 +121,5 @@ def test_a_file_system_that_cannot_sync_directories_is_no_fault(
     def refuses(descriptor: int) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    monkeypatch.setattr(durable.os, "fsync", refuses)
-    durable.sync_directory(tmp_path)
+    monkeypatch.setattr(atomic_write.os, "fsync", refuses)
+    atomic_write.sync_directory(tmp_path)

@@ -14,17 +14,17 @@ import pytest
 import typer
 from pages_world import BEFORE, pages_world
 
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
+from accel_platform.reports.charts.parts import NothingToDraw
+from accel_platform.reports.charts.registry import CHARTS
 from accel_platform.reports.documents import sections
 from accel_platform.reports.documents.kinds import KINDS
 from accel_platform.reports.documents.model import Section, Table
 from accel_platform.reports.documents.source import Source
-from accel_platform.reports.drawing.parts import NothingToDraw
-from accel_platform.reports.drawing.registry import CHARTS
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor_world import MODELS, measured_grid
 
 SOME = {

@@ -13,16 +13,16 @@ from typing import Any, ClassVar, get_args
 import psutil
 import pytest
 
+from accel_platform.backends.detect import Inventory, detect, fingerprint_of
+from accel_platform.backends.probes import openvino_facts
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Hardware
-from accel_platform.hardware import Inventory, detect, fingerprint_of
 from accel_platform.hardware.cpu import _from_proc_cpuinfo, state_now, usable_cores
-from accel_platform.hardware.probes import openvino_facts
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_the_fingerprint_follows_versions_and_threads_but_not_the_clock(inventor
 
 def test_ids_are_the_same_in_another_process(inventory: Inventory) -> None:
     script = (
-        "from accel_platform.hardware.host import host_id; from accel_platform.hardware.probes import _host_processor;"
+        "from accel_platform.hardware.host import host_id; from accel_platform.backends.probes import _host_processor;"
         "print(host_id(), _host_processor()['device_id'])"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.sampling import Sampling, collect
+from accel_platform.bench.measure.sampling import Sampling, collect
 from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import energy, gpu
 from accel_platform.hardware.energy import POWERCAP, Counter, Meter, NoEnergy, counted_by, described, meter_for, rapl

@@ -19,10 +19,10 @@ from accel_platform.events.log import Appended, Snapshot
 from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from migrations import archive, batches, importer
-from migrations.archive import suspect_across
-from migrations.importer import OVERDUE_CHECK, migrate
+from accel_platform.warehouse.reader import Reader
+from migrations.pipeline import batches, cross_document_rules, importer
+from migrations.pipeline.cross_document_rules import suspect_across
+from migrations.pipeline.importer import OVERDUE_CHECK, migrate
 
 
 def web(model: str, platform: str = "webgpu", /, **metrics: float) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class TestInterruptedImports:
         home = tmp_path / "home"
         with pytest.raises(LogUnavailable):
             migrate([old], cut_log(home, last=1))
-        look = archive.suspect_across
+        look = cross_document_rules.suspect_across
 
         def overtaken(log: EventLog, snapshot: Snapshot) -> list[Event]:
             found = look(log, snapshot)
@@ -187,7 +187,7 @@ class TestInterruptedImports:
     ) -> None:
         log = cut_log(tmp_path / "home")
         migrate([old], log)
-        monkeypatch.setattr(archive, "RULES_VERSION", 99)
+        monkeypatch.setattr(cross_document_rules, "RULES_VERSION", 99)
         assert migrate([old], log).overdue_check
         assert not migrate([old], log).overdue_check
         assert {e.payload.rules_version for e in log.read(types={"ImportsChecked"})} == {1, 99}

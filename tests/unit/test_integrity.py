@@ -19,7 +19,7 @@ from accel_platform.events.compaction import compact
 from accel_platform.events.log import segment_key
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.validate import validate
 from factories import event, result, verification
 
@@ -204,7 +204,7 @@ class TestDamage:
         assert _findings(settings) == {}
 
     def test_what_is_exported_is_checked(self, settings: Settings, tmp_path: Path) -> None:
-        from accel_platform.bench.campaign import export_campaign
+        from accel_platform.bench.run.campaign import export_campaign
 
         log = EventLog.open(settings)
         log.append([event(result())], key="bench-run-test-1")

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from accel_platform import keys as keys_module
+from accel_platform import api_keys as keys_module
+from accel_platform.api_keys import Keys, KeysDamaged, Scope
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.keys import Keys, KeysDamaged, Scope
 from accel_platform.settings import Settings
 
 

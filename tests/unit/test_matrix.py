@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.analysis.matrix import by_family, compatibility_matrix
-from accel_platform.analysis.matrix_history import matrix_history
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.matrix import by_family, compatibility_matrix
+from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli import app
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
-from accel_platform.warehouse.as_of import tables_at
+from accel_platform.warehouse.matrix_at import matrix_by_then
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from accel_platform.warehouse.replay import matrix_by_then
+from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.time_travel import tables_at
 from factories import event, result, verification
-from migrations.importer import migrate
+from migrations.pipeline.importer import migrate
 
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

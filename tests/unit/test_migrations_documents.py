@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.errors import NotFound
-from migrations.documents import Content, Document, bytes_of, find_files, load, parse
-from migrations.recognise import describe
+from migrations.detect import describe
+from migrations.sources.documents import Content, Document, bytes_of, find_files, load, parse
 
 
 def of(raw: bytes | str) -> Document:

@@ -10,8 +10,8 @@ import pytest
 
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
-from migrations import batches
-from migrations.importer import migrate
+from migrations.pipeline import batches
+from migrations.pipeline.importer import migrate
 
 DIRECT: dict[str, Any] = {
     "model": "gpt2",

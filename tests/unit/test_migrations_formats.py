@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from migrations.documents import Content, Document, parse
-from migrations.recognise import recognise
-from migrations.records import Record, Refused
+from migrations.detect import recognise
+from migrations.normalize.records import Record, Refused
+from migrations.sources.documents import Content, Document, parse
 
 local = datetime.fromisoformat
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
-from migrations.claims import NOTHING_CLAIMED
-from migrations.documents import Content, Document, parse
-from migrations.reading import Reading, read
+from migrations.pipeline.document_reader import Reading, read
+from migrations.sources.documents import Content, Document, parse
+from migrations.suspicion.claims import NOTHING_CLAIMED
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 TEXTS = sorted(path for path in FIXTURES.iterdir() if path.suffix != ".sqlite")

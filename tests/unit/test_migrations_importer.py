@@ -27,14 +27,14 @@ from accel_platform.events import EventLog, codec
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from migrations import reading
-from migrations.claims import NOTHING_CLAIMED
-from migrations.documents import load, parse
-from migrations.figures import has_other_figure
+from accel_platform.warehouse.reader import Reader
 from migrations.formats import all_formats
-from migrations.importer import ImportReport, migrate
-from migrations.reading import read
+from migrations.pipeline import document_reader
+from migrations.pipeline.document_reader import read
+from migrations.pipeline.importer import ImportReport, migrate
+from migrations.sources.documents import load, parse
+from migrations.suspicion.claims import NOTHING_CLAIMED
+from migrations.suspicion.statistics import has_other_figure
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SAMPLES = REPOSITORY / "samples" / "legacy"
@@ -184,7 +184,7 @@ def test_text_that_no_table_can_hold_is_stored_escaped(tmp_path: Path, log: Even
 def test_a_large_unknown_document_keeps_its_beginning_and_says_so(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "KEPT_WHOLE_CHARACTERS", 20)
+    monkeypatch.setattr(document_reader, "KEPT_WHOLE_CHARACTERS", 20)
     (tmp_path / "big.json").write_text(json.dumps({"x": "y" * 100}))
     migrate([tmp_path / "big.json"], log)
     (kept,) = payloads(log, RecordQuarantined)
@@ -231,7 +231,7 @@ def test_a_reader_that_fails_costs_its_document_only(
     def broken(*_: object) -> list[object]:
         raise KeyError("rule")
 
-    monkeypatch.setattr(reading, "judge", broken)
+    monkeypatch.setattr(document_reader, "judge", broken)
     report = migrate([FIXTURES / "suite_csv.csv", FIXTURES / "suite_config.json"], log)
     check_accounts(report, log, 2)
     assert report.outcomes == {"quarantined": 1, "not_results": 1}
@@ -277,7 +277,7 @@ def test_killed_half_way_or_twice_at_once_nothing_is_lost_and_nothing_doubled(tm
         from accel_platform.events import EventLog
         from accel_platform.settings import Settings
         from migrations import batches
-        from migrations.importer import migrate
+        from migrations.pipeline.importer import migrate
         batches.SECONDS, batches.MOST_EVENTS = 0.05, int(sys.argv[1])
         log = EventLog.open(Settings(home=Path({str(tmp_path / "home")!r})))
         migrate([Path({str(old)!r})], log, on_progress=lambda n, total, document: print(n, flush=True))

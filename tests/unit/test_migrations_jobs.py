@@ -20,10 +20,10 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from migrations import reading, workers
-from migrations.importer import migrate
-from migrations.retry import retry_quarantine
+from accel_platform.warehouse.reader import Reader
+from migrations.pipeline import document_reader, workers
+from migrations.pipeline.importer import migrate
+from migrations.pipeline.retry import retry_quarantine
 
 REPOSITORY = Path(__file__).parent.parent.parent
 FIXTURES = REPOSITORY / "tests" / "data" / "formats"
@@ -74,7 +74,7 @@ class TestJobs:
             "from pathlib import Path\n"
             "from accel_platform.events import EventLog\n"
             "from accel_platform.settings import Settings\n"
-            "from migrations.importer import migrate\n"
+            "from migrations.pipeline.importer import migrate\n"
             f"log = EventLog.open(Settings(home=Path({str(tmp_path / 'home')!r})))\n"
             f"migrate([Path({str(FIXTURES)!r})], log, jobs=2)\n"
         )
@@ -124,7 +124,7 @@ class TestRetry:
         def fails(*_: object) -> list[object]:
             raise KeyError("not yet")
 
-        monkeypatch.setattr(reading, "judge", fails)
+        monkeypatch.setattr(document_reader, "judge", fails)
         return monkeypatch
 
     def ledger(self, settings: Settings) -> list[dict[str, Any]]:

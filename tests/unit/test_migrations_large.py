@@ -12,10 +12,10 @@ import pytest
 from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, RecordQuarantined, ResultRecorded
 from accel_platform.settings import Settings
-from migrations import documents, pieces
-from migrations.documents import load
-from migrations.importer import migrate
-from migrations.pieces import pieces as pieces_of
+from migrations.pipeline.importer import migrate
+from migrations.sources import chunked_reader, documents
+from migrations.sources.chunked_reader import pieces as pieces_of
+from migrations.sources.documents import load
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 
@@ -25,8 +25,8 @@ def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some kilobytes are large here, and pieces are small."""
     monkeypatch.setattr(documents, "WHOLE_BYTES", 2_000)
     monkeypatch.setattr(documents, "HEAD_BYTES", 4_000)
-    monkeypatch.setattr(pieces, "PIECE_CHARACTERS", 3_000)
-    monkeypatch.setattr(pieces, "PIECE_CELLS", 300)
+    monkeypatch.setattr(chunked_reader, "PIECE_CHARACTERS", 3_000)
+    monkeypatch.setattr(chunked_reader, "PIECE_CELLS", 300)
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def test_what_can_only_be_read_at_once_is(log: EventLog, tmp_path: Path) -> None
 def test_beyond_the_limit_it_is_quarantined_with_what_to_do(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "LARGEST_AT_ONCE", 10_000)
+    monkeypatch.setattr(chunked_reader, "LARGEST_AT_ONCE", 10_000)
     (tmp_path / "card.json").write_text(json.dumps({"pad": "x" * 20_000}, indent=1))
     (tmp_path / "line.json").write_text(json.dumps({"pad": "x" * 20_000}))
     (tmp_path / "notes.txt").write_text("no figures here\n" * 2_000)
@@ -155,5 +155,5 @@ def test_a_second_run_reads_nothing(log: EventLog, tmp_path: Path, monkeypatch: 
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows(40)))
     migrate([path], log)
-    monkeypatch.setattr(pieces, "find_json", None)
+    monkeypatch.setattr(chunked_reader, "find_json", None)
     assert migrate([path], log).outcomes == {"already_imported": 1}

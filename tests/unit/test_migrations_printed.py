@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.documents import Content, Document, parse
-from migrations.recognise import recognise
-from migrations.records import Record, Refused
+from migrations.detect import recognise
+from migrations.normalize.records import Record, Refused
+from migrations.sources.documents import Content, Document, parse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 

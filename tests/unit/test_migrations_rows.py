@@ -15,10 +15,10 @@ import pytest
 
 from accel_platform.events import EventLog
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
-from migrations.documents import Content, parse
-from migrations.importer import ImportReport, migrate
-from migrations.records import Record, Refused
-from migrations.rows import row_part
+from migrations.normalize.flat_rows import row_part
+from migrations.normalize.records import Record, Refused
+from migrations.pipeline.importer import ImportReport, migrate
+from migrations.sources.documents import Content, parse
 
 ROW = {"model_name": "gpt2", "hardware_type": "cuda", "batch_size": 4, "average_latency_ms": 8.5}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from migrations.claims import claims_of
-from migrations.documents import Content, parse
-from migrations.recognise import recognise
-from migrations.records import NoResult, Part, Record, Refused
-from migrations.suspicion import judge
-from migrations.timings import timing_in
+from migrations.detect import recognise
+from migrations.normalize.records import NoResult, Part, Record, Refused
+from migrations.normalize.timings import timing_in
+from migrations.sources.documents import Content, parse
+from migrations.suspicion.claims import claims_of
+from migrations.suspicion.rules import judge
 
 
 def parts(value: Any, path: str = "/old/hf_bert_test_results.json") -> list[Part]:

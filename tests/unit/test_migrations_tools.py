@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.claims import claims_of
-from migrations.documents import Content, Document, parse
-from migrations.recognise import recognise
-from migrations.records import Record, Refused
-from migrations.suspicion import judge
+from migrations.detect import recognise
+from migrations.normalize.records import Record, Refused
+from migrations.sources.documents import Content, Document, parse
+from migrations.suspicion.claims import claims_of
+from migrations.suspicion.rules import judge
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 

@@ -11,9 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.warehouse.rules import RULES, OneOf
-from migrations import identity
-from migrations.identity import backend_named, device_facts, hardware_named, imported_id, model_named, precision_named
-from migrations.values import NS_PER_MS, NS_PER_S, count, first_moment, moment, number, quantity, samples_ns, scaled
+from migrations.normalize import canonical_names
+from migrations.normalize.canonical_names import (
+    backend_named,
+    device_facts,
+    hardware_named,
+    imported_id,
+    model_named,
+    precision_named,
+)
+from migrations.normalize.units import (
+    NS_PER_MS,
+    NS_PER_S,
+    count,
+    first_moment,
+    moment,
+    number,
+    quantity,
+    samples_ns,
+    scaled,
+)
 
 local = datetime.fromisoformat
 
@@ -193,8 +210,8 @@ def test_cpu_runtimes_of_a_host_share_one_device_and_a_gpu_is_another() -> None:
 
 
 def test_the_warehouse_takes_every_hardware_name_that_old_files_are_given() -> None:
-    given_names = {name for _, name in (*identity._HARDWARE_WORDS, *identity._SILICON)} | set(
-        identity._KEY_WORDS.values()
+    given_names = {name for _, name in (*canonical_names._HARDWARE_WORDS, *canonical_names._SILICON)} | set(
+        canonical_names._KEY_WORDS.values()
     )
     [rule] = [rule for rule in RULES if rule.name == "hardware_known"]
     assert isinstance(rule, OneOf)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.claims import NOTHING_CLAIMED
-from migrations.documents import Content, parse
-from migrations.identity import model_named
-from migrations.named_figures import batch_in, length_in, named_figures
-from migrations.reading import Reading, read
-from migrations.recognise import recognise
-from migrations.values import Moment, moment
+from migrations.detect import recognise
+from migrations.normalize.canonical_names import model_named
+from migrations.normalize.field_aliases import batch_in, length_in, named_figures
+from migrations.normalize.units import Moment, moment
+from migrations.pipeline.document_reader import Reading, read
+from migrations.sources.documents import Content, parse
+from migrations.suspicion.claims import NOTHING_CLAIMED
 
 
 def reading(value: Any, path: str = "/old/made.json") -> Reading:

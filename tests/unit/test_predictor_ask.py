@@ -16,13 +16,13 @@ from accel_platform.events.types import ModelDescribed
 from accel_platform.hardware.catalog import catalog
 from predictor import predict as ask_one
 from predictor import recommend as ask
-from predictor.advisor import Advisor
-from predictor.answers import Answer, PredictAnswer, Unanswered
-from predictor.configs import appraise
-from predictor.questions import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
-from predictor.subject import decoder_known, resolve_subject, sizes_asked
-from predictor.traced import Sizes
-from predictor.train import train
+from predictor.advisor.advisor import Advisor
+from predictor.data.config_cost import appraise
+from predictor.data.model_resolution import decoder_known, resolve_subject, sizes_asked
+from predictor.data.traced_models import Sizes
+from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
+from predictor.schemas.responses import Answer, PredictAnswer, Unanswered
+from predictor.training.train import train
 from predictor_world import CPU, MODELS, measured_grid, result, verified, world
 
 OWN = {

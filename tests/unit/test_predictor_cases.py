@@ -13,11 +13,12 @@ import pytest
 from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
-from accel_platform.warehouse.query import Reader
-from accel_platform.workloads.decoder import Decoder
-from predictor import case_table
-from predictor.casebook import load_cases
-from predictor.cases import (
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.kv_cache import Decoder
+from predictor.data.dataset import load_cases
+from predictor.data.evidence import Target, observed_devices
+from predictor.data.plausible import IMPOSSIBLE, times_faster
+from predictor.data.samples import (
     BY_LAYERS,
     BY_OPERATORS,
     IMAGES,
@@ -28,11 +29,10 @@ from predictor.cases import (
     silicon_of,
     weight_bytes,
 )
-from predictor.evidence import Target, observed_devices
-from predictor.law import parts_ms, rates_known
-from predictor.learner import Grown
-from predictor.plausible import IMPOSSIBLE, times_faster
-from predictor.traced import ItemCost
+from predictor.data.traced_models import ItemCost
+from predictor.models.analytical import parts_ms, rates_known
+from predictor.models.latency_model import Grown
+from predictor.training import sample_io
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
 
 COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
@@ -192,8 +192,8 @@ def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
 
 def test_cases_of_an_artifact_are_the_cases_that_were_stored() -> None:
     case = replace(_case(), latency_ms=5.0, size=math.nan)
-    stored = case_table.table_of([case, case], (), Grown(None, {}, np.empty(0), np.empty(0)))
-    loaded, _, _ = case_table.cases_from(stored)
+    stored = sample_io.table_of([case, case], (), Grown(None, {}, np.empty(0), np.empty(0)))
+    loaded, _, _ = sample_io.cases_from(stored)
     assert loaded == [case, case]
     assert len({*loaded, case}) == 1
 

@@ -8,8 +8,8 @@ import pytest
 
 from accel_platform.backends.registry import runtime_for
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
-from predictor.evidence import Evidence
-from predictor.targets import Candidate, choose_candidates
+from predictor.advisor.candidates import Candidate, choose_candidates
+from predictor.data.evidence import Evidence
 
 
 def test_every_device_has_a_source_and_figures_in_proportion() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accel_platform.errors import InvalidInput
-from predictor.configs import appraise
+from predictor.data.config_cost import appraise
 
 GEMMA_3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],

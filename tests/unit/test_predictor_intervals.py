@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from predictor.intervals import calibrate, calibrate_worst
+from predictor.calibration.conformal import calibrate, calibrate_worst
 
 sizes = st.floats(0, 50)
 

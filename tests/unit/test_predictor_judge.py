@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from law_world import FACTORS, GPUS, case, world
 
-from predictor.alike import Alike
-from predictor.cases import BY_OPERATORS, TOKENS, Case
-from predictor.held_out import hold_out
-from predictor.judge import Judgement, Predictor
-from predictor.law import Law
-from predictor.learner import log_latency
-from predictor.memory import MemoryModel
-from predictor.risks import OUT_OF_MEMORY, Risks
-from predictor.train import fit
+from predictor.calibration.cross_validation import hold_out
+from predictor.calibration.failure_model import OUT_OF_MEMORY, Risks
+from predictor.calibration.memory_model import MemoryModel
+from predictor.calibration.predictor import Judgement, Predictor
+from predictor.data.samples import BY_OPERATORS, TOKENS, Case
+from predictor.models.analytical import Law
+from predictor.models.gaussian_process import Alike
+from predictor.models.latency_model import log_latency
+from predictor.training.train import fit
 
 DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.events.types import Payload
-from accel_platform.warehouse.query import Reader
-from predictor.evidence import Cell, Evidence, Target, load_evidence
-from predictor.neighbours import measured, ratio_of, scaled
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.scaling import measured, ratio_of, scaled
+from predictor.data.evidence import Cell, Evidence, Target, load_evidence
 from predictor_world import CPU_ID, MODELS, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
-from accel_platform.workloads.decoder import Decoder
-from predictor.answers import Compatibility, Figures, Interval
-from predictor.asked import Asked
-from predictor.bound import bound_of, bound_of_generation
-from predictor.cases import case_of
-from predictor.constraints import broken
-from predictor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
-from predictor.questions import Constraints
-from predictor.subject import Subject
-from predictor.traced import ItemCost, Sizes
+from accel_platform.workloads.kv_cache import Decoder
+from predictor.advisor.bound import bound_of, bound_of_generation
+from predictor.advisor.constraints import broken
+from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
+from predictor.advisor.resolved_query import Asked
+from predictor.data.model_resolution import Subject
+from predictor.data.samples import case_of
+from predictor.data.traced_models import ItemCost, Sizes
+from predictor.schemas.requests import Constraints
+from predictor.schemas.responses import Compatibility, Figures, Interval
 
 _found = find_spec("NVIDIA H100 SXM5 80GB")
 assert _found is not None

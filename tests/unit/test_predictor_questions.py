@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from accel_platform.errors import InvalidInput
-from predictor.configs import appraise, text_of
-from predictor.knowledge import _compact
-from predictor.questions import BatchQuery, ModelConfig, ModelFigures, OwnDevice, PredictQuery, RecommendQuery, checked
+from predictor.advisor.serving_state import _compact
+from predictor.data.config_cost import appraise, text_of
+from predictor.schemas.requests import (
+    BatchQuery,
+    ModelConfig,
+    ModelFigures,
+    OwnDevice,
+    PredictQuery,
+    RecommendQuery,
+    checked,
+)
 
 FIGURES = {"parameters": 1e8, "flops_per_item": 2e10}
 OWN = {"name": "Mine", "kind": "gpu", "peak_fp32_tflops": 40.0, "bandwidth_gb_s": 900}

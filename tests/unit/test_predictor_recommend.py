@@ -13,10 +13,10 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import Payload
 from accel_platform.precisions import canonical
 from accel_platform.settings import Settings
-from predictor.advisor import Advisor
-from predictor.answers import Answer, PredictAnswer
-from predictor.questions import PredictQuery, RecommendQuery
-from predictor.train import train
+from predictor.advisor.advisor import Advisor
+from predictor.schemas.requests import PredictQuery, RecommendQuery
+from predictor.schemas.responses import Answer, PredictAnswer
+from predictor.training.train import train
 from predictor_world import (
     CPU,
     CPU_ID,

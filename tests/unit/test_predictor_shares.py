@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predictor import shares
-from predictor.shares import Shares
+from predictor.models import tree_shap
+from predictor.models.tree_shap import Shares
 
 
 def _booster(chance: np.random.Generator, leaves: int, unknown: float, least: int = 3) -> tuple[lgb.Booster, int]:
@@ -52,7 +52,7 @@ def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) ->
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.1)
     asked = np.random.default_rng(1).normal(scale=2, size=(40, features))
     expected = Shares.of([booster], range(features)).added(asked)
-    monkeypatch.setattr(shares, "_MOST", 5)
+    monkeypatch.setattr(tree_shap, "_MOST", 5)
     found = Shares.of([booster], range(features))
     for row in (*range(40), *range(40)):
         assert (found.added(asked[row : row + 1]) == expected[row]).all()

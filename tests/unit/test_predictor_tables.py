@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
-from accel_platform.reports.drawing.render import write
-from predictor import pictures
-from predictor.tables import COLUMNS, questions
+from accel_platform.reports.charts.render import write
+from predictor.advisor import charts
+from predictor.advisor.batch_tables import COLUMNS, questions
 from predictor_world import MODELS, measured_grid, world
 
 PNG = b"\x89PNG"
@@ -95,7 +95,7 @@ def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: P
         with pytest.raises(InvalidInput, match=says):
             app(["predict", "bert-base", *words, "--home", home], standalone_mode=False)
     with pytest.raises(InvalidInput, match="cannot be written"):
-        write(pictures.curves([], title="x"), tmp_path / "nowhere" / "x.html")
+        write(charts.curves([], title="x"), tmp_path / "nowhere" / "x.html")
 
 
 def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from accel_platform.workloads.families import resolve_model
-from predictor import traced
-from predictor.traced import ItemCost, Sizes, traced_cost, traced_decoder
+from accel_platform.workloads.model_catalog import resolve_model
+from predictor.data import traced_models
+from predictor.data.traced_models import ItemCost, Sizes, traced_cost, traced_decoder
 
 BERT, GPT = resolve_model("bert-tiny"), resolve_model("gpt2")
 ANOTHER_PROCESS = """
 import json, sys
 from dataclasses import asdict
-from accel_platform.workloads.families import resolve_model
-from predictor.traced import Sizes, traced_cost, traced_decoder
+from accel_platform.workloads.model_catalog import resolve_model
+from predictor.data.traced_models import Sizes, traced_cost, traced_decoder
 cost = traced_cost(resolve_model("bert-tiny"), 77, Sizes())
 print(json.dumps([asdict(cost), asdict(traced_decoder(resolve_model("gpt2"))), "torch" in sys.modules]))
 """
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for remembered in (traced_cost, traced_decoder, traced._folder):
+    for remembered in (traced_cost, traced_decoder, traced_models._folder):
         remembered.cache_clear()
 
 

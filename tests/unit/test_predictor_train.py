@@ -16,15 +16,15 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
-from predictor import artifact
-from predictor.artifact import ArtifactRefused, Manifest, load, manifest_of
-from predictor.casebook import load_cases
-from predictor.cases import Case, case_of, silicon_of
-from predictor.evidence import Target, observed_devices
-from predictor.promotion import NothingToGoBackTo, promotions, roll_back
-from predictor.traced import ItemCost
-from predictor.train import NotEnoughEvidence, TrainingReport, train
+from accel_platform.warehouse.reader import Reader
+from predictor.data.dataset import load_cases
+from predictor.data.evidence import Target, observed_devices
+from predictor.data.samples import Case, case_of, silicon_of
+from predictor.data.traced_models import ItemCost
+from predictor.training import artifact
+from predictor.training.artifact import ArtifactRefused, Manifest, load, manifest_of
+from predictor.training.promotion import NothingToGoBackTo, promotions, roll_back
+from predictor.training.train import NotEnoughEvidence, TrainingReport, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 
 
@@ -98,7 +98,7 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
 
 
 def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, TrainingReport]) -> None:
-    from predictor.train import fit
+    from predictor.training.train import fit
 
     settings, report = trained
     book = load_cases(Reader(settings))

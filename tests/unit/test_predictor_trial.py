@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
-from predictor.baselines import BASELINES
-from predictor.blocks import blocks_of, family_of
-from predictor.correction import Correction
-from predictor.law import Law
-from predictor.learner import Learner, log_latency
-from predictor.splits import SPLITS, folds_of
-from predictor.trees import Trees
-from predictor.trial import judge, metrics_of, trials
+from predictor.calibration.cv_splits import SPLITS, folds_of
+from predictor.data.blocks import blocks_of, family_of
+from predictor.models.analytical import Law
+from predictor.models.baselines import BASELINES
+from predictor.models.few_shot import Correction
+from predictor.models.latency_model import Learner, log_latency
+from predictor.models.residual_trees import Trees
+from predictor.training.evaluate import judge, metrics_of, trials
 
 
 def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:

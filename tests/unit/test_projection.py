@@ -13,7 +13,7 @@ from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.matrix import compatibility_matrix
+from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.errors import AccelError, InvalidInput, LogUnavailable, WarehouseEmpty
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import (
@@ -29,9 +29,9 @@ from accel_platform.events.types import (
     ShiftRejected,
 )
 from accel_platform.settings import Settings
-from accel_platform.warehouse import project, publish, rules
-from accel_platform.warehouse.projection import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse import build_layer, publish, rules
+from accel_platform.warehouse.layers import TABLES, Layer, Projection, WarehouseDamaged, current, require_current
+from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 _sizes = st.sampled_from([1, 4])
@@ -475,7 +475,7 @@ class TestReading:
 @given(st.lists(st.integers(1, 10**6), max_size=12), st.integers(1, 10**5))
 def test_kept_layers_shrink_at_least_fourfold(sizes: list[int], arriving: int) -> None:
     layers = [Layer(f"l{i}", str(i), size) for i, size in enumerate(sizes)]
-    kept = project.layers_to_keep(layers, arriving)
+    kept = build_layer.layers_to_keep(layers, arriving)
     assert kept == 0 or sizes[kept - 1] >= 4 * (arriving + sum(sizes[kept:]))
 
 

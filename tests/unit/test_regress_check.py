@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from accel_platform.analysis.check import Check, check
-from accel_platform.analysis.decided import acceptance, read_decided, rejection
-from accel_platform.analysis.measured import read_measured
-from accel_platform.analysis.refs import runs_of
-from accel_platform.analysis.regression import Decision
-from accel_platform.analysis.shifts import histories, regression_of
-from accel_platform.bench.labels import COMMIT_VARIABLES, labels_of, with_commit
+from accel_platform.analysis.query.measured import read_measured
+from accel_platform.analysis.query.run_refs import runs_of
+from accel_platform.analysis.regressions.changepoint_history import histories, regression_of
+from accel_platform.analysis.regressions.check import Check, check
+from accel_platform.analysis.regressions.triage import acceptance, read_decided, rejection
+from accel_platform.analysis.stats.regression_test import Decision
+from accel_platform.bench.plan.labels import COMMIT_VARIABLES, labels_of, with_commit
 from accel_platform.cli import app
 from accel_platform.cli.regress import record_found
 from accel_platform.errors import InvalidInput, NotFound
@@ -27,7 +27,7 @@ from accel_platform.events.types import DeviceObserved, RunStarted
 from accel_platform.reports.regressions import junit, markdown
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 OLD, NEW = "a" * 40, "b" * 40

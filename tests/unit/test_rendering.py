@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
-from accel_platform.reports.rendering import files, sheet
-from accel_platform.reports.rendering.values import FORMULA, guarded, guarded_row, shown
+from accel_platform.table_io import files, sheet
+from accel_platform.table_io.values import FORMULA, guarded, guarded_row, shown
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)

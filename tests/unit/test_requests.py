@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.__main__ import main
-from accel_platform.bench.requests import ATTEMPTS, LABEL, Request, Requests, claim, close, request_benchmark, runs_of
+from accel_platform.bench.requests.requests import (
+    ATTEMPTS,
+    LABEL,
+    Request,
+    Requests,
+    claim,
+    close,
+    request_benchmark,
+    runs_of,
+)
 from accel_platform.cli.requests import seconds
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog

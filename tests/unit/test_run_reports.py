@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel_platform.bench.plan import SEGMENT_PREFIX
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescribed, ResultRecorded, RunStarted
 from accel_platform.reports.comparison_csv import COLUMNS
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run import Run, make_places, read_run, write_reports
+from accel_platform.reports.run_export import Run, make_places, read_run, write_reports
 from accel_platform.settings import Settings
 from factories import event, result
-from migrations.documents import load, parse
-from migrations.importer import migrate
-from migrations.recognise import recognise
-from migrations.records import Record
+from migrations.detect import recognise
+from migrations.normalize.records import Record
+from migrations.pipeline.importer import migrate
+from migrations.sources.documents import load, parse
 
 RUN = "0199-run"
 SAMPLES = np.random.default_rng(3)

@@ -18,7 +18,7 @@ import pytest
 from accel_platform.errors import Busy, InvalidInput, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse import sandbox_child
-from accel_platform.warehouse.projection import attach_statements, require_current
+from accel_platform.warehouse.layers import attach_statements, require_current
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.sandbox import Cancelled, Limits, Sandbox
 from predictor_world import MODELS, append, measured_grid, result, world

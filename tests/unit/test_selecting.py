@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accel_platform.analysis.selection import Selection, how_to_measure, require_known
-from accel_platform.cli.selecting import ManyValues, filtered, selection
+from accel_platform.analysis.query.filters import Selection, how_to_measure, require_known
+from accel_platform.cli.options import ManyValues, filtered, selection
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from predictor_world import world
 
 app = typer.Typer()

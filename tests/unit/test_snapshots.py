@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from accel_platform.analysis.difference import difference
+from accel_platform.analysis.regressions.snapshot_comparison import difference
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
@@ -18,10 +18,10 @@ from accel_platform.events.compaction import compact
 from accel_platform.events.snapshots import find, moment_of, take, taken
 from accel_platform.events.types import SuspicionOverruled
 from accel_platform.settings import Past, Settings
-from accel_platform.warehouse import as_of, publish
-from accel_platform.warehouse.as_of import tables_as_of
-from accel_platform.warehouse.projection import current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse import publish, time_travel
+from accel_platform.warehouse.layers import current
+from accel_platform.warehouse.reader import Reader
+from accel_platform.warehouse.time_travel import tables_as_of
 from factories import event, result, verification
 
 Accel = Callable[..., Result]
@@ -125,7 +125,7 @@ class TestThePast:
     def test_they_are_made_once_and_the_oldest_go(
         self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(as_of, "_KEPT", 2)
+        monkeypatch.setattr(time_travel, "_KEPT", 2)
         # The audit has its own test, and takes a second.
         monkeypatch.setattr(publish, "check", lambda staged: [])
         for name in "abc":

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.api import effort_of, models_named, plan_benchmark
-from accel_platform.bench.effort import EFFORTS
-from accel_platform.bench.sampling import Sampling, is_warm
-from accel_platform.bench.schedule import cron_of
-from accel_platform.bench.suite import BenchmarkConfig, example, read_config, reference, write_example
+from accel_platform.bench.measure.sampling import Sampling, is_warm
+from accel_platform.bench.plan.config import BenchmarkConfig, example, read_config, reference, write_example
+from accel_platform.bench.plan.presets import EFFORTS
+from accel_platform.bench.plan.schedule import cron_of
+from accel_platform.benchmark_api import effort_of, models_named, plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, NotFound
-from accel_platform.workloads.custom import custom_models
-from accel_platform.workloads.families import resolve_model
+from accel_platform.workloads.custom_models import custom_models
+from accel_platform.workloads.model_catalog import resolve_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +68,7 @@ def test_the_example_has_every_key_with_its_meaning_and_is_valid(tmp_path: Path)
 
 def test_the_documentation_lists_the_keys_as_they_are() -> None:
     page = (ROOT / "docs/reference/suite-json.md").read_text()
-    assert reference() in page, "put the output of accel_platform.bench.suite.reference() there"
+    assert reference() in page, "put the output of accel_platform.bench.plan.config.reference() there"
 
 
 def test_paths_are_meant_from_where_the_file_lies(tmp_path: Path) -> None:

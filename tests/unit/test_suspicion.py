@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.events.types import ResultRecorded
-from migrations.claims import claims_of
-from migrations.documents import Content, parse
-from migrations.recognise import recognise
-from migrations.records import Record
-from migrations.suspicion import RULES, judge
+from migrations.detect import recognise
+from migrations.normalize.records import Record
+from migrations.sources.documents import Content, parse
+from migrations.suspicion.claims import claims_of
+from migrations.suspicion.rules import RULES, judge
 
 
 def judged(value: dict[str, Any]) -> list[ResultRecorded]:

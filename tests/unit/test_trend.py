@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from accel_platform.analysis.decided import Decided, acceptance, read_decided, rejection
-from accel_platform.analysis.measured import read_measured
-from accel_platform.analysis.selection import Selection
-from accel_platform.analysis.shifts import histories, record
-from accel_platform.analysis.trend import trends
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.measured import read_measured
+from accel_platform.analysis.regressions.changepoint_history import histories, record
+from accel_platform.analysis.regressions.trend import trends
+from accel_platform.analysis.regressions.triage import Decided, acceptance, read_decided, rejection
 from accel_platform.cli import app
 from accel_platform.events import Event, EventLog
-from accel_platform.reports.rendering.text import sparkline
 from accel_platform.settings import Settings
+from accel_platform.table_io.text import sparkline
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 from factories import event, result, verification
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -19,8 +19,8 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import DocumentImported, ModelDescribed, ResultSuspected
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
-from accel_platform.warehouse.projection import require_current
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.layers import require_current
+from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.rules import RULES
 from accel_platform.warehouse.validate import validate
 from factories import event, result, verification

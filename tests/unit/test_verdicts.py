@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from accel_platform.events import EventLog
-from migrations.importer import migrate
-from migrations.verdicts import verdicts
+from migrations.pipeline.importer import migrate
+from migrations.suspicion.summary import verdicts
 
 
 def web(path: Path, model: str, latency_ms: float, **more: object) -> None:

@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.build import config_of
 from accel_platform.workloads.cost import cost_of, parameters_of
-from accel_platform.workloads.decoder import Decoder, decoder_of
-from accel_platform.workloads.families import ModelSpec, known_models, model_set, resolve_model, sequence_length_for
 from accel_platform.workloads.heads import training_head
 from accel_platform.workloads.inputs import describe_inputs, make_inputs
+from accel_platform.workloads.kv_cache import Decoder, decoder_of
+from accel_platform.workloads.model_catalog import (
+    ModelSpec,
+    known_models,
+    model_set,
+    resolve_model,
+    sequence_length_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +275,7 @@ def test_a_length_means_nothing_to_an_image_and_too_long_a_text_is_refused() -> 
 def test_every_process_gets_the_same_random_weights() -> None:
     script = (
         "import hashlib; from accel_platform.workloads.build import build_model;"
-        "from accel_platform.workloads.families import resolve_model;"
+        "from accel_platform.workloads.model_catalog import resolve_model;"
         "state = build_model(resolve_model('bert-tiny')).state_dict();"
         "digest = hashlib.sha256(b''.join(k.encode() + v.numpy().tobytes() for k, v in sorted(state.items())));"
         "print(digest.hexdigest())"

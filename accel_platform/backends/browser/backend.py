@@ -12,8 +12,8 @@ from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupp
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
 from accel_platform.backends.browser.placement import placement_of
-from accel_platform.backends.browser.tab import MEMORY_METHOD, find_browser, open_tab
-from accel_platform.backends.products import integer_share
+from accel_platform.backends.browser.session import MEMORY_METHOD, find_browser, open_tab
+from accel_platform.backends.op_precision import integer_share
 
 
 class RuntimeBackend:

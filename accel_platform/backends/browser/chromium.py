@@ -12,7 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.server import Loopback
-from accel_platform.backends.browser.tab import Browser
+from accel_platform.backends.browser.session import Browser
 from accel_platform.hardware.memory import joint_peak_mib
 
 _FLAGS = (

@@ -17,7 +17,7 @@ import psutil
 
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.server import Loopback
-from accel_platform.backends.browser.tab import Browser
+from accel_platform.backends.browser.session import Browser
 from accel_platform.errors import AccelError
 from accel_platform.hardware.memory import joint_peak_mib
 

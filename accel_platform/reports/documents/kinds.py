@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import NotFound
 from accel_platform.reports.documents import sections
 from accel_platform.reports.documents.model import Document, Section
 from accel_platform.reports.documents.source import Say, Source
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 
 Writer = Callable[[Source], Section]
 KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {

@@ -9,10 +9,10 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from accel_platform.reports.charts.render import specification, svg
 from accel_platform.reports.documents.model import Document, Part, Picture, Table, Text
-from accel_platform.reports.drawing.render import specification, svg
-from accel_platform.reports.rendering import files, sheet, text
-from accel_platform.reports.rendering.values import json_text, shown
+from accel_platform.table_io import files, sheet, text
+from accel_platform.table_io.values import json_text, shown
 
 Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
 _STYLE = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from accel_platform.analysis.cells import comparable
-from accel_platform.analysis.matrix import RULE, matrix_over
-from accel_platform.analysis.optimise import optimisations
+from accel_platform.analysis.query.cells import comparable
+from accel_platform.analysis.summaries.best_configurations import optimisations
+from accel_platform.analysis.summaries.matrix import RULE, matrix_over
 from accel_platform.hardware.catalog import find_spec
+from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import Section, Table, Text
 from accel_platform.reports.documents.source import SHAPE, Row, Source, figures
-from accel_platform.reports.drawing.parts import label
-from accel_platform.workloads.families import find_model
+from accel_platform.workloads.model_catalog import find_model
 
 # A shift is of the selection where the first result at its new level is.
 _REGRESSIONS = """

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from accel_platform.analysis.cells import read_cells
-from accel_platform.analysis.gaps import Gaps
-from accel_platform.analysis.roofline import Rooflines
-from accel_platform.analysis.selection import Selection
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.missing_data import Gaps
+from accel_platform.analysis.summaries.roofline import Rooflines
+from accel_platform.reports.charts.parts import NothingToDraw, figure_of, label
+from accel_platform.reports.charts.registry import Drawable, chart, fit_to_draw
 from accel_platform.reports.documents.model import Picture
-from accel_platform.reports.drawing.parts import NothingToDraw, figure_of, label
-from accel_platform.reports.drawing.registry import Drawable, chart, fit_to_draw
-from accel_platform.warehouse.query import Reader
+from accel_platform.warehouse.reader import Reader
 
 Row = dict[str, Any]
 Say = Callable[[str], None]

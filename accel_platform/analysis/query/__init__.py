@@ -1,0 +1,1 @@
+"""Selections of results and the cells, series and runs they form."""

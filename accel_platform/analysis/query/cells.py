@@ -1,0 +1,79 @@
+"""Results pooled into cells: like with like, the runs a figure rests on, their spread, their evidence.
+
+Shapes, devices, precisions, modes and provenances are never averaged over. What a cell means for a choice of hardware
+is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.warehouse.reader import Reader
+
+Row = Mapping[str, Any]
+EVIDENCE_KEPT = 20
+"""Result ids kept per cell, newest first."""
+# A figure of a cell is the median over its results; low and high are the extremes over them, and the standard deviation
+# is that of the samples within one. Runtime versions may differ between the results of a cell, and `fingerprints` says
+# how many there were.
+_CELLS = """
+SELECT r.model_id, any_value(r.model_family) AS model_family, r.hardware, r.choice, r.device_id,
+    any_value(r.device_name) AS device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
+    r.processes, r.provenance, r.verified, count(*) AS results, count(DISTINCT r.run_id) AS runs,
+    count(DISTINCT r.fingerprint) AS fingerprints, sum(r.samples)::BIGINT AS samples, bool_or(r.noisy) AS noisy,
+    median(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_ms,
+    min(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_low_ms,
+    max(coalesce(r.latency_p50_ms, r.latency_mean_ms)) AS latency_high_ms,
+    median(r.latency_std_ms) AS latency_std_ms,
+    median(r.throughput_items_per_s) AS throughput_items_per_s,
+    min(r.throughput_items_per_s) AS throughput_low_items_per_s,
+    max(r.throughput_items_per_s) AS throughput_high_items_per_s,
+    median(r.throughput_tokens_per_s) AS throughput_tokens_per_s,
+    max(r.memory_peak_mib) AS memory_peak_mib, min(r.memory_peak_mib) AS memory_peak_low_mib,
+    max(r.memory_device_peak_mib) AS memory_device_peak_mib,
+    median(r.energy_j_per_item) AS energy_j_per_item, median(r.load_ms) AS load_ms, median(r.first_ms) AS first_ms,
+    {newest} AS newest_at, {evidence} AS evidence
+FROM judged_results AS r
+WHERE r.status = 'ok' AND r.model_family <> 'microbenchmark' AND {condition}
+GROUP BY r.model_id, r.hardware, r.choice, r.device_id, r.mode, r.precision, r.batch_size, r.sequence_length,
+    r.image_size, r.processes, r.provenance, r.verified
+ORDER BY r.model_id, r.hardware, device_name, r.mode, r.precision, r.batch_size, r.sequence_length, r.image_size,
+    r.provenance
+"""
+
+
+def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -> list[dict[str, Any]]:
+    """One row per cell that the selection leaves, ordered by model, hardware and shape; figures are medians of results.
+
+    `verified` is None where outputs were never compared, as with imports. Raises WarehouseEmpty before the first.
+    Without `evidence`, the ids of its results and the newest one's time, which take long to read, are None.
+    """
+    condition, values = selection.where()
+    ids = f"max(r.result_id, {EVIDENCE_KEPT})" if evidence else "NULL"
+    newest = "max(r.occurred_at)" if evidence else "NULL"
+    return reader.rows(_CELLS.format(evidence=ids, newest=newest, condition=condition), values)
+
+
+_ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
+
+
+def comparable(cells: Sequence[Row]) -> list[list[Row]]:
+    """For each model the cells of one shape, that which most places ran (then the smallest); most places first.
+
+    Precisions and provenances stand side by side in it.
+    """
+    shapes: dict[tuple[Any, ...], list[Row]] = {}
+    for cell in cells:
+        shapes.setdefault((cell["model_id"], *(cell[name] for name in _ALIKE)), []).append(cell)
+    best: dict[str, list[Row]] = {}
+    for group in sorted(shapes.values(), key=_order):
+        best.setdefault(group[0]["model_id"], group)
+    return list(best.values())
+
+
+def _order(group: Sequence[Row]) -> tuple[Any, ...]:
+    places = len({(cell["hardware"], cell["choice"], cell["device_id"]) for cell in group})
+    first = group[0]
+    return -places, -len(group), first["batch_size"] or 0, first["sequence_length"] or 0, str(first["model_id"])

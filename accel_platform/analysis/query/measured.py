@@ -1,0 +1,103 @@
+"""What processes of ours measured, gathered into series of like cells in order of time. Nothing is compared here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from accel_platform.bench.measure.sampling import DISAGREE
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.warehouse.reader import Reader
+
+_IDENTITY = tuple(MeasuredSeries.model_fields)
+# Rows of ours only: what files claim has no samples. Ids of measurements begin with their time.
+_ROWS = f"""
+SELECT {", ".join(f"r.{name}" for name in _IDENTITY)},
+    r.result_id, r.run_id, u."commit", r.threads, r.latency_p50_ms, r.noisy, r.verified,
+    CASE WHEN r.status <> 'ok' THEN r.reason WHEN NOT r.verified THEN 'its outputs were found wrong' END AS failure
+FROM judged_results AS r
+LEFT JOIN runs AS u USING (run_id)
+WHERE r.provenance = 'measured' AND r.precision IS NOT NULL AND r.batch_size IS NOT NULL AND {{condition}}
+ORDER BY r.result_id
+"""
+_DETAILS = """
+SELECT event_id, payload->>'$.noisy_reason' AS noisy_reason, samples_ns FROM events
+WHERE event_id IN (SELECT unnest($ids))
+"""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What one measuring process found for one cell."""
+
+    result_id: UUID
+    run_id: str
+    commit: str | None
+    threads: int | None
+    median_ms: float | None
+    """None where it failed, or has too few samples for a median."""
+    failure: str | None
+    """Why there is no figure to believe; None where it works."""
+    verified: bool
+    """Whether its outputs were compared with the reference. Where they were not, it answers for nothing."""
+    noisy: bool
+    doubt: str | None = None
+    """Why its own samples are in doubt, where they were read; that it differs from other processes is no reason."""
+    samples_ns: tuple[int, ...] = ()
+
+
+Measured = dict[MeasuredSeries, list[Process]]
+
+
+def read_measured(reader: Reader, *, model: str | None = None, hardware: str | None = None) -> Measured:
+    """Every series, or those of one model (its id or family) or hardware name; samples are not read."""
+    condition = (
+        "($model IS NULL OR r.model_id = $model OR r.model_family = $model)"
+        " AND ($hardware IS NULL OR $hardware IN (r.hardware, r.hardware || ':' || r.choice))"
+    )
+    rows = reader.rows(_ROWS.format(condition=condition), {"model": model, "hardware": hardware})
+    return _grouped(rows)
+
+
+def read_around(reader: Reader, run_ids: Collection[str]) -> Measured:
+    """The series in which these runs took part, whole, and others of the same models."""
+    condition = "r.model_id IN (SELECT model_id FROM results WHERE list_contains($runs, run_id))"
+    return _grouped(reader.rows(_ROWS.format(condition=condition), {"runs": list(run_ids)}))
+
+
+def with_samples(reader: Reader, processes: Iterable[Process]) -> dict[UUID, Process]:
+    """The processes with their samples and what is doubtful about them, by result."""
+    known = {process.result_id: process for process in processes}
+    if not known:
+        return {}
+    details = {row["event_id"]: row for row in reader.rows(_DETAILS, {"ids": list(known)})}
+    return {result_id: _detailed(process, details[result_id]) for result_id, process in known.items()}
+
+
+def _grouped(rows: Sequence[Mapping[str, Any]]) -> Measured:
+    found: dict[tuple[Any, ...], list[Process]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in _IDENTITY), []).append(
+            Process(
+                result_id=row["result_id"],
+                run_id=row["run_id"],
+                commit=row["commit"],
+                threads=row["threads"],
+                median_ms=None if row["failure"] else row["latency_p50_ms"],
+                failure=row["failure"],
+                verified=row["failure"] is not None or bool(row["verified"]),
+                noisy=bool(row["noisy"]),
+            )
+        )
+    return {
+        MeasuredSeries.model_validate(dict(zip(_IDENTITY, key, strict=True))): processes
+        for key, processes in found.items()
+    }
+
+
+def _detailed(process: Process, details: Mapping[str, Any]) -> Process:
+    reason = details["noisy_reason"] if process.noisy else None
+    doubt = reason if reason and not reason.startswith(DISAGREE) else None
+    return replace(process, samples_ns=tuple(details["samples_ns"] or ()), doubt=doubt)

@@ -1,0 +1,80 @@
+"""Which runs a person means: by their id, by the commit they measured, or by what git calls it. Nothing is judged."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.warehouse.reader import Reader
+
+SHORTEST = 7
+"""Characters of a commit, or of a run's id, that are taken for a prefix."""
+
+_RUNS = """SELECT run_id, "commit" FROM runs WHERE kind = 'benchmark' ORDER BY run_id"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Runs on one side of a comparison."""
+
+    ref: str
+    """As it was given."""
+    run_ids: tuple[str, ...]
+    commit: str | None
+    """None where the runs do not say what they measured."""
+
+    @property
+    def name(self) -> str:
+        """What a person reads."""
+        commit = self.commit[:12] if self.commit else None
+        runs = f"{len(self.run_ids)} runs" if len(self.run_ids) > 1 else "1 run"
+        return f"{self.ref} ({runs}{f' of {commit}' if commit and not self.ref.startswith(commit) else ''})"
+
+
+def runs_of(reader: Reader, ref: str, *, folder: Path | None = None) -> Side:
+    """The benchmark runs that `ref` means: a run's id, the commit that runs are labelled with, or a unique prefix of
+    either, else what git calls that commit in `folder` (default: the current one).
+
+    Raises InvalidInput for a prefix of several, NotFound where no run is meant.
+    """
+    ref = ref.strip()
+    runs: dict[str, str | None] = {row["run_id"]: row["commit"] for row in reader.rows(_RUNS)}
+    if ref in runs:
+        return Side(ref, (ref,), runs[ref])
+    commits = {commit for commit in runs.values() if commit}
+    meant = {name for name in {*runs, *commits} if len(ref) >= SHORTEST and name.startswith(ref)}
+    name = ref if ref in commits else None
+    if name is None and len(meant) > 1:
+        raise InvalidInput(f"{ref!r} begins several names: {', '.join(sorted(meant)[:5])}. Write more of it.")
+    if name is None and meant:
+        [name] = meant
+    if name in runs:
+        return Side(ref, (name,), runs[name])
+    if name is None and (resolved := _git_commit(ref, folder)) is not None:
+        # A label may be a short commit.
+        name = next((c for c in commits if len(c) >= SHORTEST and resolved.startswith(c)), None)
+        if name is None:
+            known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
+            raise NotFound(
+                f"{ref!r} is commit {resolved[:12]}, which no run here measured: `accel bench run --label "
+                f"commit={resolved[:12]}` there, or import its results with `accel bench import`.{known}"
+            )
+    if name is None:
+        raise NotFound(
+            f"{ref!r} is no run, no commit of a run and nothing that git knows here. "
+            'Runs: `accel db query "SELECT run_id, started_at, \\"commit\\" FROM runs"`.'
+        )
+    return Side(ref, tuple(run for run, commit in runs.items() if commit == name), name)
+
+
+def _git_commit(ref: str, folder: Path | None) -> str | None:
+    if not ref or ref.startswith("-"):
+        return None
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"]
+    try:
+        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""What changed: commits against baselines, snapshots against snapshots, series over time."""

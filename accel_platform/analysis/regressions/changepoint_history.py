@@ -1,0 +1,108 @@
+"""The whole history of each series: when it moved, and the events that say so. What people decide is `triage.py`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from accel_platform.analysis.query.measured import Measured, Process
+from accel_platform.analysis.regressions.triage import Decided
+from accel_platform.analysis.stats.changepoint import Change, watch
+from accel_platform.analysis.stats.regression_test import Decision
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import MeasuredSeries, RegressionFound
+
+
+@dataclass(frozen=True)
+class History:
+    """One series in order of time, and the shifts that a watcher of it would have told."""
+
+    series: MeasuredSeries
+    results: int
+    newest_ms: float
+    shifts: tuple[RegressionFound, ...]
+
+
+def histories(measured: Measured, decided: Decided, *, min_change_percent: float) -> list[History]:
+    """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before. What
+    was rejected is not looked at."""
+    found = []
+    for series, processes in measured.items():
+        points = [p for p in decided.counted(processes) if p.verified and p.median_ms is not None]
+        if not points:
+            continue
+        cuts = [sum(point.result_id < first for point in points) for first in decided.accepted.get(series, ())]
+        bounds = sorted({0, *cuts, len(points)})
+        shifts = [
+            _found(series, points[left:right], change)
+            for left, right in pairwise(bounds)
+            for change in watch([_ms(point) for point in points[left:right]], min_change_percent=min_change_percent)
+        ]
+        found.append(History(series, len(points), _ms(points[-1]), tuple(shifts)))
+    return found
+
+
+def regression_of(decision: Decision) -> RegressionFound:
+    """The event of a decision that alerts for sure. Raises ValueError for another."""
+    if not decision.moved or decision.first_result is None:
+        raise ValueError(f"A decision {decision.state!r} is no finding.")
+    return RegressionFound(
+        **decision.series.model_dump(),
+        regression_id=regression_id(decision.series, decision.first_result),
+        found_by="check",
+        state=decision.state,
+        before_ms=decision.before_ms,
+        after_ms=decision.after_ms,
+        change_percent=decision.change_percent,
+        p_value=decision.p_value,
+        noise_percent=decision.noise_percent,
+        processes_before=decision.processes_before,
+        processes_after=decision.processes_after,
+        first_result=decision.first_result,
+        evidence=decision.evidence,
+        commits_before=decision.commits_before,
+        commits_after=decision.commits_after,
+        reason=decision.reason,
+    )
+
+
+def record(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
+    """Append what was found, each once: finding it again changes nothing. Returns how many are new."""
+    return sum(
+        log.append([Event.of(payload, source=source)], key=f"regression-{payload.regression_id}").new
+        for payload in found
+    )
+
+
+def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
+    """12 hex digits, the same whoever finds it and how often."""
+    return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
+
+
+def _found(series: MeasuredSeries, points: Sequence[Process], change: Change) -> RegressionFound:
+    evidence = points[change.index : change.known_at + 1]
+    before, first = points[change.index - 1], points[change.index]
+    return RegressionFound(
+        **series.model_dump(),
+        regression_id=regression_id(series, first.result_id),
+        found_by="history",
+        state="regressed" if change.direction == "up" else "improved",
+        before_ms=change.before,
+        after_ms=change.after,
+        change_percent=change.change_percent,
+        p_value=change.p_value,
+        processes_before=change.index,
+        processes_after=len(evidence),
+        first_result=first.result_id,
+        evidence=tuple(point.result_id for point in evidence),
+        commits_before=(before.commit,) if before.commit else (),
+        commits_after=(first.commit,) if first.commit else (),
+    )
+
+
+def _ms(process: Process) -> float:
+    assert process.median_ms is not None
+    return process.median_ms

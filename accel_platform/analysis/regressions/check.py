@@ -1,0 +1,196 @@
+"""A candidate against its baseline, cell by cell: which results belong together, and what keeps the others apart.
+
+What the figures say is decided in `regression_test.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+from uuid import UUID
+
+from accel_platform.analysis.query.fingerprints import Seen, devices_seen, differing
+from accel_platform.analysis.query.measured import Process, read_around, with_samples
+from accel_platform.analysis.query.run_refs import Side
+from accel_platform.analysis.regressions.triage import Decided, read_decided
+from accel_platform.analysis.stats.regression_test import EARLIER_LEAST, MIN_CHANGE_PERCENT, Decision, State, decide
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.warehouse.reader import Reader
+
+_STATES: tuple[State, ...] = get_args(State)
+
+
+@dataclass(frozen=True)
+class Check:
+    """All cells of both sides."""
+
+    baseline: Side
+    candidate: Side
+    decisions: tuple[Decision, ...]
+    snapshot_id: str
+
+    def count(self, state: State) -> int:
+        return sum(decision.state == state for decision in self.decisions)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where nothing regressed, 1 where something did, 2 where of no cell anything can be said."""
+        if self.count("regressed"):
+            return 1
+        return 0 if self.count("insufficient_data") < len(self.decisions) else 2
+
+
+def check(
+    reader: Reader,
+    baseline: Side,
+    candidate: Side,
+    *,
+    min_change_percent: float = MIN_CHANGE_PERCENT,
+    again: Collection[str] = (),
+) -> Check:
+    """Decide every cell that either side measured.
+
+    `again` are runs that measured suspect cells once more: those cells are decided by these runs alone, for what made
+    a cell suspect may have been chance.
+    """
+    old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
+    snapshot_id = reader.snapshot_id
+    decided = read_decided(reader)
+    cells = _cells(reader, old, new, set(again), decided)
+    devices = devices_seen(reader, old | new)
+    alike: dict[MeasuredSeries, list[_Cell]] = {}
+    for cell in cells:
+        alike.setdefault(_subject(cell.series), []).append(cell)
+    decisions = [
+        _both(cell, decided.accepted.get(cell.series, ()), min_change_percent)
+        if cell.before and (cell.after or cell.rejected)
+        else _one_sided(cell, alike[_subject(cell.series)], devices)
+        for cell in cells
+    ]
+    told = sorted((decision for decision in decisions if decision is not None), key=_order)
+    return Check(baseline, candidate, tuple(told), snapshot_id)
+
+
+def suspects(checked: Check) -> tuple[Decision, ...]:
+    """The cells that measuring again would settle."""
+    return tuple(decision for decision in checked.decisions if decision.alerts)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The processes of one series that count, in order of time."""
+
+    series: MeasuredSeries
+    before: list[Process]
+    after: list[Process]
+    again: list[Process]
+    """Of `after`, those that were made to confirm."""
+    others: list[Process]
+    """All but the candidate's."""
+    rejected: int
+    """How many of the candidate's do not count."""
+
+
+def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: Decided) -> list[_Cell]:
+    """The series in which either side took part, those processes with their samples that may be compared."""
+    measured = {series: found for series, found in read_around(reader, old | new).items() if _of(found, old | new)}
+    cells = [_cell(series, found, decided.counted(found), old, new, again) for series, found in measured.items()]
+    known = with_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
+
+    def sampled(processes: Sequence[Process]) -> list[Process]:
+        return [known.get(process.result_id, process) for process in processes]
+
+    return [
+        replace(
+            cell,
+            before=sampled(cell.before),
+            after=sampled(cell.after),
+            again=sampled(cell.again),
+            others=sampled(cell.others),
+        )
+        for cell in cells
+    ]
+
+
+def _cell(
+    series: MeasuredSeries,
+    found: Sequence[Process],
+    counted: Sequence[Process],
+    old: Collection[str],
+    new: Collection[str],
+    again: Collection[str],
+) -> _Cell:
+    """Where nothing of the baseline counts, the newest that was measured before it stands in."""
+    before, after, others = _of(counted, old), _of(counted, new), _others(counted, new)
+    if not before and (rejected := _of(found, old)):
+        before = _newest([process for process in others if process.result_id < rejected[0].result_id])
+    return _Cell(series, before, after, _of(counted, again), others, len(_of(found, new)) - len(after))
+
+
+def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> Decision:
+    """A cell of both sides. Of shifts accepted since the baseline, the last is the level to be held against."""
+    if not cell.after:
+        why = "its shift was rejected"
+        return Decision(cell.series, "ok", why, processes_before=len(cell.before), processes_after=cell.rejected)
+    before = cell.before
+    since = [first for first in accepted if before[-1].result_id < first <= cell.after[-1].result_id]
+    if since:
+        before = _newest([process for process in cell.others if process.result_id >= since[-1]])
+    if not before:
+        return Decision(cell.series, "ok", "its new level was accepted", processes_after=len(cell.after))
+    decided = decide(
+        cell.series,
+        before,
+        cell.again or cell.after,
+        cell.others,
+        min_change_percent=min_change_percent,
+        accepted=accepted,
+    )
+    return replace(decided, first_result=cell.after[0].result_id)
+
+
+def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: Seen) -> Decision | None:
+    """A cell of one side only; None where the other side's unlike cell tells it already."""
+    told = decide(cell.series, cell.before, cell.after, ())
+    if not cell.before:
+        return None if any(other.before and not other.after for other in alike) else told
+    unlike = next((other for other in alike if other.after and not other.before), None)
+    if unlike is None:
+        return told
+    what = _differences(cell.before[-1], unlike.after[-1], cell.series, unlike.series, devices)
+    return replace(told, processes_after=len(unlike.after), reason=f"not comparable: {what}")
+
+
+def _differences(before: Process, after: Process, series: MeasuredSeries, other: MeasuredSeries, devices: Seen) -> str:
+    """What makes two fingerprints unlike, from what the runs saw of their devices."""
+    was, now = (
+        {**devices.get((p.run_id, s.hardware, s.choice), {}), "device": s.device_id, "threads": p.threads}
+        for p, s in ((before, series), (after, other))
+    )
+    told = [f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in differing(was, now)]
+    return "; ".join(told) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
+
+
+def _subject(series: MeasuredSeries) -> MeasuredSeries:
+    """The series, whatever measured it."""
+    return series.model_copy(update={"device_id": "", "fingerprint": ""})
+
+
+def _of(processes: Sequence[Process], run_ids: Collection[str]) -> list[Process]:
+    return [process for process in processes if process.run_id in run_ids]
+
+
+def _others(processes: Sequence[Process], run_ids: Collection[str]) -> list[Process]:
+    return [process for process in processes if process.run_id not in run_ids]
+
+
+def _newest(processes: Sequence[Process]) -> list[Process]:
+    """The last few: as many as tell the noise, so that they outweigh a candidate."""
+    return list(processes[-EARLIER_LEAST:])
+
+
+def _order(decision: Decision) -> tuple[Any, ...]:
+    """The worst first."""
+    change = decision.change_percent
+    return (_STATES.index(decision.state), -(change or 0.0), decision.series.model_dump_json())

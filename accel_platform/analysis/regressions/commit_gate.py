@@ -1,0 +1,150 @@
+"""Commits whose results are in, what each is held against, and what came of it. The cells are judged in `check.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accel_platform.analysis.query.run_refs import SHORTEST, Side
+from accel_platform.analysis.regressions.changepoint_history import record, regression_of
+from accel_platform.analysis.regressions.check import Check, check
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import CommitChecked
+from accel_platform.warehouse.reader import Reader
+
+_NEWEST = 20
+"""Commits that are looked at: older ones are not checked now because somebody imports the past."""
+
+# Runs that ended, with whatever they measured; ids of runs begin with their time.
+_RUNS = """
+SELECT run_id, "commit", labels->>'$.branch' AS branch, labels->>'$.baseline' AS baseline,
+    labels->>'$.confirms' IS NOT NULL AS confirms
+FROM runs
+WHERE kind = 'benchmark' AND "commit" IS NOT NULL AND status <> 'running'
+ORDER BY run_id
+"""
+_CHECKED = """
+SELECT payload->>'$.commit' AS "commit", payload->'$.candidate_runs' AS runs FROM events WHERE type = 'CommitChecked'
+"""
+_OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit and all its runs that ended."""
+
+    name: str
+    run_ids: tuple[str, ...]
+    again: tuple[str, ...] = ()
+    """Of these, the ones that measured suspect cells once more."""
+    branch: str | None = None
+    baseline: str | None = None
+    """What its runs say it is to be held against, by their label."""
+
+    @property
+    def state(self) -> str:
+        """Another one when more of its runs have ended."""
+        return hashlib.sha256(" ".join(self.run_ids).encode()).hexdigest()[:16]
+
+    @property
+    def side(self) -> Side:
+        return Side(self.name, self.run_ids, self.name)
+
+
+def commits(reader: Reader) -> list[Commit]:
+    """Every commit that was measured, in the order in which they first were."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for row in reader.rows(_RUNS):
+        found.setdefault(row["commit"], []).append(row)
+    return [
+        Commit(
+            name,
+            tuple(str(row["run_id"]) for row in rows),
+            tuple(str(row["run_id"]) for row in rows if row["confirms"]),
+            branch=_last(rows, "branch"),
+            baseline=_last(rows, "baseline"),
+        )
+        for name, rows in found.items()
+    ]
+
+
+def due(reader: Reader) -> list[Commit]:
+    """The newest commits with runs that no check has seen, oldest first. The first of all has nothing before it."""
+    checked: dict[str, set[str]] = {}
+    for row in reader.rows(_CHECKED):
+        checked.setdefault(row["commit"], set()).update(json.loads(row["runs"]))
+    known = commits(reader)
+    return [
+        commit
+        for commit in known[-_NEWEST:]
+        if not set(commit.run_ids) <= checked.get(commit.name, set()) and (commit.baseline or commit is not known[0])
+    ]
+
+
+def baseline_of(commit: Commit, known: Sequence[Commit]) -> Commit | str:
+    """What a commit is held against: the one that its label `baseline` names, else the one measured last before it
+    under the same label `branch` (or under none, where it has none). Where there is none, why.
+    """
+    if commit.baseline is not None:
+        named = [c for c in known if _same(c.name, commit.baseline)]
+        if len(named) == 1:
+            return named[0]
+        many = "several commits are" if named else "no measured commit is"
+        return f"{many} called {commit.baseline}, which the label `baseline` names"
+    before = [c for c in known if c.branch == commit.branch and c.run_ids[0] < commit.run_ids[0]]
+    if before:
+        return before[-1]
+    where = f"of branch {commit.branch} " if commit.branch else ""
+    return f"no commit {where}was measured before it, and no label `baseline` names one"
+
+
+def check_commit(reader: Reader, commit: Commit) -> tuple[Check | None, CommitChecked]:
+    """Hold a commit against its baseline. The check is None where there is no baseline; the event says why."""
+    baseline = baseline_of(commit, commits(reader))
+    if isinstance(baseline, str):
+        return None, CommitChecked(
+            commit=commit.name,
+            baseline=None,
+            outcome="undecided",
+            reason=baseline,
+            candidate_runs=commit.run_ids,
+            snapshot_id=reader.snapshot_id,
+        )
+    checked = check(reader, baseline.side, commit.side, again=commit.again)
+    states = [decision.state for decision in checked.decisions]
+    found = [regression_of(d) for d in checked.decisions if d.moved]
+    return checked, CommitChecked.model_validate(
+        {
+            "commit": commit.name,
+            "baseline": baseline.name,
+            "outcome": _OUTCOMES[checked.exit_code],
+            "candidate_runs": commit.run_ids,
+            "baseline_runs": baseline.run_ids,
+            "cells": {state: states.count(state) for state in sorted(set(states))},
+            "regressions": tuple(regression.regression_id for regression in found),
+            "snapshot_id": checked.snapshot_id,
+        }
+    )
+
+
+def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *, source: str) -> None:
+    """Append what moved, then the outcome; the same check of the same runs is told once."""
+    if checked is not None:
+        moved = (d for d in checked.decisions if d.moved)
+        record(log, map(regression_of, moved), source=source)
+    sides = json.dumps([payload.commit, payload.baseline_runs, payload.candidate_runs])
+    key = f"checked-{hashlib.sha256(sides.encode()).hexdigest()[:32]}"
+    log.append([Event.of(payload, source=source)], key=key)
+
+
+def _last(rows: Sequence[dict[str, object]], label: str) -> str | None:
+    said = [str(row[label]) for row in rows if row[label]]
+    return said[-1] if said else None
+
+
+def _same(name: str, other: str) -> bool:
+    """Either may be shortened."""
+    short, long = sorted((name, other), key=len)
+    return name == other or (len(short) >= SHORTEST and long.startswith(short))

@@ -1,0 +1,194 @@
+"""A figure over time: one series per like cell, device and fingerprint, where it moved, and what is known of that.
+
+Unlike `changepoint_history.py`, which watches latencies of ours for alerts, this looks back over any figure and provenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from statistics import fmean, median, stdev
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.stats.changepoint import Change, find_changes
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.warehouse.reader import Reader
+
+Metric = Literal[
+    "latency_ms", "throughput_items_per_s", "memory_peak_mib", "first_ms", "load_ms", "energy_j_per_item"
+]  # fmt: skip
+METRICS: tuple[Metric, ...] = get_args(Metric)
+GROWS = ("throughput_items_per_s",)
+"""Of these more is better; of all others less."""
+MIN_CHANGE_PERCENT = 3.0
+IDENTITY = (*MeasuredSeries.model_fields, "provenance")
+
+_COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
+_POINTS = f"""
+SELECT {", ".join(f"r.{name}" for name in IDENTITY)}, r.device_name, r.result_id, r.run_id, r.occurred_at AS at,
+    u."commit", {{column}} AS value, r.latency_std_ms, r.samples, r.noisy
+FROM judged_results AS r
+LEFT JOIN runs AS u USING (run_id)
+WHERE r.status = 'ok' AND r.verified IS NOT FALSE AND r.model_family <> 'microbenchmark' AND {{column}} IS NOT NULL
+    AND {{condition}}
+ORDER BY ALL
+"""
+# A hash takes NULLs for equal, as a series does.
+_LONGEST = f"""
+ AND hash({", ".join(f"r.{name}" for name in IDENTITY)}) IN (
+    SELECT hash({", ".join(f"r.{name}" for name in IDENTITY)}) FROM judged_results AS r
+    WHERE r.status = 'ok' AND {{column}} IS NOT NULL AND r.occurred_at IS NOT NULL AND {{condition}}
+    GROUP BY 1 HAVING count(*) > 2 ORDER BY count(*) DESC, 1 LIMIT {{count}}
+)
+"""
+_KNOWN = """
+SELECT first_result, regression_id, state, direction, change_percent, accepted_by, accepted_reason, rejected_by,
+    rejected_reason
+FROM regressions
+"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One result. `std` is the standard deviation of its own samples, None for other figures than latency."""
+
+    result_id: UUID
+    run_id: str | None
+    at: datetime
+    commit: str | None
+    value: float
+    std: float | None
+    samples: int | None
+    noisy: bool
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A lasting change, by the points themselves (`p_value`), by a recorded regression, or by both."""
+
+    point: Point
+    """The first at the new level."""
+    commit_before: str | None
+    before: float | None
+    after: float | None
+    change_percent: float | None
+    worse: bool | None
+    p_value: float | None
+    """None where only a watcher told of it."""
+    regression_id: str | None
+    state: str | None
+    """open, accepted, rejected or gone; None where nothing is recorded."""
+    accepted_by: str | None
+    accepted_reason: str | None
+    rejected_by: str | None
+    rejected_reason: str | None
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One series, oldest point first. `undated` results are in no point: nobody knows when they occurred."""
+
+    series: dict[str, Any]
+    """`IDENTITY` and the device's name."""
+    metric: Metric
+    points: tuple[Point, ...]
+    shifts: tuple[Shift, ...]
+    undated: int
+
+    @property
+    def median(self) -> float | None:
+        return median(point.value for point in self.points) if self.points else None
+
+    @property
+    def spread_percent(self) -> float | None:
+        """Coefficient of variation between the points since the last shift; None for fewer than two."""
+        since = self.shifts[-1].point.result_id if self.shifts else None
+        ids = [point.result_id for point in self.points]
+        values = [point.value for point in self.points[ids.index(since) if since else 0 :]]
+        return 100 * stdev(values) / fmean(values) if len(values) > 1 and fmean(values) else None
+
+    def document(self) -> dict[str, Any]:
+        """The whole series, with its median and spread, for machines."""
+        return {**asdict(self), "median": self.median, "spread_percent": self.spread_percent}
+
+
+def trends(
+    reader: Reader,
+    selection: Selection,
+    metric: Metric,
+    *,
+    min_change_percent: float = MIN_CHANGE_PERCENT,
+    longest: int | None = None,
+) -> list[Trend]:
+    """The series of a figure that the selection leaves, each of one cell, provenance and fingerprint.
+
+    Results whose outputs were found wrong are left out; with `longest`, all but so many series of more than two
+    results. A shift smaller than `min_change_percent` is not told. Raises
+    NotFound for what nothing knows, WarehouseEmpty.
+    """
+    require_known(reader, selection)
+    condition, values = selection.where()
+    column = _COLUMNS.get(metric, f"r.{metric}")
+    if longest is not None:
+        condition += _LONGEST.format(column=column, condition=condition, count=longest)
+    sql = _POINTS.format(column=column, condition=condition)
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in reader.rows(sql, values):
+        groups.setdefault(tuple(row[name] for name in IDENTITY), []).append(row)
+    known = {row["first_result"]: row for row in reader.rows(_KNOWN)} if metric == "latency_ms" else {}
+    return [_trend(rows, metric, known, min_change_percent) for rows in groups.values()]
+
+
+def _trend(
+    rows: Sequence[Mapping[str, Any]], metric: Metric, known: Mapping[UUID, Mapping[str, Any]], least: float
+) -> Trend:
+    dated = sorted((row for row in rows if row["at"] is not None), key=lambda row: (row["at"], row["result_id"]))
+    points = tuple(
+        Point(
+            row["result_id"],
+            row["run_id"],
+            row["at"],
+            row["commit"],
+            row["value"],
+            row["latency_std_ms"] if metric == "latency_ms" else None,
+            row["samples"],
+            bool(row["noisy"]),
+        )
+        for row in dated
+    )
+    changes = {change.index: change for change in find_changes([p.value for p in points], min_change_percent=least)}
+    told = {index for index, point in enumerate(points) if point.result_id in known}
+    return Trend(
+        {name: rows[0][name] for name in (*IDENTITY, "device_name")},
+        metric,
+        points,
+        tuple(
+            _shift(points, index, changes.get(index), known.get(points[index].result_id, {}), metric)
+            for index in sorted({*changes, *told})
+        ),
+        len(rows) - len(dated),
+    )
+
+
+def _shift(
+    points: Sequence[Point], index: int, change: Change | None, recorded: Mapping[str, Any], metric: Metric
+) -> Shift:
+    up = change.direction == "up" if change else recorded["direction"] == "regressed"
+    return Shift(
+        points[index],
+        points[index - 1].commit if index else None,
+        change.before if change else None,
+        change.after if change else None,
+        change.change_percent if change else recorded["change_percent"],
+        up != (metric in GROWS),
+        change.p_value if change else None,
+        recorded.get("regression_id"),
+        recorded.get("state"),
+        recorded.get("accepted_by"),
+        recorded.get("accepted_reason"),
+        recorded.get("rejected_by"),
+        recorded.get("rejected_reason"),
+    )

@@ -1,0 +1,107 @@
+"""What people decided about recorded shifts, and the events by which they do. How shifts are found is `changepoint_history.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from accel_platform.analysis.query.measured import Process, read_measured
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
+from accel_platform.warehouse.reader import Reader
+
+_IDENTITY = tuple(MeasuredSeries.model_fields)
+_ACCEPTED = f"""
+SELECT {", ".join(_IDENTITY)}, first_result FROM regressions WHERE state = 'accepted' ORDER BY first_result
+"""
+_REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE state = 'rejected'"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The last word on each recorded shift that a person spoke about."""
+
+    accepted: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
+    """The first results of accepted levels, in order of time: each begins a new baseline of its series."""
+    rejected: frozenset[UUID] = frozenset()
+    """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
+
+    def counted(self, processes: Iterable[Process]) -> list[Process]:
+        """Those that were not rejected."""
+        return [process for process in processes if process.result_id not in self.rejected]
+
+
+def read_decided(reader: Reader) -> Decided:
+    accepted: dict[MeasuredSeries, list[UUID]] = {}
+    for row in reader.rows(_ACCEPTED):
+        accepted.setdefault(_series(row), []).append(row["first_result"])
+    return Decided(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
+
+
+def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
+    """The event by which a person takes the level of a recorded regression for granted, named by the beginning of its
+    id.
+
+    Raises NotFound, or InvalidInput where the beginning is of several, or nobody or no reason is named.
+    """
+    row = _named(reader, beginning)
+    return ShiftAccepted(**_about(row, by, reason))
+
+
+def rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftRejected:
+    """The event by which a person says that a recorded regression is none, named as in `acceptance`.
+
+    It names the results that no longer count: the evidence, and what else its series has measured so far from the
+    first of it on, but for what lies nearer to where the series was, or belongs to another shift, recorded later.
+    Raises as `acceptance`.
+    """
+    row = _named(reader, beginning)
+    series, evidence = _series(row), {row["first_result"], *row["evidence"]}
+    recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
+    later = [r["first_result"] for r in recorded if _series(r) == series and r["first_result"] > max(evidence)]
+    measured = read_measured(reader, model=series.model_id, hardware=series.hardware).get(series, [])
+    since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
+    results = evidence | {process.result_id for process in since if not _as_before(process, row)}
+    return ShiftRejected(**_about(row, by, reason), results=tuple(sorted(results)))
+
+
+def _as_before(process: Process, row: Mapping[str, Any]) -> bool:
+    """Whether it lies nearer to where the series was than to where it moved: what makes a shift `gone`, too."""
+    if row["after_ms"] is None:
+        return process.failure is None
+    if row["before_ms"] is None:
+        return process.failure is not None
+    if process.median_ms is None:
+        return False
+    return bool(abs(process.median_ms - row["before_ms"]) < abs(process.median_ms - row["after_ms"]))
+
+
+def _named(reader: Reader, beginning: str) -> Mapping[str, Any]:
+    rows = reader.rows("SELECT * FROM regressions WHERE starts_with(regression_id, ?)", (beginning.strip(),))
+    if not beginning.strip() or not rows:
+        raise NotFound(
+            f"No regression {beginning!r} is recorded: `accel regress list` shows them; "
+            "`accel regress check --record` and `accel regress history --record` record what they find."
+        )
+    if len(rows) > 1:
+        raise InvalidInput(f"{beginning!r} begins {', '.join(row['regression_id'] for row in rows)}. Write more of it.")
+    return rows[0]
+
+
+def _about(row: Mapping[str, Any], by: str, reason: str) -> dict[str, Any]:
+    """What both words have in common."""
+    if not reason.strip() or not by.strip():
+        raise InvalidInput("Deciding about a shift needs a reason and the name of who decides.")
+    return {
+        **_series(row).model_dump(),
+        "regression_id": row["regression_id"],
+        "first_result": row["first_result"],
+        "by": by.strip(),
+        "reason": reason.strip(),
+    }
+
+
+def _series(row: Mapping[str, Any]) -> MeasuredSeries:
+    return MeasuredSeries.model_validate({name: row[name] for name in _IDENTITY})

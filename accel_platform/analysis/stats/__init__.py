@@ -1,0 +1,1 @@
+"""Statistics of latency samples: change points, significance and regression tests."""

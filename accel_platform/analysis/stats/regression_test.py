@@ -1,0 +1,277 @@
+"""Whether one cell got slower between two sets of processes, judged by the noise of that very series. Pure.
+
+Three things must come together for an alert: more than a person would act on, more than processes of this series differ
+by anyway, and more than one process that says so. What falls short of one of them is told, and alerts nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Literal
+from uuid import UUID
+
+import numpy as np
+
+from accel_platform.analysis.query.measured import Process
+from accel_platform.analysis.stats.changepoint import find_changes
+from accel_platform.analysis.stats.significance import (
+    SMALLEST_EFFECT,
+    Comparison,
+    compare,
+    noise_between,
+    noise_level_of,
+    processes_needed,
+)
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
+from accel_platform.events.types import MeasuredSeries
+
+State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
+
+MIN_CHANGE_PERCENT = 3.0
+"""A smaller change of the median alerts nobody, unless it is asked for."""
+PROCESSES_LEAST = 2
+"""One process may have been unlucky: with its memory, its neighbours, its clock."""
+EARLIER_LEAST = 5
+EARLIER_MOST = 50
+"""The noise of a series is known from so many of its processes; it changes over the years."""
+PROCESSES_OWN = 3
+"""From so many a side on, what the compared processes differ by among themselves counts too."""
+SPIKE = 5.0
+DISTURBED_MOST = 1.0
+"""Processes that others disturbed were seen to take 1.7 times as long; a greater change is not put down to that."""
+NOISE_MOST = 0.25
+"""Where noise alone passes this, that nothing is seen says nothing."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What can be said of one cell. Latencies are medians of a batch."""
+
+    series: MeasuredSeries
+    state: State
+    reason: str | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    change_percent: float | None = None
+    p_value: float | None = None
+    noise_percent: float | None = None
+    """Change that noise alone seldom passes in this series, with so many processes a side."""
+    processes_before: int = 0
+    processes_after: int = 0
+    processes_needed: int | None = None
+    """A side, to tell a change of this size from noise in 19 of 20 cases."""
+    first_result: UUID | None = None
+    """The candidate's first."""
+    evidence: tuple[UUID, ...] = ()
+    """The candidate's results that decided."""
+    commits_before: tuple[str, ...] = ()
+    commits_after: tuple[str, ...] = ()
+
+    @property
+    def moved(self) -> bool:
+        """Whether something surely moved."""
+        return self.state in ("regressed", "improved")
+
+    @property
+    def alerts(self) -> bool:
+        """Whether something moved, surely or not: what measuring again would settle."""
+        return self.moved or self.state == "suspicious"
+
+
+def decide(
+    series: MeasuredSeries,
+    baseline: Sequence[Process],
+    candidate: Sequence[Process],
+    others: Sequence[Process],
+    *,
+    min_change_percent: float = MIN_CHANGE_PERCENT,
+    accepted: Collection[UUID] = (),
+) -> Decision:
+    """Judge the candidate's processes against the baseline's; both with samples, in order of time.
+
+    `others` are all processes of the series but the candidate's, the baseline's among them, in order of time: they tell
+    its noise. `accepted` are the results from which on a new level was accepted. Raises ValueError for a least change
+    that no comparison makes.
+    """
+    if min_change_percent < 100 * SMALLEST_EFFECT:
+        raise ValueError(f"No comparison tells less than {SMALLEST_EFFECT:.0%}.")
+    told = Decision(
+        series,
+        "insufficient_data",
+        processes_before=len(baseline),
+        processes_after=len(candidate),
+        first_result=candidate[0].result_id if candidate else None,
+        evidence=tuple(process.result_id for process in candidate),
+        commits_before=_commits(baseline),
+        commits_after=_commits(candidate),
+    )
+    for side, processes in (("baseline", baseline), ("candidate", candidate)):
+        if not processes:
+            return replace(told, reason=f"the {side} did not measure it")
+        if not any(process.verified for process in processes):
+            return replace(told, reason=f"the {side}'s outputs were not verified, so it answers for nothing")
+    before, after = _working(baseline), _working(candidate)
+    if not before or not after:
+        return _failing(told, baseline, candidate)
+    if any(len(process.samples_ns) < MEDIAN_COUNT for process in (*before, *after)):
+        return replace(told, reason=f"a process has fewer than {MEDIAN_COUNT} samples, which a median needs")
+    return _compared(told, before, after, others, min_change_percent / 100, accepted)
+
+
+def _compared(
+    told: Decision,
+    before: Sequence[Process],
+    after: Sequence[Process],
+    others: Sequence[Process],
+    least: float,
+    accepted: Collection[UUID],
+) -> Decision:
+    first, second = _pooled(before), _pooled(after)
+    found = compare(first, second, noise_level=least)
+    told = replace(
+        told,
+        before_ms=float(np.median(first)) / 1e6,
+        after_ms=float(np.median(second)) / 1e6,
+        change_percent=100 * (found.ratio - 1) if found.ratio is not None else None,
+        p_value=found.p_value,
+        processes_before=len(before),
+        processes_after=len(after),
+        evidence=tuple(process.result_id for process in after),
+    )
+    levels = _levels(others, accepted)
+    medians = [value for level in levels for value in level.even]
+    if found.ratio is None:
+        return replace(told, reason="its samples are 0 ns long")
+    if len(medians) < EARLIER_LEAST:
+        more = EARLIER_LEAST - len(medians)
+        return replace(told, reason=f"its noise is unknown: {more} more earlier processes of this series are needed")
+    of_each_side = 2 * len(before) * len(after) / (len(before) + len(after))
+    noise = noise_level_of(medians, processes=of_each_side)
+    told = replace(told, noise_percent=100 * noise)
+    if abs(math.log(found.ratio)) <= math.log1p(least):
+        if noise <= NOISE_MOST:
+            return replace(told, state="ok")
+        needed = processes_needed(medians, effect=NOISE_MOST)
+        return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {NOISE_MOST:.0%}")
+    if min(len(before), len(after)) >= PROCESSES_OWN:
+        noise = max(noise, noise_between(_medians_ns(before), _medians_ns(after)))
+        told = replace(told, noise_percent=100 * noise)
+    found = compare(first, second, noise_level=max(noise, least))
+    if (why_not := _doubt(found, before, after, levels)) is None:
+        return replace(told, state="regressed" if found.verdict == "slower" else "improved")
+    assert found.ratio is not None
+    needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1)
+    return replace(told, state="suspicious", reason=why_not, processes_needed=max(needed, PROCESSES_LEAST))
+
+
+def _doubt(
+    found: Comparison, before: Sequence[Process], after: Sequence[Process], levels: Sequence[_Level]
+) -> str | None:
+    """Why a change that the samples show is not to be believed yet; None where it is."""
+    if not found.different:
+        return f"{len(after)} against {len(before)} processes: noise alone may do that"
+    if len(after) < PROCESSES_LEAST:
+        return "one process alone says so"
+    # Where the baseline is as noisy, the noise of the series is known with it.
+    assert found.ratio is not None
+    small = max(found.ratio, 1 / found.ratio) - 1 <= DISTURBED_MOST
+    doubtful = [process.doubt for process in after if process.doubt]
+    if (
+        small
+        and 2 * len(doubtful) > len(after)
+        and 2 * sum(process.doubt is not None for process in before) <= len(before)
+    ):
+        return f"{len(doubtful)} of {len(after)} processes are noisy, and the baseline was not: {doubtful[0]}"
+    if not _stands(before, after, levels, slower=found.verdict == "slower", effect=found.minimal_effect):
+        return "one process on a side makes it: without that one there is no change"
+    return None
+
+
+def _failing(told: Decision, baseline: Sequence[Process], candidate: Sequence[Process]) -> Decision:
+    """Where all processes of a side failed."""
+    was, now = (next((p.failure for p in side if p.failure), None) for side in (baseline, candidate))
+    if _working(candidate):
+        return replace(told, state="improved", reason=f"it works now; before: {was}")
+    known = [process.median_ms for process in _working(baseline) if process.median_ms is not None]
+    if not known:
+        return replace(told, reason=f"it fails on both sides: {now}")
+    return replace(told, state="regressed", before_ms=median(known), reason=f"it fails now: {now}")
+
+
+def _working(processes: Sequence[Process]) -> list[Process]:
+    """Those that have figures to believe; calm ones alone where they are enough."""
+    works = [process for process in processes if process.verified and process.failure is None]
+    calm = [process for process in works if process.doubt is None]
+    return calm if len(calm) >= PROCESSES_LEAST else works
+
+
+def _medians_ns(processes: Sequence[Process]) -> list[float]:
+    return [median_ns(process.samples_ns) for process in processes]
+
+
+def _pooled(processes: Sequence[Process]) -> list[int]:
+    """Their samples, as many of each: the one that took most must not outvote the others."""
+    count = min(len(process.samples_ns) for process in processes)
+    pool: list[int] = []
+    for process in processes:
+        places = np.linspace(0, len(process.samples_ns) - 1, count).round().astype(int)
+        ordered = sorted(process.samples_ns)
+        pool += [ordered[place] for place in places]
+    return pool
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A part of a series in which nothing moved for good."""
+
+    ids: tuple[UUID, ...]
+    medians: tuple[float, ...]
+
+    @property
+    def even(self) -> list[float]:
+        """The medians over their own middle: levels side by side then differ by noise alone.
+
+        A spike counts as `SPIKE` standard deviations (by the median deviation) at most: one in thirty would double the
+        noise and hide real shifts, and what it might do to a comparison `_stands` prevents.
+        """
+        logs = np.log(self.medians) - math.log(median(self.medians))
+        width = SPIKE * 1.4826 * float(np.median(np.abs(logs)))
+        return [math.exp(value) for value in np.clip(logs, -width, width)]
+
+
+def _levels(others: Sequence[Process], accepted: Collection[UUID]) -> list[_Level]:
+    """The newest of the other processes, divided where the series moved and where a person accepted that it did."""
+    known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-EARLIER_MOST:]
+    if not known:
+        return []
+    ids, medians = zip(*known, strict=True)
+    cuts = {change.index for change in find_changes(medians)}
+    cuts |= {sum(result_id < first for result_id in ids) for first in accepted}
+    bounds = sorted({0, *cuts, len(ids)})
+    return [_Level(ids[a:b], medians[a:b]) for a, b in pairwise(bounds)]
+
+
+def _stands(
+    before: Sequence[Process], after: Sequence[Process], earlier: Sequence[_Level], *, slower: bool, effect: float
+) -> bool:
+    """Whether the change is there without the process that speaks for it most, on either side.
+
+    A baseline of one process is held against the level of the series around it instead.
+    """
+    sign = 1 if slower else -1
+    old, new = (sorted(sign * value for value in _medians_ns(side)) for side in (before, after))
+    if len(old) == 1:
+        around = next((part.medians for part in earlier if before[0].result_id in part.ids), ())
+        reference = median([sign * value * 1e6 for value in around] or old)
+    else:
+        reference = median(old[1:])
+    rest = median(new[:-1])
+    return sign * math.log(rest / reference) > math.log1p(effect)
+
+
+def _commits(processes: Sequence[Process]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(process.commit for process in processes if process.commit))

@@ -1,0 +1,176 @@
+"""Whether two sets of latency samples differ: a rank test, and an effect larger than noise. Pure; nothing is looked up.
+
+A rank test alone calls almost every pair different: with hundreds of samples it sees the offset that every process has
+from its memory layout and its neighbours. So the effect must also exceed what processes of the same thing differ by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_interval_ns, median_ns
+
+ALPHA = 0.05
+"""How often noise alone may pass either test."""
+SMALLEST_EFFECT = 0.01
+"""Relative change of the median below which nobody should act, however sure it is."""
+
+Verdict = Literal["same", "slower", "faster", "undecided"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`ratio` is the candidate's median over the baseline's; None, like `p_value`, where samples are too few."""
+
+    verdict: Verdict
+    ratio: float | None
+    p_value: float | None
+    minimal_effect: float
+    """Relative change of the median that was asked for."""
+
+    @property
+    def different(self) -> bool:
+        return self.verdict in ("slower", "faster")
+
+
+def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: float) -> Comparison:
+    """Compare latencies, of one process each or pooled from several measured in turns.
+
+    `noise_level` is the relative change that noise alone seldom passes, as `noise_level_of` finds it. Fewer than
+    MEDIAN_COUNT samples on either side are `undecided`. Raises ValueError for a negative or undefined noise level.
+    """
+    if not noise_level >= 0:
+        raise ValueError(f"A noise level must be 0 or more, not {noise_level}.")
+    effect = max(noise_level, SMALLEST_EFFECT)
+    if min(len(baseline), len(candidate)) < MEDIAN_COUNT:
+        return Comparison("undecided", None, None, effect)
+    before, after = median_ns(baseline), median_ns(candidate)
+    if min(before, after) <= 0:
+        return Comparison("undecided", None, None, effect)
+    p_value = mann_whitney(baseline, candidate)
+    # In logarithms a slowdown and the speedup that undoes it are equally far from nothing.
+    shift = math.log(after / before)
+    if p_value >= ALPHA or abs(shift) <= math.log1p(effect):
+        verdict: Verdict = "same"
+    else:
+        verdict = "slower" if shift > 0 else "faster"
+    return Comparison(verdict, after / before, p_value, effect)
+
+
+def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
+    """How many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
+
+    `medians_ns` as for `noise_level_of`, at whose level the comparison is made. Raises ValueError as that does, and for
+    an effect or power that no number of processes gives.
+    """
+    if not (effect > SMALLEST_EFFECT and 0 < power < 1):
+        raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
+    # Drift counts here: a machine that wanders will do so while the sides take turns, too.
+    spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
+    both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
+    for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
+    # Below this level the comparison asks for SMALLEST_EFFECT instead, which leaves the rest of the effect to power.
+    rest = math.log1p(effect) - math.log1p(SMALLEST_EFFECT)
+    for_least = 2 * (NormalDist().inv_cdf(power) * spread / rest) ** 2
+    return max(1, math.ceil(max(for_noise, for_least)))
+
+
+def noise_level_of(medians_ns: Sequence[float], *, processes: float = 1) -> float:
+    """The relative change of a median that noise alone passes with probability ALPHA.
+
+    `medians_ns` are those of single processes that measured the same thing, in order of time; `processes` is how many
+    are pooled on each side of the comparison to be made, their harmonic mean where the sides differ. The spread comes
+    from successive differences (von Neumann), because slow drift touches both sides of a comparison whose processes
+    take turns. Raises ValueError for fewer than five medians, or any that is not positive.
+    """
+    return math.expm1(NormalDist().inv_cdf(1 - ALPHA / 2) * _spread(medians_ns) * math.sqrt(2 / processes))
+
+
+def _spread(medians_ns: Sequence[float]) -> float:
+    """Standard deviation of one process's median, in logarithms, without drift."""
+    if len(medians_ns) < 5 or min(medians_ns) <= 0:
+        raise ValueError("A noise level needs the medians, above 0, of five processes or more.")
+    steps = np.diff(np.log(np.asarray(medians_ns, dtype=np.float64)))
+    return math.sqrt(float(np.mean(steps**2)) / 2)
+
+
+def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *, in_turns: bool = False) -> float:
+    """The relative change that noise alone passes with probability ALPHA, by the very processes that are compared.
+
+    The medians of each side's processes vary around their own middle; Student's t makes up for there being few of
+    them. A machine may be less still now than it was when its history was measured. `in_turns` says that the k-th of
+    each side were measured one after the other: then only their differences count, which drift leaves alone. Raises
+    ValueError for fewer than two processes on a side, unequal sides in turns, or a median that is not positive.
+    """
+    n, m = len(baseline_ns), len(candidate_ns)
+    if min(n, m) < 2 or min(*baseline_ns, *candidate_ns) <= 0 or (in_turns and n != m):
+        raise ValueError("The noise of a comparison needs the medians, above 0, of two processes a side or more.")
+    first, second = (np.log(np.asarray(side, dtype=np.float64)) for side in (baseline_ns, candidate_ns))
+    if in_turns:
+        error, freedom = float((first - second).std(ddof=1)) / math.sqrt(n), n - 1
+    else:
+        freedom = n + m - 2
+        variance = sum(float(((side - side.mean()) ** 2).sum()) for side in (first, second)) / freedom
+        error = math.sqrt(variance * (1 / n + 1 / m))
+    return math.expm1(float(stdtrit(freedom, 1 - ALPHA / 2)) * error)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What a ratio of medians may be with 95 % confidence, and what that confidence is about."""
+
+    low: float
+    high: float
+    covers: Literal["processes", "samples"]
+    """Whether another process would differ so much at most, or only the samples of the ones that there are."""
+
+
+def ratio_interval(ratio: float, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> Interval | None:
+    """The interval around the second's median over the first's, from the samples (ns) of each side's processes.
+
+    With two processes or more a side, from how their medians vary: Welch's t on logarithms. Else from the order
+    statistics of the samples, each side's interval of the median put together by the square-and-add rule (Zou & Donner,
+    Statistics in Medicine 27, 2008): that covers no difference between processes. None below `MEDIAN_COUNT` samples.
+    """
+    if any(len(samples) < MEDIAN_COUNT or min(samples) <= 0 for samples in (*first, *second)) or not (first and second):
+        return None
+    if min(len(first), len(second)) >= 2:
+        logs = [np.log([median_ns(samples) for samples in side]) for side in (first, second)]
+        # The variance of a median of many normal values is pi / 2 of their mean's; of two the median is the mean.
+        parts = [float(side.var(ddof=1)) / len(side) * (math.pi / 2 if len(side) > 2 else 1) for side in logs]
+        weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
+        if not weights:
+            return Interval(ratio, ratio, "processes")
+        width = float(stdtrit(sum(parts) ** 2 / weights, 1 - ALPHA / 2)) * math.sqrt(sum(parts))
+        return Interval(ratio * math.exp(-width), ratio * math.exp(width), "processes")
+    ends = [median_interval_ns([sample for samples in side for sample in samples]) for side in (first, second)]
+    (low_1, middle_1, high_1), (low_2, middle_2, high_2) = ends
+    down = math.hypot(math.log(middle_2 / low_2), math.log(high_1 / middle_1))
+    up = math.hypot(math.log(high_2 / middle_2), math.log(middle_1 / low_1))
+    return Interval(ratio * math.exp(-down), ratio * math.exp(up), "samples")
+
+
+def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:
+    """Two-sided p-value of the Mann-Whitney U test, by its normal approximation corrected for ties and continuity.
+
+    Good from about eight samples a side. Equal samples throughout give 1.
+    """
+    n, m = len(first), len(second)
+    values = np.concatenate([np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)])
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    u = float(ranks[:n].sum()) - n * (n + 1) / 2
+    total = n + m
+    ties = float(((counts.astype(np.float64) ** 3) - counts).sum())
+    variance = n * m / 12 * (total + 1 - ties / (total * (total - 1)))
+    if variance <= 0:
+        return 1.0
+    z = max(0.0, abs(u - n * m / 2) - 0.5) / math.sqrt(variance)
+    return min(1.0, math.erfc(z / math.sqrt(2)))

@@ -1,0 +1,187 @@
+"""Figures of equal shapes side by side: one model over hardware, or several models on one. Changes are `changes.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection, how_to_measure, recorded_id, require_known
+from accel_platform.analysis.query.fingerprints import Seen, devices_seen, differing
+from accel_platform.analysis.stats.significance import ratio_interval
+from accel_platform.events.types import Provenance
+from accel_platform.warehouse.reader import Reader
+
+By = Literal["hardware", "model_id"]
+_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
+_PLACE = ("hardware", "choice", "device_id")
+_TRUST: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
+_DETAILS = """
+SELECT r.result_id, r.run_id, r.hardware, r.choice, r.threads, e.samples_ns
+FROM results AS r
+JOIN events AS e ON e.event_id = r.result_id
+WHERE r.result_id IN (SELECT unnest($ids))
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows as `read_cells` has them, of each shape together, with what `_compared` adds."""
+
+    snapshot_id: str
+    by: By
+    names: tuple[str, ...]
+    """What is compared, the first of them with the others; recorded ids of models, and hardware names."""
+    rows: list[dict[str, Any]]
+    unpaired: list[dict[str, Any]]
+    """Cells of shapes that one name alone was measured at: nothing stands beside them."""
+    lacking: dict[str, str]
+    """Names without any figure, and the command that would measure one."""
+
+
+def side_by_side(
+    reader: Reader, selection: Selection, by: By, *, cells: Sequence[dict[str, Any]] | None = None
+) -> Comparison:
+    """The selection's models on one hardware name (`by` is `model_id`), or one model on its hardware names.
+
+    Only equal shapes stand side by side. A row's `ratio` is its latency over that of the first name at the same shape
+    and of the same provenance, else `note` says why there is none. `cells` are the selection's, where they were read
+    already. Raises NotFound for what nothing knows, and WarehouseEmpty.
+    """
+    require_known(reader, selection)
+    cells = read_cells(reader, selection) if cells is None else cells
+    names = _names(cells, selection.model if by == "model_id" else selection.hardware, by)
+    shapes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for cell in sorted(cells, key=lambda cell: _order(cell, by, names)):
+        shapes.setdefault(_shape(cell, by), []).append(cell)
+    pairs: list[list[dict[str, Any]]] = []
+    alone: list[list[dict[str, Any]]] = []
+    for group in shapes.values():
+        (pairs if len({_called(cell, by, names) for cell in group}) > 1 else alone).append(group)
+    details = _Details.of(reader, [cell for group in pairs for cell in group])
+    measured = {_called(cell, by, names) for cell in cells}
+    part = "model" if by == "model_id" else "hardware"
+    return Comparison(
+        snapshot_id=reader.snapshot_id,
+        by=by,
+        names=names,
+        rows=[row for group in pairs for row in _compared(group, by, names, details)],
+        unpaired=[cell for group in alone for cell in group],
+        lacking={
+            name: how_to_measure(selection.model_copy(update={part: (name,)})) for name in names if name not in measured
+        },
+    )
+
+
+def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> tuple[str, ...]:
+    """What was asked for, a family by the models that were measured of it; of nothing, all that was measured."""
+    measured = sorted({cell[by] for cell in cells}, key=lambda name: (name != "cpu", name))
+    if not asked or by == "hardware":
+        return tuple(dict.fromkeys(asked)) or tuple(measured)
+    families = {cell["model_id"]: cell["model_family"] for cell in cells}
+    members = [[one for one in measured if families[one] == name] or [recorded_id(name)] for name in asked]
+    return tuple(dict.fromkeys(model for found in members for model in found))
+
+
+def _called(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> str:
+    """By which of the names a cell goes: that with its choice where it was asked for."""
+    chosen = f"{cell['hardware']}:{cell['choice']}"
+    return chosen if by == "hardware" and chosen in names else str(cell[by])
+
+
+@dataclass(frozen=True)
+class _Details:
+    """Of the newest results of every cell: their samples, threads, and what their runs saw of the device."""
+
+    results: Mapping[UUID, Mapping[str, Any]]
+    seen: Seen
+
+    @classmethod
+    def of(cls, reader: Reader, cells: Iterable[Mapping[str, Any]]) -> _Details:
+        ids = [result_id for cell in cells for result_id in cell["evidence"]]
+        rows = {row["result_id"]: row for row in reader.rows(_DETAILS, {"ids": ids})} if ids else {}
+        runs = {row["run_id"] for row in rows.values() if row["run_id"]}
+        return cls(rows, devices_seen(reader, runs) if runs else {})
+
+    def samples(self, cell: Mapping[str, Any]) -> list[Sequence[int]]:
+        return [self.results[result_id]["samples_ns"] or () for result_id in cell["evidence"]]
+
+    def environment(self, cell: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What is known of where the figures come from; several values where the cell's results differ in it."""
+        found: dict[str, set[str]] = {"device": {cell["device_name"] or cell["device_id"] or "unknown"}}
+        for result_id in cell["evidence"]:
+            row = self.results[result_id]
+            seen = self.seen.get((row["run_id"], row["hardware"], row["choice"]), {})
+            for name, value in {"threads": row["threads"], **seen}.items():
+                if value is not None:
+                    found.setdefault(name, set()).add(str(value))
+        return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _compared(
+    group: Sequence[dict[str, Any]], by: By, names: Sequence[str], details: _Details
+) -> Iterable[dict[str, Any]]:
+    """The cells of one shape, each with its ratio to the first name's, the interval, and what differs from it."""
+    firsts: dict[str, dict[str, Any]] = {}
+    for cell in group:
+        if _called(cell, by, names) == names[0]:
+            other = firsts.setdefault(cell["provenance"], cell)
+            if cell["results"] > other["results"]:
+                firsts[cell["provenance"]] = cell
+    for cell in group:
+        first = firsts.get(cell["provenance"])
+        note = _no_ratio(cell, first, names[0])
+        ratio = interval = None
+        if first is not None and first is not cell and note is None:
+            ratio = cell["latency_ms"] / first["latency_ms"]
+            interval = ratio_interval(ratio, details.samples(first), details.samples(cell))
+        yield {
+            **cell,
+            "ratio": ratio,
+            "ratio_low": interval and interval.low,
+            "ratio_high": interval and interval.high,
+            "interval_of": interval and interval.covers,
+            "differs": _differs(details.environment(cell), details.environment(first)) if first else [],
+            "note": note or _doubt(cell),
+        }
+
+
+def _no_ratio(cell: Mapping[str, Any], first: Mapping[str, Any] | None, name: str) -> str | None:
+    if first is None:
+        return f"{cell['provenance']}, and nothing {cell['provenance']} of {name} stands at this shape"
+    if cell["verified"] is False:
+        return "its outputs differ from the reference"
+    if first["verified"] is False:
+        return f"the outputs of {name} differ from the reference"
+    if not cell["latency_ms"] or not first["latency_ms"]:
+        return "no latency is known"
+    return None
+
+
+def _doubt(cell: Mapping[str, Any]) -> str | None:
+    if cell["provenance"] == "measured" and cell["verified"] is None:
+        return "its outputs were never compared with the reference"
+    return "noisy" if cell["noisy"] else None
+
+
+def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """What both have and have unlike; runtimes that only one of them uses are what was asked about."""
+    both = {*cell} & {*first}
+    return [
+        f"{name} {' and '.join(cell[name])} against {' and '.join(first[name])}"
+        for name in differing({n: cell[n] for n in both}, {n: first[n] for n in both})
+    ] + [f"{name} {' and '.join(values)} within" for name, values in cell.items() if len(values) > 1]
+
+
+def _shape(cell: Mapping[str, Any], by: By) -> tuple[Any, ...]:
+    same = _PLACE if by == "model_id" else ("model_id",)
+    return tuple(cell[name] for name in (*same, *_SHAPE))
+
+
+def _order(cell: Mapping[str, Any], by: By, names: Sequence[str]) -> tuple[Any, ...]:
+    place = names.index(_called(cell, by, names))
+    shape = tuple((value is not None, value or 0, "") if not isinstance(value, str) else (True, 0, value)
+                  for value in _shape(cell, by))  # fmt: skip
+    return (shape, place, cell["device_name"] or "", _TRUST.index(cell["provenance"]))

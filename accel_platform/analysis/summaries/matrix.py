@@ -1,0 +1,187 @@
+"""The compatibility matrix as people read it: models by hardware, with the cells nobody tested. The rating rule is
+`warehouse/sql/compat_matrix.sql`; how cells changed is `matrix_history.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal, TypedDict, get_args
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.warehouse.matrix_at import matrix_of
+from accel_platform.warehouse.reader import Reader
+
+Verdict = Literal["high", "medium", "low", "n/a", "failed", "untested"]
+"""`n/a` works, and no other device measured any shape of that model to hold it against."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+RULE = (
+    "speed against the best device for equal shapes, the median over shapes: high >= 0.8, medium >= 0.4, low below; "
+    "n/a: it works, and no other device is there to hold it against; only verified measurements and unsuspected imports"
+)
+
+
+class Cell(TypedDict):
+    """One model on one hardware name, the best of its devices. `state`: compatible, failed or untested."""
+
+    verdict: Verdict
+    state: str
+    rating: str | None
+    relative_speed: float | None
+    latency_p50_ms: float | None
+    batch_size: int | None
+    sequence_length: int | None
+    device: str | None
+    reason: str | None
+    """Why it failed, or what there is that does not count where it is untested."""
+    results_ok: int
+    results_failed: int
+    provenance: list[str]
+    """Of the results that count."""
+    evidence: list[str]
+
+
+class Matrix(TypedDict):
+    snapshot_id: str
+    hardware: list[str]
+    models: dict[str, dict[str, Cell]]
+
+
+class FamilyCell(TypedDict):
+    """All models of a family on one hardware name. Nothing is averaged: `verdict` is that of most of the tested models,
+    the worse of two equally frequent ones."""
+
+    verdict: Verdict
+    counts: dict[str, int]
+    """Models by verdict."""
+    models: dict[str, Cell]
+
+
+# Of several devices under one hardware name the best speaks for it; a device that works beats one that failed.
+_BEST = """
+SELECT model_id, hardware, device_id, state, rating, relative_speed, latency_p50_ms, batch_size, sequence_length,
+    coalesce(device_name, device_id) AS device, reason, results_ok, results_failed, evidence
+FROM ({matrix})
+WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
+    AND (len($hardware) = 0 OR list_contains($hardware, hardware))
+    AND ($device IS NULL OR $device IN (device_id, device_name))
+QUALIFY row_number() OVER (
+    PARTITION BY model_id, hardware
+    ORDER BY state, relative_speed DESC NULLS LAST, latency_p50_ms NULLS LAST, device_id
+) = 1
+ORDER BY model_id, hardware
+"""
+_SEEN = """
+SELECT model_id, hardware, device_id, provenance, count(*) AS results FROM results
+WHERE mode = $mode AND (len($models) = 0 OR list_contains($models, model_id) OR list_contains($models, model_family))
+GROUP BY ALL ORDER BY ALL
+"""
+_COUNTING = ("measured", "imported")
+
+
+def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, mode: str = "inference") -> Matrix:
+    """Every model of the selection against every hardware name of it that has evidence in this mode.
+
+    Its other filters leave evidence out: the verdicts are then those of what remains. Raises WarehouseEmpty before the
+    first publish.
+    """
+    selection = selection or Selection()
+    matrix, values = matrix_over(selection)
+    outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
+             "device": selection.device}  # fmt: skip
+    rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
+    seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
+    hardware = sorted({row["hardware"] for row in rows})
+    models: dict[str, dict[str, Cell]] = {}
+    for row in rows:
+        name = row["model_id"]
+        if name not in models:
+            models[name] = {place: _untested(seen.get((name, place), {})) for place in hardware}
+        models[name][row["hardware"]] = _cell(row, seen.get((name, row["hardware"]), {}))
+    return Matrix(snapshot_id=reader.snapshot_id, hardware=hardware, models=models)
+
+
+def matrix_over(selection: Selection) -> tuple[str, dict[str, Any]]:
+    """SQL for `compat_matrix` over the evidence that the selection leaves, and its values.
+
+    Models, devices, modes and plain hardware names leave no evidence out, because a cell is rated against the others:
+    they choose among the rows.
+    """
+    narrowed = selection.model_copy(update=dict.fromkeys(("model", "hardware"), ()) | {"device": None, "mode": None})
+    condition, values = narrowed.where()
+    if selection.choices:
+        # What other hardware says stays: it is what a choice is rated against.
+        chosen = "list_contains($choices, r.hardware || ':' || r.choice)"
+        condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
+        names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
+        values |= {"choices": list(selection.choices), "with_choices": sorted(names)}
+    return (matrix_of(condition) if values else "FROM compat_matrix"), values
+
+
+def by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:
+    """The matrix with a row per family; a model of no known family stands under `unknown`."""
+    known = {row["model_id"]: row["family"] for row in reader.rows("SELECT model_id, family FROM models")}
+    found: dict[str, dict[str, dict[str, Cell]]] = {}
+    for model, cells in matrix["models"].items():
+        for hardware, cell in cells.items():
+            found.setdefault(known.get(model) or "unknown", {}).setdefault(hardware, {})[model] = cell
+    return {
+        family: {hardware: _family_cell(members) for hardware, members in cells.items()}
+        for family, cells in sorted(found.items())
+    }
+
+
+def verdict_of(state: str, rating: str | None) -> Verdict:
+    """The one word of a cell of `compat_matrix`."""
+    if state != "compatible":
+        return "failed" if state == "failed" else "untested"
+    return next((verdict for verdict in VERDICTS if verdict == rating), "n/a")
+
+
+def _family_cell(members: dict[str, Cell]) -> FamilyCell:
+    counts = Counter(cell["verdict"] for cell in members.values())
+    tested: list[Verdict] = [verdict for verdict in VERDICTS if counts[verdict] and verdict != "untested"]
+    most: Verdict = max(tested, key=lambda verdict: (counts[verdict], VERDICTS.index(verdict)), default="untested")
+    told: dict[str, int] = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+    return FamilyCell(verdict=most, counts=told, models=members)
+
+
+Seen = dict[str | None, dict[str, int]]
+"""Results of one model on one hardware name, by device and provenance."""
+
+
+def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]:
+    found: dict[tuple[str, str], Seen] = {}
+    for row in reader.rows(_SEEN, values):
+        devices = found.setdefault((row["model_id"], row["hardware"]), {})
+        devices.setdefault(row["device_id"], {})[row["provenance"]] = row["results"]
+    return found
+
+
+def _cell(row: dict[str, Any], seen: Seen) -> Cell:
+    return Cell(
+        verdict=verdict_of(row["state"], row["rating"]),
+        state=row["state"],
+        rating=row["rating"],
+        relative_speed=row["relative_speed"],
+        latency_p50_ms=row["latency_p50_ms"],
+        batch_size=row["batch_size"],
+        sequence_length=row["sequence_length"],
+        device=row["device"],
+        reason=row["reason"],
+        results_ok=row["results_ok"],
+        results_failed=row["results_failed"],
+        provenance=[name for name in _COUNTING if name in seen.get(row["device_id"], {})],
+        evidence=[str(event_id) for event_id in row["evidence"]],
+    )
+
+
+def _untested(seen: Seen) -> Cell:
+    """What there is and does not count: stand-ins, made-up and doubted figures, or runs of a precision it lacks."""
+    counts: Counter[str] = Counter()
+    for device in seen.values():
+        counts.update(device)
+    told = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
+    return Cell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
+                batch_size=None, sequence_length=None, device=None,
+                reason=f"results that do not count here: {told}" if told else None,
+                results_ok=0, results_failed=0, provenance=[], evidence=[])  # fmt: skip

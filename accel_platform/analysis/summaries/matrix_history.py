@@ -1,0 +1,104 @@
+"""How cells of the compatibility matrix came to be what they are, day by day, from what the log held by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from accel_platform.analysis.query.filters import Selection, require_no_choice
+from accel_platform.analysis.summaries.matrix import Verdict, verdict_of
+from accel_platform.warehouse.matrix_at import matrix_by_then
+from accel_platform.warehouse.reader import Reader
+
+DAYS_MOST = 120
+"""So many of the newest days on which something was recorded are replayed."""
+
+_OF_MODELS = "(len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))"
+_DAYS = f"""
+SELECT DISTINCT date_trunc('day', recorded_at) AS day FROM (
+    SELECT recorded_at FROM result_rows AS r WHERE {_OF_MODELS}
+    UNION ALL
+    SELECT e.recorded_at FROM (FROM suspicions UNION ALL BY NAME FROM overrulings) AS s
+    JOIN events AS e USING (event_id)
+    JOIN result_rows AS r ON r.event_id = s.result_id
+    WHERE {_OF_MODELS}
+)
+ORDER BY day
+"""
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+_KEY = ("model_id", "hardware", "device_id", "mode")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One cell of one device whose verdict a day's events changed. `relative_speed`: against the best device."""
+
+    day: datetime
+    """In UTC; by its end the verdict was the new one."""
+    model_id: str
+    hardware: str
+    device: str | None
+    mode: str
+    before: Verdict
+    after: Verdict
+    relative_speed_before: float | None
+    relative_speed_after: float | None
+    results_ok: int
+    results_failed: int
+    reason: str | None
+    evidence: list[UUID]
+
+
+def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: str | None = None) -> list[Change]:
+    """Every change of a verdict, the oldest first, of the selection's models and hardware in one mode or all.
+
+    The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
+    what was imported, suspected or overruled later does not count before. Of more than `DAYS_MOST` such days the newest
+    are told, and what stood before them is where they begin. Other filters are not heeded: all evidence is replayed.
+    Raises WarehouseEmpty, and InvalidInput for hardware with a choice.
+    """
+    selection = selection or Selection()
+    require_no_choice(selection.hardware)
+    models = selection.recorded_models()
+    days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
+    cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-DAYS_MOST:]}
+    moments = [day + timedelta(days=1) for day in cells]
+    for row in reader.rows(matrix_by_then(), {"moments": moments, "models": models}) if moments else ():
+        if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware):
+            cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
+    changes: list[Change] = []
+    before: dict[Key, Row] = {}
+    for number, (day, now) in enumerate(cells.items()):
+        if number or len(days) <= DAYS_MOST:
+            keys = sorted({*before, *now}, key=lambda key: tuple(map(str, key)))
+            changes += [
+                change for key in keys if (change := _change(day, before.get(key), now.get(key))) is not None
+            ]  # fmt: skip
+        before = now
+    return changes
+
+
+def _change(day: datetime, before: Row | None, after: Row | None) -> Change | None:
+    known = after or before
+    assert known is not None, "it is in one of them"
+    old, new = (verdict_of(row["state"], row["rating"]) if row else "untested" for row in (before, after))
+    if old == new:
+        return None
+    return Change(
+        day=day,
+        model_id=known["model_id"],
+        hardware=known["hardware"],
+        device=known["device_name"] or known["device_id"],
+        mode=known["mode"],
+        before=old,
+        after=new,
+        relative_speed_before=before["relative_speed"] if before else None,
+        relative_speed_after=after["relative_speed"] if after else None,
+        results_ok=after["results_ok"] if after else 0,
+        results_failed=after["results_failed"] if after else 0,
+        reason=after["reason"] if after else "what it rested on is doubted now",
+        evidence=list(after["evidence"]) if after else [],
+    )

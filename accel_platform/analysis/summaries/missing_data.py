@@ -1,0 +1,64 @@
+"""What the figures do not cover: results that failed, were set aside or are doubted, and hardware that is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.warehouse.reader import Reader
+
+_FAILED = """
+SELECT r.hardware, r.status, coalesce(r.failure_class, 'not stated') AS failure_class, count(*) AS results,
+    count(DISTINCT r.model_id) AS models, max_by(r.reason, r.recorded_at) AS newest_reason
+FROM judged_results AS r WHERE r.status <> 'ok' AND {condition}
+GROUP BY ALL ORDER BY results DESC, r.hardware, failure_class
+"""
+_DOUBTED = """
+SELECT r.provenance, s.rule, count(DISTINCT r.result_id) AS results, count(DISTINCT r.source_path) AS documents,
+    any_value(s.evidence) AS example
+FROM results AS r LEFT JOIN suspicions AS s USING (result_id)
+WHERE r.provenance IN ('suspect', 'simulated') AND {condition}
+GROUP BY ALL ORDER BY results DESC, r.provenance, s.rule
+"""
+_QUARANTINED = """
+SELECT rule, count(*) AS records, count(DISTINCT source_path) AS documents, any_value(reason) AS example
+FROM quarantine GROUP BY rule ORDER BY records DESC, rule
+"""
+_ABSENT = """
+SELECT hardware, count(DISTINCT host_id) AS hosts, max_by(reason, observed_at) AS reason FROM devices
+GROUP BY hardware HAVING NOT bool_or(available) ORDER BY hardware
+"""
+_COUNTS = """
+SELECT count(*) AS results, count(DISTINCT r.run_id) AS runs, count(DISTINCT r.model_id) AS models,
+    count(DISTINCT r.hardware) AS hardware, count(DISTINCT coalesce(r.device_id, r.device_name)) AS devices,
+    min(r.occurred_at) AS oldest, max(r.occurred_at) AS newest
+FROM results AS r WHERE {condition}
+"""
+_BY_PROVENANCE = """
+SELECT r.provenance, count(*) AS results, count(*) FILTER (r.status = 'ok') AS ok,
+    count(*) FILTER (r.status <> 'ok') AS not_ok, count(DISTINCT r.model_id) AS models,
+    count(DISTINCT r.hardware) AS hardware, sum(r.samples)::BIGINT AS samples
+FROM results AS r WHERE {condition} GROUP BY r.provenance ORDER BY results DESC, r.provenance
+"""
+_UNCOMPARED = """
+SELECT count(*) AS results, count(*) FILTER (r.verified IS FALSE) AS wrong FROM judged_results AS r
+WHERE r.status = 'ok' AND r.provenance IN ('measured', 'emulated') AND r.verified IS NOT TRUE AND {condition}
+"""
+
+
+class Gaps:
+    """Counts at one snapshot, of what a selection leaves; of quarantined records and hardware there is no selection."""
+
+    def __init__(self, reader: Reader, selection: Selection) -> None:
+        condition, values = selection.where()
+
+        def asked(sql: str) -> list[dict[str, Any]]:
+            return reader.rows(sql.format(condition=condition), values)
+
+        self.failed = asked(_FAILED)
+        self.doubted = asked(_DOUBTED)
+        [self.counts] = asked(_COUNTS)
+        self.by_provenance = asked(_BY_PROVENANCE)
+        [self.unverified] = asked(_UNCOMPARED)
+        self.quarantined = reader.rows(_QUARANTINED)
+        self.absent = reader.rows(_ABSENT)

@@ -1,0 +1,189 @@
+"""The roofline: how long a batch must take at a device's peak rate or at its full bandwidth, and how far the measured
+cells are from that. Peaks are those of the spec sheet, or of what a host observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accel_platform.hardware.catalog import DeviceSpec
+from accel_platform.hardware.device_spec import silicon
+from accel_platform.precisions import PRECISIONS
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import find_model, sequence_length_for
+
+
+@dataclass(frozen=True)
+class ItemWork:
+    """What one item costs in float32; None where it is not known."""
+
+    parameters: float
+    flops: float
+    activation_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a batch needs at full speed, in milliseconds; None where the device's rate is not known."""
+
+    compute_ms: float | None
+    memory_ms: float | None
+    bytes_moved: float
+    peak_flops_per_s: float | None
+    bandwidth_bytes_per_s: float | None
+
+    @property
+    def bound(self) -> str | None:
+        """`compute` or `memory`, whichever takes longer; None where either is not known."""
+        if self.compute_ms is None or self.memory_ms is None:
+            return None
+        return "compute" if self.compute_ms >= self.memory_ms else "memory"
+
+    @property
+    def least_ms(self) -> float | None:
+        """The least that the batch can take, by what is known."""
+        return max((ms for ms in (self.compute_ms, self.memory_ms) if ms is not None), default=None)
+
+
+def limits_of(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> Limits | None:
+    """Of one forward pass; None where the precision's width or the activations are not known.
+
+    compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
+    Patterson, 2009). The peak is that of matrix units where the precision has 16 bits and the vendor states one.
+    """
+    width = PRECISIONS.get(precision or "")
+    if width is None or work.activation_bytes is None:
+        return None
+    half = width.weight_bytes == 2 and spec.peak_fp16_tensor_tflops is not None
+    peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops
+    moved = work.parameters * width.weight_bytes
+    moved += work.activation_bytes / 4 * width.activation_bytes * batch_size
+    return Limits(
+        compute_ms=None if peak is None else 1e3 * work.flops * batch_size / (peak * 1e12),
+        memory_ms=None if spec.bandwidth_gb_s is None else 1e3 * moved / (spec.bandwidth_gb_s * 1e9),
+        bytes_moved=moved,
+        peak_flops_per_s=None if peak is None else peak * 1e12,
+        bandwidth_bytes_per_s=None if spec.bandwidth_gb_s is None else spec.bandwidth_gb_s * 1e9,
+    )
+
+
+_DEVICES = """
+SELECT device_id, hardware, cores, clock_max_mhz, vector_bits, memory_mib FROM devices
+WHERE available AND device_id IS NOT NULL
+ORDER BY observed_at
+"""
+_MODELS = """
+SELECT model_id, parameters, flops_per_item, activation_bytes_per_item FROM models
+WHERE parameters IS NOT NULL AND flops_per_item IS NOT NULL
+"""
+# Some files say what a model costs at an image size, in millions and (for multiply-adds) thousands of millions.
+_STATED = """
+SELECT r.model_id, r.image_size,
+    max(TRY_CAST(e.payload->>'$.original.parameters_millions' AS DOUBLE)) * 1e6 AS parameters,
+    max(TRY_CAST(e.payload->>'$.original.gmacs' AS DOUBLE)) * 2e9 AS flops,
+    max(TRY_CAST(e.payload->>'$.original.macts' AS DOUBLE)) * 4e6 AS activation_bytes
+FROM results AS r JOIN events AS e ON e.event_id = r.event_id
+WHERE r.image_size IS NOT NULL
+GROUP BY r.model_id, r.image_size
+"""
+
+
+class Rooflines:
+    """What is known of models' work and devices' rates at one snapshot, to hold cells against."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._devices = {(row["device_id"], row["hardware"]): row for row in reader.rows(_DEVICES)}
+        self._models = {
+            row["model_id"]: ItemWork(row["parameters"], row["flops_per_item"], row["activation_bytes_per_item"])
+            for row in reader.rows(_MODELS)
+        }
+        self._stated = {
+            (row["model_id"], row["image_size"]): ItemWork(row["parameters"], row["flops"], row["activation_bytes"])
+            for row in reader.rows(_STATED)
+            if row["parameters"] and row["flops"]
+        }
+        self._specs: dict[tuple[Any, ...], DeviceSpec] = {}
+
+    def spec_of(self, cell: Mapping[str, Any]) -> DeviceSpec:
+        """What is known of the cell's device."""
+        key = (cell["device_id"], cell["hardware"], cell["device_name"])
+        if key not in self._specs:
+            seen = self._devices.get(key[:2], {})
+            observed = {name: seen.get(name) for name in ("cores", "clock_max_mhz", "vector_bits", "memory_mib")}
+            identity = cell["device_id"] or cell["device_name"] or cell["hardware"]
+            self._specs[key] = silicon(cell["device_name"], identity, cell["hardware"], **observed)
+        return self._specs[key]
+
+    def work_of(self, cell: Mapping[str, Any]) -> ItemWork | str:
+        """What one item of the cell costs, or why nobody knows."""
+        if cell["mode"] != "inference" or (cell["processes"] or 1) > 1:
+            return "the roofline is of one forward pass in one process"
+        if cell["provenance"] == "emulated":
+            return "the time of an emulator says nothing of a device"
+        if cell["image_size"] is not None and (stated := self._stated.get((cell["model_id"], cell["image_size"]))):
+            return stated
+        work = self._models.get(cell["model_id"])
+        if work is None:
+            return f"what {cell['model_id']} costs is not on record"
+        spec = find_model(cell["model_id"])
+        usual = None if spec is None else sequence_length_for(spec, None)
+        if cell["image_size"] is not None or (spec is not None and cell["sequence_length"] != usual):
+            return f"what {cell['model_id']} costs is on record for inputs of another size only"
+        return work
+
+    def rows(self, cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Each cell with its work, its device's limits and how near it comes; `unavailable` says what is not known.
+
+        `share` is the least time by the roofline over the measured one; `achieved_flops_per_s` and
+        `intensity_flops_per_byte` place it in the picture.
+        """
+        return [{**cell, **self._held_against(cell)} for cell in cells]
+
+    def _held_against(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        told: dict[str, Any] = dict.fromkeys(
+            (
+                "achieved_flops_per_s",
+                "intensity_flops_per_byte",
+                "peak_flops_per_s",
+                "bandwidth_bytes_per_s",
+                "compute_ms",
+                "memory_ms",
+                "roofline_ms",
+                "share",
+                "bound",
+                "unavailable",
+            )
+        )
+        work = self.work_of(cell)
+        if isinstance(work, str):
+            return told | {"unavailable": work}
+        if not cell["latency_ms"] or not cell["batch_size"]:
+            return told | {"unavailable": "the cell has no latency or no batch size"}
+        spec = self.spec_of(cell)
+        limits = limits_of(work, cell["precision"], cell["batch_size"], spec)
+        if limits is None:
+            return told | {
+                "unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"
+            }
+        least = limits.least_ms
+        lacking = [
+            name
+            for name, rate in (("peak rate", limits.peak_flops_per_s), ("bandwidth", limits.bandwidth_bytes_per_s))
+            if rate is None
+        ]
+        device = cell["device_name"] or cell["device_id"] or cell["hardware"]
+        return told | {
+            "achieved_flops_per_s": 1e3 * work.flops * cell["batch_size"] / cell["latency_ms"],
+            "intensity_flops_per_byte": work.flops * cell["batch_size"] / limits.bytes_moved,
+            "peak_flops_per_s": limits.peak_flops_per_s,
+            "bandwidth_bytes_per_s": limits.bandwidth_bytes_per_s,
+            "compute_ms": limits.compute_ms,
+            "memory_ms": limits.memory_ms,
+            "roofline_ms": least,
+            "share": None if least is None else least / cell["latency_ms"],
+            "bound": limits.bound,
+            "unavailable": f"no {' and no '.join(lacking)} of {device} is published or was detected"
+            if lacking
+            else None,
+        }

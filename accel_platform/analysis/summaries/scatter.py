@@ -1,0 +1,58 @@
+"""The raw samples of the newest processes of the cells that have most of them: what noise looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.warehouse.reader import Reader
+
+CELLS = 6
+PROCESSES = 12
+SAMPLES = 200
+"""Kept per process, evenly spaced in order of time."""
+
+_IDENTITY = (
+    "model_id", "hardware", "choice", "device_id", "mode", "precision", "batch_size", "sequence_length", "image_size",
+    "processes", "provenance", "verified",
+)  # fmt: skip
+_COLUMNS = ", ".join(f"r.{name}" for name in _IDENTITY)
+_WHICH = """r.status = 'ok' AND r.latency_p50_ms IS NOT NULL AND r.provenance IN ('measured', 'emulated')
+    AND r.verified IS DISTINCT FROM false AND {condition}"""
+# A hash takes NULLs for equal, as a cell does. Ids of measurements begin with their time: the greatest are the newest.
+_ROWS = f"""
+WITH counted AS (
+    SELECT hash({_COLUMNS}) AS cell, count(*) AS members, sum(r.samples) AS total FROM judged_results AS r
+    WHERE {_WHICH} GROUP BY 1
+),
+best AS (
+    SELECT cell, (SELECT count(*) FROM counted) AS cells FROM counted
+    ORDER BY least(members, {PROCESSES}) DESC, total DESC, cell LIMIT {CELLS}
+),
+kept AS (
+    SELECT {_COLUMNS}, r.device_name, r.noisy, r.run_id, r.result_id, r.occurred_at, r.samples,
+        r.latency_p50_ms AS median_ms, b.cell, b.cells
+    FROM judged_results AS r JOIN best AS b ON b.cell = hash({_COLUMNS})
+    WHERE {_WHICH}
+    QUALIFY row_number() OVER (PARTITION BY b.cell ORDER BY r.result_id DESC) <= {PROCESSES}
+)
+SELECT k.*, list_transform(e.samples_ns, lambda ns: ns / 1e6) AS samples_ms FROM kept AS k
+JOIN events AS e ON e.event_id = k.result_id
+WHERE e.samples_ns IS NOT NULL
+ORDER BY k.cell, k.result_id DESC
+"""
+
+
+def scatter(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
+    """A row per process: its samples in milliseconds, their median and quartiles; `cells` is how many cells there were.
+
+    Only own measurements have samples.
+    """
+    condition, values = selection.where()
+    rows = reader.rows(_ROWS.format(condition=condition), values)
+    for row in rows:
+        ordered = sorted(row["samples_ms"])
+        row["q25_ms"], row["q75_ms"] = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
+        row["samples_ms"] = row["samples_ms"][:: max(1, -(-len(ordered) // SAMPLES))]
+        row["results"] = row["runs"] = 1
+    return rows

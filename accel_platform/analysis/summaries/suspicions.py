@@ -1,0 +1,45 @@
+"""What is doubted of the imported past: verdicts by rule, with counts and reasons. Who doubts is `migrations`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_platform.warehouse.reader import Reader
+
+_PROVENANCE = """
+SELECT provenance, count(*) AS results FROM results WHERE source = 'migrate' GROUP BY provenance ORDER BY provenance
+"""
+_VERDICTS = """
+WITH judged AS (
+    SELECT s.rule, s.verdict, s.result_id, s.evidence, s.confidence, r.source_path, o.rule IS NOT NULL AS overruled
+    FROM suspicions AS s
+    JOIN results AS r USING (result_id)
+    LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+)
+SELECT rule, verdict, count(DISTINCT result_id) AS results, count(DISTINCT source_path) AS documents,
+    count(DISTINCT result_id) FILTER (WHERE overruled) AS overruled, round(avg(confidence), 2) AS confidence
+FROM judged
+GROUP BY rule, verdict
+ORDER BY results DESC, rule, verdict
+"""
+_REASONS = """
+SELECT evidence AS reason, count(DISTINCT result_id) AS results, min(result_id::VARCHAR) AS example
+FROM suspicions JOIN results USING (result_id)
+WHERE rule = ? AND verdict = ?
+GROUP BY evidence
+ORDER BY results DESC, evidence
+LIMIT ?
+"""
+
+
+def read_provenance(reader: Reader) -> dict[str, int]:
+    """Imported results by what counts as their provenance now. Raises WarehouseEmpty before the first publish."""
+    return {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
+
+
+def read_verdicts(reader: Reader, *, reasons: int) -> list[dict[str, Any]]:
+    """Per rule and verdict how many results, how sure, how many overruled, and so many of the most frequent reasons."""
+    return [
+        {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}
+        for row in reader.rows(_VERDICTS)
+    ]

@@ -1,0 +1,173 @@
+"""The service's API keys: making, listing, revoking and checking them. Which request needs which is not known here.
+
+A key is 256 random bits, so its plain SHA-256 is as hard to turn back as the key is to guess: the slow hashes that
+passwords need protect words that people choose, and would cost every request milliseconds. The file keeps revoked keys
+too, so that it tells who once had access.
+"""
+
+from __future__ import annotations
+
+import enum
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
+from accel_platform.settings import Settings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+class Scope(enum.StrEnum):
+    """What a key may do; each includes the ones before it."""
+
+    read = "read"
+    write = "write"
+    admin = "admin"
+
+    def includes(self, other: Scope) -> bool:
+        order = list(Scope)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key as it is kept: everything but the key itself."""
+
+    key_id: str
+    name: str
+    scope: Scope
+    sha256: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def works(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class KeysDamaged(AccelError):
+    """The file of keys cannot be read, so nobody is let in."""
+
+
+class Keys:
+    """The keys of one installation. What another process changes is seen at the next look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._path = settings.home / "keys.json"
+        self._seen: tuple[int, int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    def all(self) -> tuple[Key, ...]:
+        """Every key there ever was, oldest first; none where none was ever made. Raises KeysDamaged."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            said = storage_unavailable(error, f"The file of keys {self._path}")
+            raise KeysDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._seen:
+            self._keys, self._seen = _load(self._path), seen
+        return self._keys
+
+    def check(self, presented: str) -> Key | None:
+        """The key that this is, None for none that works now. Compares with every key, in constant time."""
+        digest = _digest(presented)
+        found = None
+        for key in self.all():
+            if hmac.compare_digest(key.sha256, digest):
+                found = key
+        return found if found is not None and found.works(datetime.now(UTC)) else None
+
+    def create(self, name: str, scope: Scope, *, days: int | None = None) -> tuple[Key, str]:
+        """A new key and, this once, the secret itself; it ends after so many days. Raises InvalidInput for a name that
+        cannot be used, or that a key which still works has."""
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"{name!r} is no name: use up to 64 letters, digits, '.', '_', '@' or '-'.")
+        now = datetime.now(UTC)
+        secret = f"accel_{secrets.token_urlsafe(32)}"
+        made = Key(
+            key_id=secrets.token_hex(4),
+            name=name,
+            scope=scope,
+            sha256=_digest(secret),
+            created_at=now,
+            expires_at=None if days is None else now + timedelta(days=days),
+        )
+        with self._changing() as keys:
+            if any(key.name == name and key.works(now) for key in keys):
+                raise InvalidInput(f"There is a key {name!r} already: revoke it first, or choose another name.")
+            keys.append(made)
+        return made, secret
+
+    def revoke(self, which: str) -> Key:
+        """End the key of this id, or the working one of this name, at once. Raises NotFound."""
+        now = datetime.now(UTC)
+        with self._changing() as keys:
+            for index, key in enumerate(keys):
+                if key.revoked_at is None and which in (key.key_id, key.name):
+                    keys[index] = replace(key, revoked_at=now)
+                    return keys[index]
+        raise NotFound(f"No key in use is called {which!r}: `accel keys list` lists them.")
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Key]]:
+        """The keys to change, written back at the end; one process at a time."""
+        try:
+            make_directory(self._path.parent)
+            with open(self._path.with_name(".keys.lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                keys = list(self.all())
+                yield keys
+                write_durably(self._path, json.dumps([asdict(k) for k in keys], indent=1, default=_plain), mode=0o600)
+        except OSError as error:
+            said = storage_unavailable(error, f"The file of keys {self._path}")
+            raise said or AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _load(path: Path) -> tuple[Key, ...]:
+    try:
+        return tuple(map(_key, _entries(path.read_bytes())))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise KeysDamaged(
+            f"The keys at {path} cannot be read ({type(error).__name__}), so nobody is let in: restore the file, or "
+            "remove it and make new keys (`accel keys create`)."
+        ) from error
+
+
+def _entries(content: bytes) -> list[dict[str, str]]:
+    entries = json.loads(content)
+    if not isinstance(entries, list):
+        raise TypeError("no list of keys")
+    return entries
+
+
+def _key(entry: dict[str, str]) -> Key:
+    times = {
+        name: datetime.fromisoformat(entry[name]) if entry[name] is not None else None
+        for name in ("created_at", "expires_at", "revoked_at")
+    }
+    created, expires, revoked = times.values()
+    if created is None or len(entry["sha256"]) != 64:
+        raise ValueError("no key")
+    return Key(entry["key_id"], entry["name"], Scope(entry["scope"]), entry["sha256"], created, expires, revoked)

@@ -1,0 +1,1 @@
+"""Coverage checks: every transformers architecture, built small and run."""

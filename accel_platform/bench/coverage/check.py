@@ -1,0 +1,211 @@
+"""The checking parent: every architecture on the hardware asked for, children side by side, all of it on record.
+
+What the log holds for this transformers is not checked again. A child that dies or hangs takes only the architecture
+it was at with it: another one goes on with the next. What is checked, and how, is in `worker.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import psutil
+from uuid_utils.compat import uuid7
+
+from accel_platform.bench.coverage import worker
+from accel_platform.bench.measure.failures import classify_death
+from accel_platform.bench.run.event_buffer import Outbox
+from accel_platform.errors import InvalidInput
+from accel_platform.events import EventLog
+from accel_platform.events.types import ArchitectureChecked, RunFinished, RunStarted
+from accel_platform.hardware.host import host_id, installed_versions, observe_host
+from accel_platform.subprocesses.child_env import child_environment
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.workloads.architectures import classify
+
+HARDWARE = ("cpu", "openvino")
+"""`cpu` is PyTorch and the reference of the other."""
+SEGMENT_PREFIX = "coverage-"
+PER_CHILD = 40
+"""Architectures that one process takes before a fresh one does: what a library leaks ends with it."""
+_FLUSH_S = 15.0
+"""A run that is killed loses at most what it found in this time."""
+_MEMORY_MIB = 8192
+"""What one child may take, unless the machine has less to give."""
+_PACKAGES = {"cpu": ("torch", "transformers"), "openvino": ("torch", "transformers", "openvino")}
+
+Pair = tuple[str, str]
+"""Model type and hardware name."""
+
+
+@dataclass
+class Checked:
+    """What a run did. `latest` also holds what was on record before it."""
+
+    run_id: str | None = None
+    checked: int = 0
+    skipped: int = 0
+    """Pairs that were on record already."""
+    duration_s: float = 0.0
+    latest: dict[Pair, ArchitectureChecked] = field(default_factory=dict)
+
+
+def check_architectures(
+    model_types: Sequence[str],
+    hardware: Sequence[str],
+    log: EventLog,
+    *,
+    jobs: int,
+    retry: bool = False,
+    timeout_s: float = 180.0,
+    on_progress: Callable[[str], None] | None = None,
+) -> Checked:
+    """Check each pair that the log lacks for the installed versions; with `retry` also those that failed.
+
+    On KeyboardInterrupt children die, what was found is kept, and it goes on up. Raises InvalidInput for a hardware
+    name that this cannot check.
+    """
+    if unknown := [name for name in hardware if name not in HARDWARE]:
+        raise InvalidInput(f"Coverage is checked on {' and '.join(HARDWARE)}, not on {unknown[0]!r}.")
+    result = Checked(latest=latest_checks(log, hardware))
+    done = {pair for pair, check in result.latest.items() if check.status == "ok" or not retry}
+    todo = [(kind, [name for name in hardware if (kind, name) not in done]) for kind in model_types]
+    todo = [(kind, names) for kind, names in todo if names]
+    result.skipped = len(model_types) * len(hardware) - sum(len(names) for _, names in todo)
+    if todo:
+        _Run(todo, log, jobs, timeout_s, on_progress or (lambda _: None), result).run()
+    return result
+
+
+def latest_checks(log: EventLog, hardware: Iterable[str] = HARDWARE) -> dict[Pair, ArchitectureChecked]:
+    """The last check of each pair made with the versions that are installed now."""
+    now = {name: installed_versions(_PACKAGES[name]) for name in hardware}
+    own = log.snapshot().beginning(SEGMENT_PREFIX)
+    found: dict[Pair, tuple[Any, ArchitectureChecked]] = {}
+    for event in log.read(own, types={"ArchitectureChecked"}):
+        check = event.payload
+        assert isinstance(check, ArchitectureChecked)
+        pair = (check.model_type, check.hardware)
+        if check.versions == now.get(check.hardware) and (pair not in found or found[pair][0] < event.event_id):
+            found[pair] = (event.event_id, check)
+    return {pair: check for pair, (_, check) in found.items()}
+
+
+class _Run:
+    """One run's state: what is left to check, and what is not yet in the log."""
+
+    def __init__(
+        self,
+        todo: list[tuple[str, list[str]]],
+        log: EventLog,
+        jobs: int,
+        timeout_s: float,
+        tell: Callable[[str], None],
+        result: Checked,
+    ) -> None:
+        self.left, self.jobs, self.timeout_s = deque(todo), jobs, timeout_s
+        self.tell, self.result = tell, result
+        self.total = sum(len(names) for _, names in todo)
+        self.run_id = result.run_id = str(uuid7())
+        self.outbox = Outbox(
+            log, prefix=SEGMENT_PREFIX, source="accel bench coverage", host_id=host_id(), run_id=self.run_id
+        )
+        self.versions = {name: installed_versions(packages) for name, packages in _PACKAGES.items()}
+        free_mib = psutil.virtual_memory().available // 2**20
+        self.memory_mib = min(_MEMORY_MIB, max(1024, free_mib // jobs))
+        self.ok = 0
+        self.lock = threading.Lock()
+        self.children: list[Child] = []
+        self.stopping = False
+
+    def run(self) -> None:
+        started = time.monotonic()
+        status: Literal["succeeded", "failed", "cancelled"] = "failed"
+        reason = None
+        plan = {"pairs": self.total, "jobs": self.jobs, "memory_mib": self.memory_mib, "timeout_s": self.timeout_s}
+        self.outbox.record(RunStarted(kind="coverage", plan=plan, software=observe_host().software))
+        pool = ThreadPoolExecutor(self.jobs)
+        try:
+            for future in as_completed([pool.submit(self.work) for _ in range(self.jobs)]):
+                future.result()
+            status = "succeeded"
+        except BaseException as error:
+            status = "failed" if isinstance(error, Exception) else "cancelled"
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise
+        finally:
+            # A dead child ends the thread that waits for it.
+            self.stopping = True
+            for child in self.children:
+                child.kill()
+            pool.shutdown()
+            self.result.duration_s = time.monotonic() - started
+            self.outbox.record(
+                RunFinished(
+                    status=status,
+                    reason=reason,
+                    cells_ok=self.ok,
+                    cells_failed=self.result.checked - self.ok,
+                    cells_skipped=self.total - self.result.checked,
+                    duration_s=self.result.duration_s,
+                )
+            )
+            self.outbox.flush()
+
+    def work(self) -> None:
+        """One thread: give children their share until nothing is left."""
+        while not self.stopping:
+            with self.lock:
+                # Small shares at the end, so that no thread waits long for another's.
+                share = max(1, min(PER_CHILD, len(self.left) // (2 * self.jobs)))
+                batch = deque(self.left.popleft() for _ in range(min(share, len(self.left))))
+            if not batch:
+                return
+            while batch and not self.stopping:
+                self.check_in_child(batch)
+
+    def check_in_child(self, batch: deque[tuple[str, list[str]]]) -> None:
+        """Check what is in `batch` in one process, taking each pair out as it ends, well or badly."""
+        job = {"model_types": list(batch), "threads": 1, "memory_mib": self.memory_mib}
+        with Child(worker.__name__, job, env=child_environment(1)) as child:
+            self.children.append(child)
+            try:
+                for answer in child.messages(self.timeout_s):
+                    self.take(batch, {key: value for key, value in answer.items() if key != "kind"})
+                ending = {"status": "failed", "failure_class": "crash", "reason": "the process ended without a word"}
+            except ChildTimeout as error:
+                ending = {"status": "timeout", "failure_class": "timeout", "reason": str(error)}
+            except ChildCrashed as error:
+                ending = {"status": "failed", "failure_class": classify_death(str(error)), "reason": str(error)}
+        self.children.remove(child)
+        if batch and not self.stopping:
+            model_type, names = batch[0]
+            self.take(batch, {"model_type": model_type, "hardware": names[0], **ending})
+
+    def take(self, batch: deque[tuple[str, list[str]]], answer: Mapping[str, Any]) -> None:
+        """Record the answer to the first pair of the batch."""
+        model_type, names = batch[0]
+        assert (model_type, names[0]) == (answer["model_type"], answer["hardware"])
+        batch.popleft()
+        if names[1:]:
+            batch.appendleft((model_type, names[1:]))
+        family, category = classify(model_type)
+        check = ArchitectureChecked(
+            family=family,
+            category=category,
+            versions=self.versions[names[0]],
+            **{**answer, "inputs": tuple(answer.get("inputs", ()))},
+        )
+        with self.lock:
+            self.result.latest[model_type, names[0]] = check
+            self.result.checked += 1
+            self.ok += check.status == "ok"
+            self.outbox.record(check)
+            self.outbox.flush(after_s=_FLUSH_S)
+            outcome = "ok" if check.status == "ok" else f"{check.failure_class}, {check.reason}"
+            self.tell(f"{self.result.checked}/{self.total} {model_type} · {names[0]}: {outcome}"[:200])

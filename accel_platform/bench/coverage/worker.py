@@ -1,0 +1,245 @@
+"""The checking child: builds one architecture after another at small size, runs each, and exports it for OpenVINO.
+
+One process takes many architectures, because importing torch and transformers takes longer than checking one. What a
+crash, a hang or a lack of memory means for the others is the parent's business, `coverage.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from accel_platform.bench.measure.failures import classify
+from accel_platform.subprocesses.json_child import Message, serve
+
+MOST_PARAMETERS = 250_000_000
+"""A gigabyte in float32; what is larger at every scale is reported as too large."""
+
+
+class Stage(Exception):
+    """Which step of a check failed; the cause is chained."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class TooLarge(Exception):
+    """No scale brings the architecture under `MOST_PARAMETERS`."""
+
+
+class NotFinite(Exception):
+    """The forward pass gave infinities or no numbers at all."""
+
+
+def check(job: Message, send: Callable[[Message], None]) -> None:
+    """Check every model type of the job on every hardware name of it; one message for each pair, in order."""
+    import torch
+    import transformers  # noqa: F401 - what is imported before `freeze` is never gone through again
+
+    # Wished for too much, an allocation fails in this process; the kernel would end any process it likes.
+    limit = int(job["memory_mib"]) * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    torch.set_num_threads(job["threads"])
+    # Exporting makes millions of objects; what the imports left need not be gone through for each of them.
+    gc.freeze()
+    for model_type, names in job["model_types"]:
+        start = time.monotonic()
+        try:
+            found = _built(model_type)
+        except Exception as error:  # noqa: BLE001 - an architecture may fail in any way, and then only it does
+            for name in names:
+                send(_failed(model_type, name, error, start))
+            continue
+        for name in names:
+            try:
+                verdict = {"cpu": _on_cpu, "openvino": _on_openvino}[name](found, job["threads"])
+                duration_s = time.monotonic() - start
+                send(_answer(model_type, name, **found["facts"], **verdict, duration_s=duration_s))
+            except Exception as error:  # noqa: BLE001 - likewise
+                send({**_failed(model_type, name, error, start), **found["facts"]})
+            start = time.monotonic()
+
+
+def _answer(model_type: str, hardware: str, **facts: Any) -> Message:
+    return {"kind": "checked", "model_type": model_type, "hardware": hardware, **facts}
+
+
+def _failed(model_type: str, hardware: str, error: Exception, start: float) -> Message:
+    stage = error.name if isinstance(error, Stage) else "error"
+    cause = error.__cause__ if isinstance(error, Stage) and isinstance(error.__cause__, Exception) else error
+    known, reason = classify(cause)
+    failure_class = known if known == "out_of_memory" else stage
+    if isinstance(cause, ImportError):
+        failure_class = "missing_dependency"
+    elif known == "unsupported_operator" and stage in ("export", "compile"):
+        failure_class = known
+    return _answer(
+        model_type,
+        hardware,
+        status="failed",
+        failure_class=failure_class,
+        reason=reason,
+        duration_s=time.monotonic() - start,
+    )
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise Stage(name) from error
+
+
+def _built(model_type: str) -> Message:
+    """The model at the first scale at which it builds and runs, with its inputs, outputs and facts to report."""
+    from accel_platform.workloads.tiny_configs import SCALES, default_config
+
+    with _stage("config"):
+        config = default_config(model_type)
+    complaint: Stage | None = None
+    # Better all that the model reads at a larger scale than its text alone at a smaller one.
+    for partial in (False, True):
+        for scale in SCALES:
+            try:
+                return _at_scale(config, scale, model_type, partial=partial)
+            except Stage as error:
+                # The first complaint says most, unless all it says is that the figures do not fit.
+                if complaint is None or complaint.name == "shrink":
+                    complaint = error
+    assert complaint is not None
+    raise complaint from complaint.__cause__
+
+
+def _at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Message:
+    import torch
+    from transformers import AutoModel
+
+    from accel_platform.workloads.input_discovery import find_inputs
+    from accel_platform.workloads.synthetic_inputs import plain_forward
+    from accel_platform.workloads.tiny_configs import shrunk
+
+    auto: Any = AutoModel
+    with _stage("shrink"):
+        small = plain_forward(shrunk(config, scale))
+    with _stage("build"), torch.device("meta"):
+        parameters = sum(p.numel() for p in auto.from_config(small, dtype=torch.float32).parameters())
+    with _stage("too_large"):
+        if parameters > MOST_PARAMETERS:
+            raise TooLarge(f"{parameters:,} parameters at scale {scale!r}, at most {MOST_PARAMETERS:,} are built")
+    with _stage("build"):
+        torch.manual_seed(_seed(model_type))
+        model = auto.from_config(small, dtype=torch.float32).eval()
+    with _stage("forward"):
+        inputs, output = find_inputs(model, lambda given: _run(model, given), partial=partial)
+    return {
+        "model": model,
+        "inputs": inputs,
+        "output": output,
+        "facts": {"parameters": parameters, "scale": scale, "inputs": sorted(inputs)},
+    }
+
+
+def _run(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """The forward pass's tensors by their path in the output, seeded: a model that draws numbers repeats them."""
+    import torch
+    from transformers.exporters.utils import get_leaf_tensors
+
+    torch.manual_seed(0)
+    random.seed(0)
+    with torch.no_grad():
+        return {name: value.clone() for name, value in get_leaf_tensors(model(**inputs)).items()}
+
+
+def _on_cpu(found: Message, threads: int) -> Message:  # noqa: ARG001 - both kinds of check take the same
+    import torch
+
+    values = [value for value in found["output"].values() if value.is_floating_point()]
+    with _stage("not_finite"):
+        if not values:
+            raise NotFinite("the output holds no real numbers")
+        if not any(bool(torch.isfinite(value).all()) for value in values):
+            raise NotFinite("every output holds values that are not finite")
+    return {"status": "ok"}
+
+
+def _on_openvino(found: Message, threads: int) -> Message:
+    """Export, compile and run; then compare with the outputs of PyTorch for the same weights and inputs."""
+    import copy
+
+    from transformers.exporters.configs import OpenVINOConfig
+    from transformers.exporters.exporter_openvino import OpenVINOExporter
+    from transformers.exporters.utils import get_leaf_tensors
+
+    from accel_platform.backends.openvino import RuntimeBackend
+    from accel_platform.bench.measure.verify import verify
+    from accel_platform.workloads.input_discovery import varied
+
+    model = found["model"]
+    first = found["inputs"]
+    second = varied(first, model.config)
+    reference = {name: value.numpy() for name, value in found["output"].items()}
+    backend = RuntimeBackend(device="CPU", threads=threads)
+    with tempfile.TemporaryDirectory(prefix="accel-coverage-") as folder:
+        path = Path(folder) / "model.xml"
+        given = copy.deepcopy(first)
+        with _stage("export"):
+            # It puts what the trace cannot compute from values beside the inputs, in the same dictionary.
+            exporter: Any = OpenVINOExporter
+            exported = exporter().export(model, given, config=OpenVINOConfig(dynamic=False, stateful=False))
+            _name_ports(exported.program.inputs, get_leaf_tensors(given))
+            _name_ports(exported.program.outputs, reference)
+            OpenVINOExporter.save_program(exported.program, path)
+        with _stage("compile"):
+            backend.load(path, precision="float32")
+            backend.compile(_arrays(given))
+        with _stage("run"):
+            computed = []
+            for inputs in (second, first):
+                backend.bind(_arrays({**given, **{k: v for k, v in inputs.items() if k in given}}))
+                backend.run()
+                computed.append(backend.outputs())
+        backend.close()
+    other, outputs = computed
+    verdict = verify(outputs, other, reference, precision="float32")
+    return {
+        "status": "ok" if verdict.passed else "failed",
+        "failure_class": None if verdict.passed else "wrong_output",
+        "reason": verdict.reason,
+        "relative_error": verdict.relative_error,
+        "max_abs_error": verdict.max_abs_error,
+        "tolerance": verdict.tolerance,
+    }
+
+
+def _name_ports(ports: Any, names: Iterable[str]) -> None:
+    """Give each port the one name that we know it by; an input called like an output has `input.` in front."""
+    known = set(names)
+    for port in ports:
+        found = {name for name in port.get_names() if name.removeprefix("input.").removeprefix("output.") in known}
+        if found:
+            port.get_tensor().set_names({min(found, key=len).removeprefix("output.")})
+
+
+def _arrays(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs by port name, with and without the `input.` that sets some apart from outputs."""
+    from transformers.exporters.utils import get_leaf_tensors
+
+    arrays = {name: value.numpy() for name, value in get_leaf_tensors(inputs).items()}
+    return {**arrays, **{f"input.{name}": value for name, value in arrays.items()}}
+
+
+def _seed(model_type: str) -> int:
+    return int.from_bytes(model_type.encode()[-4:], "big")
+
+
+if __name__ == "__main__":
+    serve(check)

@@ -1,0 +1,1 @@
+"""Measurement of one cell: sampling, verification and the measuring worker process."""

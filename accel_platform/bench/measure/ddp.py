@@ -1,0 +1,209 @@
+"""Training in several processes: distributed data parallel over gloo or NCCL, and how well it scales.
+
+`lead` runs in the measuring child and starts one process per replica; each runs `follow`. The first replica decides
+when there are samples enough, and afterwards trains alone on as many threads: what together is held against.
+What a step is, and whether it is right, is `training.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import psutil
+
+from accel_platform.bench.measure.failures import classify_death
+from accel_platform.subprocesses.child_env import child_environment
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, Message, serve
+
+_DAY_S = 86_400.0
+"""Who started the measuring process keeps the time, and kills it."""
+
+
+def lead(job: Message, send: Callable[[Message], None]) -> None:
+    """Measure the job's one cell in several replicas; says what one process would. The first failure ends all."""
+    count = job["processes"]
+    threads = max(1, job["threads"] // count)
+    environment = {**child_environment(threads), **_loopback()}
+    said: SimpleQueue[tuple[int, Message]] = SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as replicas:
+        for rank in range(count):
+            part = {**job, "rank": rank, "threads": threads, "store": str(Path(folder) / "rendezvous")}
+            child = replicas.enter_context(Child(__name__, part, env=environment))
+            threading.Thread(target=_listen, args=(rank, child, said), daemon=True).start()
+        answers: dict[int, Message] = {}
+        while len(answers) < count:
+            rank, message = said.get()
+            if message["kind"] in ("failed", "not_loaded"):
+                send(message)
+                return
+            if message["kind"] == "measured":
+                answers[rank] = message
+            elif rank == 0:
+                send(message)
+        send(_together([answers[rank] for rank in range(count)], threads))
+
+
+def _listen(rank: int, child: Child, said: SimpleQueue[tuple[int, Message]]) -> None:
+    kind = "not_loaded"
+    try:
+        for message in child.messages(_DAY_S):
+            kind = "failed" if message["kind"] == "loaded" else kind
+            said.put((rank, message))
+    except ChildCrashed as error:
+        reason = f"replica {rank + 1}: {error}"
+        said.put((rank, {"kind": kind, "failure_class": classify_death(reason), "reason": reason}))
+
+
+def _together(answers: list[Message], threads: int) -> Message:
+    """The first replica's answer, with the memory of all."""
+    first = answers[0]
+    device = [a["memory_device_peak_mib"] for a in answers]
+    notes = {
+        "threads_per_process": threads,
+        "memory_method": "sum of the peaks of all processes",
+        "memory_peak_per_process_mib": [a["memory_peak_mib"] for a in answers],
+    }
+    return {
+        **first,
+        "memory_peak_mib": sum(a["memory_peak_mib"] for a in answers),
+        "memory_device_peak_mib": None if None in device else sum(device),
+        "notes": {**first["notes"], **notes},
+    }
+
+
+def follow(job: Message, send: Callable[[Message], None]) -> None:
+    """One replica: load, train with the others; each says `loaded` and `measured`, or what went wrong."""
+    from accel_platform.bench.measure.worker import failure, load
+
+    try:
+        _take_device(job)
+    except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cell's failure
+        send(failure("not_loaded", error))
+        return
+    backend = load(job, send)
+    if backend is None:
+        return
+    try:
+        send({"kind": "measured", **_train(backend, job)})
+    except Exception as error:  # noqa: BLE001 - likewise
+        send(failure("failed", error))
+
+
+def _take_device(job: Message) -> None:
+    """Each replica has a device of its own, where the device is no processor. Raises UnsupportedMode for too few."""
+    import torch
+
+    from accel_platform.backends.base import UnsupportedMode
+    from accel_platform.backends.registry import runtime_for
+
+    device = runtime_for(job["hardware"]).device
+    if device == "cpu":
+        return
+    here = torch.cuda.device_count() if device == "cuda" else 1
+    if job["processes"] > here:
+        raise UnsupportedMode(f"Training in {job['processes']} processes needs as many devices; here: {here}.")
+    torch.cuda.set_device(job["rank"])
+
+
+def _train(backend: Any, job: Message) -> Message:
+    """Train together, then, as the first replica, alone."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from accel_platform.bench.measure import training
+    from accel_platform.bench.measure.observe import observe
+    from accel_platform.bench.measure.worker import counted_of, read_data, sampling_of
+    from accel_platform.hardware.memory import own_peak_mib
+
+    training.require(job["precision"])
+    rank, model = job["rank"], backend.model
+    data, sampling = read_data(job["cells"][0]), sampling_of(job)
+    training.fix_parameters(model, data)
+    # Replicas see different items, as they do in earnest.
+    parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
+    mine, others = (training.on_device(model, data[part]) for part in parts)
+    first, unlike = training.first_step(model, mine), training.first_step(model, others)
+    on_cuda = model.device.type == "cuda"
+    # A file, not a port: nobody else can take it, and nobody else can join.
+    dist.init_process_group(
+        "nccl" if on_cuda else "gloo", init_method=f"file://{job['store']}", rank=rank, world_size=job["processes"]
+    )
+    # Some layers may take no part in a step: a head without a loss, or one dropped at random.
+    idle = [norm == 0 and p.requires_grad for norm, p in zip(first["gradient_norms"], model.parameters(), strict=True)]
+    unused = any(idle) or getattr(model.config, "layerdrop", 0) > 0
+    together = DistributedDataParallel(model, device_ids=[rank] if on_cuda else None, find_unused_parameters=unused)
+    steps = training.Steps(together, mine, backend.synchronise)
+    agree = partial(_agree, dist.new_group(backend="gloo"))
+    steps.run()
+    observed: Message = {}
+    if rank:
+        while agree(going_on=False):
+            steps.run()
+    else:
+
+        def lead_step() -> None:
+            agree(going_on=True)
+            steps.run()
+
+        # All belong to the process that started them. Waiting for the others to begin does not count.
+        observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=counted_of(job))
+        agree(going_on=False)
+    apart = _differ(model, dist)
+    peak = own_peak_mib()
+    if rank:
+        device_peak = backend.memory_device_peak_mib()
+        agree(going_on=False)
+        return {"memory_peak_mib": peak, "memory_device_peak_mib": device_peak}
+    verdict = training.judged(first, unlike, data, precision=job["precision"])
+    answer = training.answer_of(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
+    if apart and answer["unfounded"] is None:
+        answer["unfounded"] = "the replicas' weights differ after training together"
+    alone = training.Steps(model, mine, backend.synchronise)
+    alone_ns = observe(alone.run, sampling, counted=counted_of(job))["samples_ns"]
+    agree(going_on=False)
+    answer["figures"]["scaling_efficiency"] = training.efficiency(alone_ns, observed["samples_ns"])
+    answer["notes"]["alone_samples_ns"] = list(alone_ns)
+    return answer
+
+
+def _agree(group: Any, *, going_on: bool) -> bool:
+    """Whether any replica goes on. All wait here for each other, asleep."""
+    import torch
+    import torch.distributed as dist
+
+    flag = torch.tensor(int(going_on))
+    dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+    return bool(flag)
+
+
+def _differ(model: Any, dist: Any) -> bool:
+    """Whether the replicas' weights are not the same: they begin alike and take the same mean gradient at each step."""
+    import torch
+
+    with torch.no_grad():
+        mine = torch.stack([p.double().sum() for p in model.parameters()])
+    least, most = mine.clone(), mine.clone()
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return not torch.equal(least, most)
+
+
+def _loopback() -> dict[str, str]:
+    """Gloo talks over the interface of the machine's own name, which may lead nowhere; the loopback always works."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(a.family == socket.AF_INET and a.address == "127.0.0.1" for a in addresses):
+            return {"GLOO_SOCKET_IFNAME": name}
+    return {}
+
+
+if __name__ == "__main__":
+    serve(follow)

@@ -1,0 +1,240 @@
+"""Generation: greedy decoding with a key-value cache, each step timed, and whether its tokens and logits are right.
+
+One sample is one whole generation of NEW_TOKENS tokens for the batch; the end-of-sequence token is a token like any
+other. Nothing is stored here; preparing uses `prompt_of` and `reference_of`, the measuring process `measure`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel_platform.backends.base import Arrays, UnsupportedMode
+from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, Sampling, median_ns
+from accel_platform.bench.measure.verify import TOLERANCE, Verdict, unfounded, verify
+
+NEW_TOKENS = 32
+"""Per sequence. Another number would be another workload, so there is one for all."""
+
+
+class Greedy:
+    """One prompt on one torch device, decoded greedily; `timings_ns` grows by one row for each generation.
+
+    A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
+    """
+
+    def __init__(self, model: Any, prompt: Arrays, synchronise: Callable[[], None]) -> None:
+        import torch
+
+        self._model, self._synchronise = model, synchronise
+        tensors = {name: torch.from_numpy(array).to(model.device) for name, array in prompt.items()}
+        self._prompt = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+        # As transformers' own `generate` does: of the prompt's logits only the last are computed, where the model can.
+        few = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._prefill_options: dict[str, Any] = {"logits_to_keep": 1} if few else {}
+        self._cache: Any = None
+        self._step_inputs: dict[str, Any] = {}
+        self._mask: Any = None
+        self._length = 0
+        self.timings_ns: list[tuple[int, ...]] = []
+        self.tokens: Any = None
+        self.first_logits: Any = None
+        self.last_logits: Any = None
+
+    def run(self, forced: Any = None) -> None:
+        """Generate from the prompt, or decode the `forced` tokens as if they had been chosen."""
+        import torch
+
+        with torch.inference_mode():
+            marks = [perf_counter_ns()]
+            logits = self.first_logits = self._prefill()
+            self._mark(marks)
+            chosen: list[Any] = []
+            for position in range(NEW_TOKENS):
+                if position:
+                    logits = self._step(chosen[-1])
+                best = logits.argmax(-1, keepdim=True)
+                chosen.append(best if forced is None else forced[:, position : position + 1])
+                self._mark(marks)
+            self.last_logits, self.tokens = logits, torch.cat(chosen, 1)
+            self._cache = None
+        self.timings_ns.append(tuple(end - start for start, end in pairwise(marks)))
+
+    def _mark(self, marks: list[int]) -> None:
+        self._synchronise()
+        marks.append(perf_counter_ns())
+
+    def _prefill(self) -> Any:
+        import torch
+        from transformers.modeling_outputs import BaseModelOutput
+
+        output = self._model(**self._prompt, **self._prefill_options, use_cache=True)
+        self._keep(output)
+        if "decoder_input_ids" in self._prompt:
+            encoded = BaseModelOutput(last_hidden_state=output.encoder_last_hidden_state)
+            self._step_inputs = {"encoder_outputs": encoded}
+            if "attention_mask" in self._prompt:
+                self._step_inputs["attention_mask"] = self._prompt["attention_mask"]
+        else:
+            rows, self._length = self._prompt["input_ids"].shape
+            whole = (rows, self._length + NEW_TOKENS)
+            self._mask = torch.ones(whole, dtype=torch.int64, device=output.logits.device)
+        return output.logits[:, -1]
+
+    def _step(self, token: Any) -> Any:
+        if "decoder_input_ids" in self._prompt:
+            inputs = {**self._step_inputs, "decoder_input_ids": token}
+        else:
+            self._length += 1
+            inputs = {"input_ids": token, "attention_mask": self._mask[:, : self._length]}
+        output = self._model(**inputs, past_key_values=self._cache, use_cache=True)
+        self._keep(output)
+        return output.logits[:, -1]
+
+    def _keep(self, output: Any) -> None:
+        self._cache = getattr(output, "past_key_values", None)
+        if self._cache is None:
+            raise UnsupportedMode(f"{type(self._model).__name__} keeps no keys and values from token to token.")
+
+
+def prompt_of(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
+    """The inputs of one forward pass as a prompt: a decoder beside an encoder begins with its start token alone."""
+    if "decoder_input_ids" not in inputs:
+        return dict(inputs)
+    # T5 names none: it starts with its padding.
+    names = ("decoder_start_token_id", "pad_token_id", "bos_token_id")
+    start = next((token for name in names if (token := getattr(config, name, None)) is not None), None)
+    if start is None:
+        raise UnsupportedMode(f"The config of {config.model_type} does not say with which token its decoder starts.")
+    rows = len(inputs["decoder_input_ids"])
+    return {**inputs, "decoder_input_ids": np.full((rows, 1), start, dtype=np.int64)}
+
+
+def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """Logits of first and last step, greedy tokens, and the margin by which each was chosen, all without a cache.
+
+    The tokens are found with a cache; then one forward pass without one over prompt and tokens shows that each of them
+    is what that pass would choose. Raises AssertionError where it is not.
+    """
+    import torch
+
+    greedy = Greedy(model, prompt, lambda: None)
+    greedy.run()
+    growing = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
+    whole = {name: torch.from_numpy(array) for name, array in prompt.items()}
+    whole[growing] = torch.cat([whole[growing], greedy.tokens[:, :-1]], 1)
+    if growing == "input_ids":
+        whole["attention_mask"] = torch.ones_like(whole["input_ids"])
+    few = "logits_to_keep" in inspect.signature(model.forward).parameters
+    with torch.inference_mode():
+        output = model(**whole, use_cache=False, **({"logits_to_keep": NEW_TOKENS} if few else {}))
+        logits = output.logits[:, -NEW_TOKENS:]
+        best = logits.topk(2).values
+    tokens, margins = greedy.tokens.numpy(), (best[..., 0] - best[..., 1]).numpy()
+    chosen, first = logits.argmax(-1).numpy(), logits[:, 0].numpy()
+    doubted = (tokens != chosen) & (margins > _excused(first, TOLERANCE["float32"]))
+    if doubted.any():
+        raise AssertionError(
+            f"{doubted.sum()} of {tokens.size} tokens differ between decoding with a cache and without"
+        )
+    return {
+        "reference/first_logits": first,
+        "reference/last_logits": logits[:, -1].numpy(),
+        "greedy/tokens": tokens,
+        "greedy/margins": margins,
+    }
+
+
+def measure(
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+) -> dict[str, Any]:
+    """One cell's answer: samples, figures, and the verdict on logits and tokens."""
+    # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
+    backend.compile(data["input"])
+    cold = Greedy(backend.model, data["other"], backend.synchronise)
+    cold.run()
+    other = _logits(cold)
+    greedy = Greedy(backend.model, data["input"], backend.synchronise)
+    observed = observe(greedy.run, sampling, counted=counted)
+    peak = backend.memory_device_peak_mib()
+    rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
+    tokens = greedy.tokens.cpu().numpy()
+    verdict = None
+    if "reference" in data:
+        greedy.run(forced=_like(greedy.tokens, data["greedy"]["tokens"]))
+        verdict = _judged(verify(_logits(greedy), other, data["reference"], precision=precision), tokens, data)
+    return {
+        **observed,
+        "compile_ms": None,
+        "first_ms": sum(cold.timings_ns[0]) / 1e6,
+        "figures": figures_of(rows),
+        "memory_device_peak_mib": peak,
+        "notes": {},
+        "placement": None,
+        "precision_share": None,
+        "unfounded": unfounded(_logits(greedy), other),
+        "confirmed": vars(backend.confirm([greedy.last_logits])),
+        "verdict": vars(verdict) if verdict else None,
+    }
+
+
+def figures_of(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The figures of a result from the rows of `Greedy.timings_ns`; medians only where there are samples enough."""
+    later = tuple(time for row in rows for time in row[2:])
+    return {
+        "output_tokens": len(rows[0]) - 1,
+        "prefill_ms": median_ms([row[0] for row in rows]),
+        "time_to_first_token_ms": median_ms([row[0] + row[1] for row in rows]),
+        "time_per_output_token_ms": median_ms(later),
+        "token_samples_ns": later,
+    }
+
+
+def median_ms(samples_ns: Sequence[int]) -> float | None:
+    """None below MEDIAN_COUNT samples, which give no median."""
+    return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MEDIAN_COUNT else None
+
+
+def differing(
+    tokens: npt.NDArray[Any], expected: npt.NDArray[Any], margins: npt.NDArray[Any], excused: float
+) -> str | None:
+    """Which token is wrong. One chosen by a margin of at most `excused` may differ, and so may all after it."""
+    for row, (found, wanted) in enumerate(zip(tokens, expected, strict=True)):
+        different = np.flatnonzero(found != wanted)
+        if len(different) and margins[row, different[0]] > excused:
+            at = int(different[0])
+            return f"token {at + 1} of sequence {row + 1} is {found[at]}, the reference has {wanted[at]}"
+    return None
+
+
+def _judged(verdict: Verdict, tokens: npt.NDArray[Any], data: Mapping[str, Arrays]) -> Verdict:
+    if not verdict.passed:
+        return verdict
+    greedy = data["greedy"]
+    excused = _excused(data["reference"]["first_logits"], verdict.tolerance)
+    problem = differing(tokens, greedy["tokens"], greedy["margins"], excused)
+    return verdict if problem is None else replace(verdict, passed=False, reason=problem)
+
+
+def _excused(logits: npt.NDArray[Any], tolerance: float) -> float:
+    """A margin that two logits, each wrong by what is tolerated, can overturn."""
+    return 2 * tolerance * float(np.sqrt(np.mean(logits.astype(np.float64) ** 2)))
+
+
+def _logits(greedy: Greedy) -> dict[str, npt.NDArray[np.float32]]:
+    pairs = {"first_logits": greedy.first_logits, "last_logits": greedy.last_logits}
+    return {name: value.float().cpu().numpy() for name, value in pairs.items()}
+
+
+def _like(tokens: Any, values: npt.NDArray[Any]) -> Any:
+    import torch
+
+    return torch.from_numpy(values).to(tokens.device)

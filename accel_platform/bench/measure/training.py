@@ -1,0 +1,211 @@
+"""Training: forward, backward and optimizer step timed apart, and whether loss and gradients are right.
+
+One sample is one step: gradients cleared, forward, backward, AdamW. The steps run in training mode, dropout and all.
+What is compared with the reference is computed before them in evaluation mode, which is repeatable. Nothing is stored
+here; several processes at once are in `ddp.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accel_platform.backends.base import Arrays, UnsupportedMode
+from accel_platform.bench.measure.generation import median_ms
+from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.bench.measure.verify import Verdict, verify
+
+if TYPE_CHECKING:
+    from accel_platform.workloads.heads import Head
+
+LEARNING_RATE = 1e-4
+_STEPS_TO_JUDGE = 5
+"""Fewer steps show dropout's scatter rather than what was learned."""
+_PRECISIONS = ("float32", "bfloat16")
+"""float16 needs its loss scaled, which is another workload; integers have no gradients."""
+_IGNORED = -100
+"""The label that transformers leaves out of a loss."""
+_TARGET = "target/"
+
+
+class Steps:
+    """A model in training on one batch; `timings_ns` and `losses` grow by one entry for each step.
+
+    `network` is what is called, the model itself or a wrapper that shares its gradients.
+    """
+
+    def __init__(self, network: Any, batch: Mapping[str, Any], synchronise: Callable[[], None]) -> None:
+        import torch
+
+        self._network, self._batch, self._synchronise = network.train(), batch, synchronise
+        self._optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
+        self.timings_ns: list[tuple[int, int, int]] = []
+        """Forward, backward, optimizer."""
+        self.losses: list[Any] = []
+        self.spent_ns = 0
+
+    def run(self) -> None:
+        start = perf_counter_ns()
+        self._optimizer.zero_grad()
+        cleared = perf_counter_ns()
+        loss = loss_of(self._network, self._batch)
+        self._synchronise()
+        forward = perf_counter_ns()
+        loss.backward()
+        self._synchronise()
+        backward = perf_counter_ns()
+        self._optimizer.step()
+        self._synchronise()
+        end = perf_counter_ns()
+        self.spent_ns += end - start
+        self.timings_ns.append((forward - cleared, backward - forward, end - backward + cleared - start))
+        self.losses.append(loss.detach())
+
+
+def loss_of(network: Any, batch: Mapping[str, Any]) -> Any:
+    """The head's own loss on its labels, or the mean squared distance of each output from its target."""
+    from accel_platform.workloads.build import tensors_of
+
+    targets = {name.removeprefix(_TARGET): value for name, value in batch.items() if name.startswith(_TARGET)}
+    output = network(**{name: value for name, value in batch.items() if not name.startswith(_TARGET)})
+    if not targets:
+        return output.loss
+    found = tensors_of(output)
+    return sum((found[name] - target).square().mean() for name, target in targets.items()) / len(targets)
+
+
+def batch_of(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, npt.NDArray[Any]]:
+    """The inputs with what a loss needs: next tokens, the tokens themselves, random classes, or random targets."""
+    from accel_platform.workloads.build import outputs_of
+
+    generator = np.random.default_rng(seed)
+    if head in ("AutoModelForCausalLM", "AutoModelForMaskedLM"):
+        # The first shifts its labels itself.
+        return {**inputs, "labels": inputs["input_ids"]}
+    if head in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"):
+        tokens = inputs["decoder_input_ids"]
+        return {**inputs, "labels": np.hstack([tokens[:, 1:], np.full((len(tokens), 1), _IGNORED)])}
+    if head != "AutoModel":
+        rows = len(next(iter(inputs.values())))
+        return {**inputs, "labels": generator.integers(0, model.config.num_labels, rows)}
+    targets = {}
+    for name, value in outputs_of(model, inputs).items():
+        if value.dtype.kind == "f":
+            targets[f"{_TARGET}{name}"] = generator.standard_normal(value.shape, dtype=np.float32)
+    return {**inputs, **targets}
+
+
+def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Loss, and the norm of every parameter's gradient (0 for one without), in evaluation mode; no weight changes."""
+    model.eval()
+    loss = loss_of(model, batch)
+    loss.backward()
+    norms = [0.0 if p.grad is None else float(p.grad.float().norm()) for p in model.parameters()]
+    model.zero_grad()
+    return {"loss": np.array([float(loss.detach())]), "gradient_norms": np.array(norms)}
+
+
+def measure(
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+) -> dict[str, Any]:
+    """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
+    require(precision)
+    fix_parameters(backend.model, data)
+    batch, other = (on_device(backend.model, data[part]) for part in ("input", "other"))
+    first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
+    verdict = judged(first, unlike, data, precision=precision)
+    steps = Steps(backend.model, batch, backend.synchronise)
+    steps.run()
+    observed = observe(steps.run, sampling, counted=counted)
+    return answer_of(backend, steps, observed, verdict)
+
+
+def judged(first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str) -> Verdict | None:
+    """Whether the first step is the reference's; None where there is no reference to judge by."""
+    return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
+
+
+def trainable(model: Any) -> dict[str, npt.NDArray[Any]]:
+    """Which of the parameters are learned, by the model's own definition, for `fix_parameters`."""
+    return {"parameters/trainable": np.array([p.requires_grad for p in model.parameters()])}
+
+
+def fix_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
+    """Loading forgets that some parameters are fixed (Whisper's encoder positions): they are not to be trained."""
+    for parameter, learned in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
+        parameter.requires_grad_(bool(learned))
+
+
+def require(precision: str) -> None:
+    """Raises UnsupportedMode for a precision in which nothing is trained here."""
+    if precision not in _PRECISIONS:
+        raise UnsupportedMode(f"Training runs in {' and '.join(_PRECISIONS)} only, not {precision}.")
+
+
+def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Verdict | None) -> dict[str, Any]:
+    """What a training cell answers, from steps of which the first was the cold one."""
+    losses = [float(loss) for loss in steps.losses]
+    gradients = [p.grad for p in backend.model.parameters() if p.grad is not None]
+    finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+    problem = None if finite else "a gradient is not finite"
+    problem = problem or not_falling(losses)
+    if verdict is not None and verdict.passed and problem:
+        verdict = replace(verdict, passed=False, reason=problem)
+    return {
+        **observed,
+        "compile_ms": None,
+        "first_ms": sum(steps.timings_ns[0]) / 1e6,
+        "figures": figures_of(steps.timings_ns[-len(observed["samples_ns"]) :]),
+        "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "notes": {
+            "optimizer": f"AdamW, learning rate {LEARNING_RATE:g}",
+            "loss_first": losses[0] if math.isfinite(losses[0]) else None,
+            "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
+        },
+        "placement": None,
+        "precision_share": None,
+        "unfounded": problem,
+        "confirmed": vars(backend.confirm(steps.losses[-1:])),
+        "verdict": vars(verdict) if verdict else None,
+    }
+
+
+def figures_of(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+    """Medians of the parts of a step, where there are samples enough."""
+    forward, backward, optimizer = zip(*timings_ns, strict=True)
+    return {
+        "forward_ms": median_ms(forward),
+        "backward_ms": median_ms(backward),
+        "optimizer_ms": median_ms(optimizer),
+    }
+
+
+def not_falling(losses: Sequence[float]) -> str | None:
+    """What is wrong with the losses of steps on one batch; dropout scatters them, so the last three count."""
+    if not all(map(math.isfinite, losses)):
+        return "the loss is not finite"
+    last = sorted(losses[-3:])[len(losses[-3:]) // 2]
+    if len(losses) < _STEPS_TO_JUDGE or last < losses[0]:
+        return None
+    return f"the loss does not fall: {losses[0]:.4g} at first, {last:.4g} after {len(losses)} steps"
+
+
+def on_device(model: Any, batch: Arrays) -> dict[str, Any]:
+    """The arrays as tensors beside the model, signals in its precision."""
+    import torch
+
+    tensors = {name: torch.from_numpy(array).to(model.device) for name, array in batch.items()}
+    return {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+
+def efficiency(alone_ns: Sequence[int], together_ns: Sequence[int]) -> float | None:
+    """Items/s of all over their number times items/s of one alone; a batch each per step, so the ratio of the steps."""
+    alone, together = median_ms(alone_ns), median_ms(together_ns)
+    return None if alone is None or together is None else alone / together

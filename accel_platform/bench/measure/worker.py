@@ -1,0 +1,238 @@
+"""The measuring child: one model on one backend in one precision and mode, its cells one after the other.
+
+It imports the runtime it measures and little else, so that its load time and its peak memory are the runtime's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from accel_platform.atomic_write import make_directory
+from accel_platform.bench.measure.failures import classify
+from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.subprocesses.json_child import Message, serve
+
+if TYPE_CHECKING:
+    from accel_platform.backends.base import Backend, Eager
+
+PROFILED_RUNS = 10
+MAJORITY = 0.5
+"""Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
+
+
+def measure(job: Message, send: Callable[[Message], None]) -> None:
+    """Load once, then measure each cell; a cell that fails says so and the next one follows."""
+    if job["processes"] > 1:
+        from accel_platform.bench.measure import ddp
+
+        ddp.lead(job, send)
+        return
+    backend = load(job, send)
+    if backend is None:
+        return
+    worked = []
+    for number, cell in enumerate(job["cells"]):
+        try:
+            send({"kind": "measured", **_cell(backend, cell, job)})
+            worked.append(number)
+        except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
+            send(failure("failed", error))
+    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    for number in worked if job["traces"] else ():
+        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
+    backend.close()
+
+
+def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
+    """The backend with the model, having said `loaded`; or None, having said `not_loaded` and why."""
+    from accel_platform.backends.registry import make_backend
+
+    try:
+        start = perf_counter_ns()
+        backend = make_backend(job["hardware"], threads=job["threads"])
+        imported = perf_counter_ns()
+        if job["mode"] == "inference":
+            backend.load(Path(job["artefact"]), precision=job["precision"])
+        else:
+            _eager(backend, job["mode"]).load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
+        loaded = perf_counter_ns()
+    except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
+        send(failure("not_loaded", error))
+        return None
+    send(
+        {
+            "kind": "loaded",
+            "import_ms": (imported - start) / 1e6,
+            "load_ms": (loaded - imported) / 1e6,
+            "versions": backend.versions(),
+        }
+    )
+    return backend
+
+
+def _eager(backend: Backend, mode: str) -> Eager:
+    from accel_platform.backends.base import Eager, UnsupportedMode
+
+    if not isinstance(backend, Eager):
+        raise UnsupportedMode(f"The {backend.name} backend runs inference only, not {mode}.")
+    return backend
+
+
+def failure(kind: str, error: Exception) -> Message:
+    """The message that says so."""
+    failure_class, reason = classify(error)
+    return {"kind": kind, "failure_class": failure_class, "reason": reason}
+
+
+def counted_of(job: Message) -> Counted:
+    """What is looked at beside the time."""
+    return Counted(job["hardware"], job["energy"])
+
+
+def sampling_of(job: Message) -> Sampling:
+    """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
+    if job["work"] == "verify":
+        return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
+    return Sampling(**job["sampling"])
+
+
+def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
+    sampling = sampling_of(job)
+    if job["mode"] == "generation":
+        from accel_platform.bench.measure import generation
+
+        counted = counted_of(job)
+        return generation.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+    if job["mode"] == "training":
+        from accel_platform.bench.measure import training
+
+        counted = counted_of(job)
+        return training.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+    if job["work"] == "verify":
+        return _verify_inference(backend, Path(cell), job["precision"])
+    return _measure_inference(backend, Path(cell), sampling, job)
+
+
+def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Message) -> dict[str, Any]:
+    import numpy as np
+
+    from accel_platform.backends.base import Remote
+
+    with np.load(data) as stored:
+        parts = _by_part(stored, ("input", "other"))
+    remote = backend if isinstance(backend, Remote) else None
+    clock = remote.clock_ns if remote else perf_counter_ns
+    start = perf_counter_ns()
+    backend.compile(parts["input"])
+    compiled = perf_counter_ns()
+    # A second input shows whether the outputs depend on it; being run first it also is the honest cold run.
+    backend.bind(parts["other"])
+    bound = clock()
+    backend.run()
+    first = clock()
+    other = backend.outputs()
+    backend.bind(parts["input"])
+    peak = remote.memory_peak_mib if remote else None
+    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=counted_of(job))
+    outputs = backend.outputs()
+    return {
+        **observed,
+        "compile_ms": (compiled - start) / 1e6 if backend.compiles else None,
+        "first_ms": (first - bound) / 1e6,
+        "figures": {},
+        "memory_device_peak_mib": backend.memory_device_peak_mib(),
+        "notes": remote.notes() if remote else {},
+        **_judged(backend, outputs, other, data, job["precision"]),
+    }
+
+
+def read_data(path: str) -> dict[str, dict[str, Any]]:
+    """All arrays of a prepared .npz by part and name."""
+    import numpy as np
+
+    with np.load(path) as stored:
+        return _by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
+
+
+def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str, Any]:
+    """The outputs alone: nothing is timed."""
+    import numpy as np
+
+    with np.load(data) as stored:
+        parts = _by_part(stored, ("input", "other"))
+    backend.compile(parts["input"])
+    found = {}
+    for part in ("other", "input"):
+        backend.bind(parts[part])
+        backend.run()
+        found[part] = backend.outputs()
+    return _judged(backend, found["input"], found["other"], data, precision)
+
+
+def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+    """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
+
+    `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
+    """
+    import numpy as np
+
+    from accel_platform.backends.base import UnsupportedPrecision
+    from accel_platform.bench.measure.verify import unfounded, verify
+
+    share = backend.precision_share()
+    if share is not None and share < MAJORITY:
+        told = "none" if share == 0 else f"only {share:.0%}"
+        raise UnsupportedPrecision(f"{told} of the matrix products and convolutions ran in {precision}")
+    with np.load(data) as stored:
+        reference = _by_part(stored, ("reference",))["reference"]
+    verdict = verify(outputs, other, reference, precision=precision) if reference else None
+    confirmed, placed = backend.confirm(), backend.placement()
+    return {
+        "verdict": vars(verdict) if verdict else None,
+        "unfounded": unfounded(outputs, other),
+        "confirmed": vars(confirmed) if confirmed else None,
+        "precision_share": share,
+        "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,
+    }
+
+
+def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
+    """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
+    import numpy as np
+
+    from accel_platform.backends.profiling import Profiled
+
+    if job["mode"] != "inference":
+        return {"reason": f"operators are looked at in inference only, not in {job['mode']}"}
+    if not isinstance(backend, Profiled):
+        return {"reason": f"the {backend.name} backend keeps no operator times"}
+    trace = Path(job["traces"][number])
+    make_directory(trace.parent)
+    try:
+        with np.load(data) as stored:
+            inputs = _by_part(stored, ("input",))["input"]
+        backend.compile(inputs)
+        backend.bind(inputs)
+        backend.run()
+        found = backend.operators(runs=PROFILED_RUNS, trace=trace)
+    except Exception as error:  # noqa: BLE001 - likewise, and the cell's figures stand
+        return {"reason": classify(error)[1]}
+    longest = sorted(found, key=lambda operator: -operator.total_ms)
+    return {"trace": str(trace), "runs": PROFILED_RUNS, "operators": [vars(operator) for operator in longest]}
+
+
+def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {part: {} for part in parts}
+    for key in stored.files:
+        part, _, name = key.partition("/")
+        if part in found:
+            found[part][name] = stored[key]
+    return found
+
+
+if __name__ == "__main__":
+    serve(measure)

@@ -1,0 +1,1 @@
+"""Planning of benchmark runs: configuration, cells, time estimates and device locks."""

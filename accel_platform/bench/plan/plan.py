@@ -1,0 +1,212 @@
+"""What to measure: cells, which of them the log lacks, and how they share processes. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from accel_platform.backends.detect import Inventory, fingerprint_of
+from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
+from accel_platform.errors import InvalidInput
+from accel_platform.events.log import EventLog, Snapshot
+from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
+from accel_platform.hardware.cpu import usable_cores
+from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+
+SEGMENT_PREFIX = "bench-"
+"""Every segment the runner appends begins with it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one hardware in one configuration: the unit that is measured, fails and is repeated."""
+
+    model: ModelSpec
+    hardware: str
+    """A hardware name, with its choice if it has one: `cpu`, `wasm:firefox`."""
+    batch_size: int
+    sequence_length: int | None = None
+    """Tokens; None for models whose inputs have one fixed size."""
+    precision: str = "float32"
+    mode: Mode = "inference"
+    processes: int = 1
+    """How many train together, each on a batch of its own."""
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """Of real weights; None for random ones."""
+        return self.model.weights.sha256 if self.model.weights else None
+
+    @property
+    def label(self) -> str:
+        """What a person reads; what every cell of its kind has in common with the usual is left out."""
+        length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
+        precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
+        mode = f" · {self.mode}" if self.mode != "inference" else ""
+        mode += f" in {self.processes} processes" if self.processes > 1 else ""
+        weights = f", weights {self.model.weights.source}" if self.model.weights else ""
+        return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
+
+
+def artefact_of(cell: Cell) -> Artefact:
+    """What the cell's backend loads."""
+    return runtime_for(cell.hardware).precisions[cell.precision]
+
+
+CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str | None]
+"""Model id, hardware, fingerprint, batch size, sequence length, precision, mode, processes, hash of real weights."""
+
+
+MAX_BATCH_SIZE = 65_536
+MAX_SEQUENCE_LENGTH = 4_194_304
+"""Beyond these a number is a slip of the pen, not a workload."""
+
+
+def plan(
+    models: Sequence[ModelSpec],
+    hardware: Sequence[str],
+    batch_sizes: Sequence[int],
+    sequence_lengths: Sequence[int | None] = (None,),
+    precisions: Sequence[str | None] = (None,),
+    modes: Sequence[Mode] = ("inference",),
+    processes: int = 1,
+) -> tuple[Cell, ...]:
+    """Every combination once, a process's cells together and its small ones first.
+
+    A sequence length of None means each model's own, a precision of None each runtime's usual one; `processes` is for
+    training alone. Raises InvalidInput for an unknown hardware name, a batch size, length or number of processes below
+    1, processes where nothing is trained, or nothing to combine.
+    """
+    if not (models and hardware and batch_sizes and sequence_lengths and precisions and modes):
+        raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
+    if smaller := [size for size in batch_sizes if size < 1]:
+        raise InvalidInput(f"A batch size must be at least 1, not {smaller[0]}.")
+    if larger := [size for size in batch_sizes if size > MAX_BATCH_SIZE]:
+        raise InvalidInput(f"A batch size can be at most {MAX_BATCH_SIZE:,}, not {larger[0]:,}.")
+    if longer := [length for length in sequence_lengths if length is not None and length > MAX_SEQUENCE_LENGTH]:
+        raise InvalidInput(f"A sequence length can be at most {MAX_SEQUENCE_LENGTH:,}, not {longer[0]:,}.")
+    if processes < 1:
+        raise InvalidInput(f"A model is trained in at least 1 process, not {processes}.")
+    if processes > 1 and "training" not in modes:
+        raise InvalidInput(f"Only training runs in {processes} processes: ask for the mode training.")
+    names = [runtime_for(name).name for name in hardware]
+    # Small before large, so that the peak memory of a process so far is each cell's own.
+    cells = (
+        Cell(
+            model,
+            name,
+            batch_size,
+            sequence_length_for(model, length),
+            precision or runtime_for(name).precision,
+            mode,
+            processes if mode == "training" else 1,
+        )
+        for model in models
+        for name in names
+        for mode in modes
+        for precision in precisions
+        for length in sorted(sequence_lengths, key=lambda n: n or 0)
+        for batch_size in sorted(batch_sizes)
+    )
+    return tuple(dict.fromkeys(cells))
+
+
+def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
+    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artefact.
+
+    A training cell has a process of its own: after it the model is not the one that was loaded.
+    """
+    found: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        alone = cell if cell.mode == "training" else None
+        # A graph is exported for one sequence length; weights serve all.
+        length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
+        found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length, alone), []).append(cell)
+    return [tuple(group) for group in found.values()]
+
+
+def missing(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:
+    """The cells that `done` does not hold for this host's `fingerprints` (by hardware name)."""
+    known = set(done)
+    return tuple(cell for cell in cells if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known)
+
+
+def fingerprints(inventory: Inventory) -> dict[str, str]:
+    """What a measurement made now on this host would be filed under, by hardware name."""
+    threads = usable_cores()
+    devices = zip(inventory.names, inventory.devices, strict=True)
+    return {name: fingerprint_of(device, threads=threads) for name, device in devices if device.available}
+
+
+def cell_key(cell: Cell, fingerprint: str) -> CellKey:
+    """What makes two measurements the same cell."""
+    return (
+        cell.model.model_id,
+        runtime_for(cell.hardware).hardware,
+        fingerprint,
+        cell.batch_size,
+        cell.sequence_length,
+        cell.precision,
+        cell.mode,
+        cell.processes,
+        cell.weights_sha256,
+    )
+
+
+_NEWEST_SEGMENTS = 500
+"""Of the runner's own, about as many processes: enough to know how a cell varies, whatever the length of history."""
+
+
+def earlier_medians(log: EventLog) -> dict[CellKey, list[float]]:
+    """The medians, in nanoseconds, that the newest processes in this log found for each cell, in order of time."""
+    newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_NEWEST_SEGMENTS:]
+    found: dict[CellKey, list[tuple[UUID, float]]] = {}
+    for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded)
+        if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MEDIAN_COUNT:
+            found.setdefault(result_key(result), []).append((event.event_id, median_ns(result.samples_ns)))
+    # A UUIDv7 begins with its time.
+    return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}
+
+
+def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:
+    """The key of the cell that a result of ours, or a series of them, is of."""
+    return (
+        result.model_id,
+        result.hardware,
+        result.fingerprint or "",
+        result.batch_size,
+        result.sequence_length,
+        result.precision,
+        result.mode,
+        result.processes or 1,
+        result.weights_sha256,
+    )
+
+
+def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
+    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
+    return frozenset(good_results(log, since=since))
+
+
+def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
+    """The newest good and verified result of each cell that benchmark runs in this log measured, from `since` on.
+
+    Only the runner's own segments are read, so a long imported history costs nothing.
+    """
+    own = log.snapshot().beginning(SEGMENT_PREFIX)
+    found: dict[CellKey, tuple[datetime, ResultRecorded]] = {}
+    for event in log.read(own, types={"ResultRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded)
+        if result.status != "ok" or result.fingerprint is None or result.environment.get("verified") is False:
+            continue
+        at = event.occurred_at or event.recorded_at
+        key = result_key(result)
+        if (since is None or at >= since) and (key not in found or at > found[key][0]):
+            found[key] = at, result
+    return {key: result for key, (_, result) in found.items()}

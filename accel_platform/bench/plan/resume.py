@@ -1,0 +1,128 @@
+"""A run's plan as its first event keeps it, and finding the run that was interrupted. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from accel_platform.bench.measure.sampling import Sampling
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell
+from accel_platform.bench.plan.presets import Effort
+from accel_platform.bench.plan.run_locks import is_under_way
+from accel_platform.bench.plan.work import How
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog, Snapshot
+from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded
+from accel_platform.settings import Settings
+from accel_platform.workloads.model_catalog import ModelSpec
+
+_CELL = tuple(field.name for field in fields(Cell) if field.name != "model")
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run without an end, and what it had still to do."""
+
+    run_id: str
+    started_at: datetime
+    cells: tuple[Cell, ...]
+    effort: Effort
+    how: How
+    labels: Mapping[str, str]
+
+
+def described(
+    cells: Sequence[Cell],
+    effort: Effort,
+    how: How,
+    *,
+    threads: int,
+    resumes: str | None = None,
+    asked: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The plan for `RunStarted`: labels for people, `work`, from which the run can go on, and what was `asked`."""
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
+    return {
+        "cells": [cell.label for cell in cells],
+        "effort": asdict(effort),
+        "how": asdict(how),
+        "threads": threads,
+        "models": [asdict(model) for model in models],
+        "work": work,
+        **({"resumes": resumes} if resumes is not None else {}),
+        **({"asked": dict(asked)} if asked else {}),
+    }
+
+
+def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interrupted:
+    """This host's newest benchmark run that was stopped or killed and that no later run resumed.
+
+    Raises NotFound where there is none. A run still under way has no end yet either; its process says that it lives.
+    """
+    benchmarks = log.snapshot().beginning(SEGMENT_PREFIX)
+    started: dict[str, tuple[RunStarted, datetime]] = {}
+    ended, resumed = set(), set()
+    for event in log.read(benchmarks, types={"RunStarted", "RunFinished"}):
+        run_id, payload = event.run_id, event.payload
+        if run_id is None or event.host_id != host_id:
+            continue
+        if isinstance(payload, RunStarted) and "work" in payload.plan:
+            started[run_id] = payload, event.recorded_at
+            resumed.add(payload.plan.get("resumes"))
+        elif isinstance(payload, RunFinished) and payload.status != "cancelled":
+            ended.add(run_id)
+    # A UUIDv7 begins with its time.
+    for run_id in sorted(started.keys() - ended - resumed, reverse=True):
+        if is_under_way(settings, run_id):
+            continue
+        begun, at = started[run_id]
+        done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
+        if cells := tuple(cell for cell in cells_of(begun.plan) if _key(cell.model.model_id, cell) not in done):
+            return Interrupted(run_id, at, cells, effort_of(begun.plan), How(**begun.plan["how"]), begun.labels)
+    raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
+
+
+def cells_of(plan: Mapping[str, Any]) -> list[Cell]:
+    """The cells of a plan as `described` made it."""
+    models = [ModelSpec.of_job(model) for model in plan["models"]]
+    return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
+
+
+def effort_of(plan: Mapping[str, Any]) -> Effort:
+    """The effort of a plan as `described` made it."""
+    effort = dict(plan["effort"])
+    sampling = Sampling(**effort.pop("sampling"))
+    return Effort(sampling=sampling, **effort)
+
+
+def left_over(cells: Sequence[Cell], log: EventLog, run_ids: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells that none of these runs recorded, well or badly."""
+    benchmarks = log.snapshot()
+    done = set().union(*(_done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-")) for run_id in run_ids))
+    return tuple(cell for cell in cells if _key(cell.model.model_id, cell) not in done)
+
+
+def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
+    done = set()
+    for event in log.read(segments, types={"ResultRecorded", "VerificationRecorded"}):
+        result = event.payload
+        assert isinstance(result, ResultRecorded | VerificationRecorded)
+        done.add(_key(result.model_id, result))
+    return done
+
+
+def _key(model_id: str, of: Any) -> tuple[Any, ...]:
+    """What a cell and its result or verification have in common; an event leaves out what is usual."""
+    return (
+        model_id,
+        of.hardware if isinstance(of, Cell) or of.choice is None else f"{of.hardware}:{of.choice}",
+        of.batch_size,
+        of.sequence_length,
+        of.precision,
+        of.weights_sha256,
+        getattr(of, "mode", None) or "inference",
+        getattr(of, "processes", None) or 1,
+    )

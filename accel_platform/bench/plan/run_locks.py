@@ -1,0 +1,67 @@
+"""Whether a run's process still lives, and which devices it has: locks that go with it, however it ends.
+
+They hold within one installation on one host, whoever measures: a command, an asset or a requested benchmark.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from accel_platform.atomic_write import make_directory
+from accel_platform.hardware.host import host_id
+from accel_platform.settings import Settings
+
+
+@contextmanager
+def under_way(settings: Settings, run_id: str) -> Iterator[None]:
+    """Hold the run's lock, a file in the state directory, until the block is left."""
+    path = _lock_of(settings, run_id)
+    make_directory(path.parent)
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_on(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
+    """Have these devices to oneself until the block is left; waits, and says so, while another benchmark has one."""
+    folder = settings.home / "devices" / host_id()
+    make_directory(folder)
+    with ExitStack() as held:
+        # In one order, so that no two runs wait for each other.
+        for device in sorted(devices):
+            file = held.enter_context((folder / device).open("wb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"another benchmark has {device}: waiting until it ends")
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_under_way(settings: Settings, run_id: str) -> bool:
+    """Whether a process on this host holds the run's lock; the file of a killed one is there and free."""
+    try:
+        with _lock_of(settings, run_id).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def any_under_way(settings: Settings) -> bool:
+    """Whether a process on this host holds the lock of any run."""
+    place = settings.home / "under-way"
+    return place.is_dir() and any(is_under_way(settings, path.name) for path in sorted(place.iterdir()))
+
+
+def _lock_of(settings: Settings, run_id: str) -> Path:
+    return settings.home / "under-way" / run_id

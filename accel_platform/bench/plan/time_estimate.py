@@ -1,0 +1,66 @@
+"""How long cells will take to measure, from earlier results where the log has some, else from the effort's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from accel_platform.bench.measure.sampling import Sampling, median_ns
+from accel_platform.bench.plan.plan import Cell, CellKey, cell_key, groups
+from accel_platform.events.types import ResultRecorded
+
+WARMUP_FEWEST = 3
+"""Runs that `sampling.is_warm` needs."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds for one cell, loading included, and what they rest on. What is known from limits alone is a ceiling."""
+
+    seconds: float
+    basis: Literal["earlier result", "effort limits"]
+
+
+def estimate(
+    cells: Sequence[Cell],
+    earlier: Mapping[CellKey, ResultRecorded],
+    fingerprints: Mapping[str, str],
+    sampling: Sampling,
+) -> dict[Cell, Estimate]:
+    """For each cell; the first of a process bears its start and its loading.
+
+    `earlier` are good results by cell, of any effort: how long one pass takes is known from them, and how many passes
+    follow from `sampling`. Starting and loading of what was never measured is the median of the hardware's others.
+    """
+    starts: dict[str, list[float]] = {}
+    for result in earlier.values():
+        starts.setdefault(result.hardware, []).append(_start_s(result))
+    found = {}
+    for group in groups(cells):
+        for number, cell in enumerate(group):
+            known = earlier.get(cell_key(cell, fingerprints.get(cell.hardware, "")))
+            if known is not None:
+                seconds = (
+                    sampling_s(known, sampling) + (known.compile_ms or 0) / 1e3 + (0 if number else _start_s(known))
+                )
+                found[cell] = Estimate(seconds, "earlier result")
+                continue
+            others = starts.get(cell.hardware)
+            start = median(others) if others and not number else 0.0
+            found[cell] = Estimate(start + sampling.warmup_max_s + sampling.max_time_s, "effort limits")
+    return found
+
+
+def sampling_s(known: ResultRecorded, sampling: Sampling) -> float:
+    """Seconds of warming up and sampling, for work whose earlier samples are known."""
+    one = median_ns(known.samples_ns) / 1e9
+    warmup = min(sampling.warmup_max_s, max(known.warmup_iterations or 0, WARMUP_FEWEST) * one) + one
+    # What met its target in less time does so again; what did not goes on to a limit.
+    wanted = max(sampling.min_time_s, sampling.min_count * one, min(sum(known.samples_ns) / 1e9, sampling.max_time_s))
+    return warmup + min(wanted, sampling.limit_s)
+
+
+def _start_s(result: ResultRecorded) -> float:
+    return ((result.load_ms or 0) + float(result.environment.get("import_ms", 0)) + (result.first_ms or 0)) / 1e3

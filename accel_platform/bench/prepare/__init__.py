@@ -1,0 +1,1 @@
+"""Preparation of models before measuring: weights, graphs, inputs and reference outputs."""

@@ -1,0 +1,87 @@
+"""Where prepared models lie, and under which names. Making them is `prepare.py`; the measuring process only reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from accel_platform.bench.prepare.aten_export import GRAPH
+from accel_platform.hardware.host import installed_versions
+
+if TYPE_CHECKING:
+    from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
+    from accel_platform.settings import Settings
+    from accel_platform.workloads.model_catalog import ModelSpec
+
+LAYOUT = 2
+"""Raise it whenever what `prepare.py` writes changes."""
+Shape = tuple[int, int | None]
+"""Batch size and sequence length."""
+Exporter = Literal["dynamo", "torchscript", "openvino"]
+"""How a graph is made for runtimes that read ONNX: as usual, by tracing, or by OpenVINO's own converter."""
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    """The folder of one model in one mode: its weights, its graphs, and per shape its inputs and reference outputs."""
+
+    folder: Path
+    exporter: Exporter = "dynamo"
+
+    @classmethod
+    def of(
+        cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
+    ) -> Artefacts:
+        """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
+        versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
+        real = [spec.weights.sha256] if spec.weights else []
+        key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return cls(settings.cache_dir.absolute() / "prepared" / f"{spec.model_id}-{digest}", exporter)
+
+    @property
+    def weights(self) -> Path:
+        """A folder for `from_pretrained`."""
+        return self.folder / "weights"
+
+    def graph_folder(self, kind: Artefact, sequence_length: int | None) -> Path:
+        made = f"-{self.exporter}" if kind == "onnx" and self.exporter != "dynamo" else ""
+        return self.folder / (kind + made if sequence_length is None else f"{kind}{made}-{sequence_length}")
+
+    def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
+        """One graph takes every batch size; the sequence length is fixed in it."""
+        name = GRAPH if kind == "aten" else "model.onnx"
+        if kind == "onnx" and self.exporter == "openvino":
+            name = "model.xml"
+        return self.graph_folder(kind, sequence_length) / name
+
+    def data(self, shape: Shape) -> Path:
+        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).
+
+        For training the inputs hold labels or targets too, and `parameters/trainable` says which are learned; for
+        generation `greedy/tokens` and `greedy/margins` are added.
+        """
+        return self._shaped("data", shape)
+
+    def inputs(self, shape: Shape) -> Path:
+        """The same without reference, for a measurement whose outputs are not judged."""
+        return self._shaped("inputs", shape)
+
+    def artefact(self, kind: Artefact, sequence_length: int | None) -> Path:
+        """What a backend that reads `kind` loads."""
+        return self.weights if kind == "weights" else self.graph(kind, sequence_length)
+
+    def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape], *, reference: bool = True) -> bool:
+        """Whether anything of this has still to be made; without `reference` inputs alone are enough."""
+        shapes = tuple(shapes)
+        wanted = {self.artefact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
+        return not all(path.exists() for path in (*wanted, *map(self.data if reference else self.inputs, shapes)))
+
+    def _shaped(self, what: str, shape: Shape) -> Path:
+        batch_size, sequence_length = shape
+        return self.folder / f"{what}-{batch_size}x{sequence_length or 'fixed'}.npz"

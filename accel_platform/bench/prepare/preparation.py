@@ -1,0 +1,134 @@
+"""The parent's side of preparing: which models need it, several children at once, and what could not be made.
+
+All of it happens before anything is measured. What a child makes is in `prepare.py`, where it lies in `artifacts.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from accel_platform.backends.registry import Artefact
+from accel_platform.bench.measure.failures import Why, classify_death
+from accel_platform.bench.plan.modes import head_for
+from accel_platform.bench.plan.plan import Cell, artefact_of
+from accel_platform.bench.prepare import prepare
+from accel_platform.bench.prepare.artifacts import Artefacts, Exporter, Shape
+from accel_platform.events.types import Mode
+from accel_platform.settings import Settings
+from accel_platform.subprocesses.child_env import child_environment
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.workloads.model_catalog import ModelSpec
+
+_MEMORY = 4 * 2**30
+"""Bytes of free memory wanted for each child: a base model, its graph and its reference."""
+
+
+Unprepared = dict[tuple[ModelSpec, Mode, Artefact | Shape], Why]
+"""What could not be made of a model for a mode: an artefact, or the inputs and reference outputs of one shape."""
+
+
+def prepare_models(
+    cells: Collection[Cell],
+    settings: Settings,
+    *,
+    threads: int,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    exporter: Exporter = "dynamo",
+    reference: bool = True,
+    living: list[Child] | None = None,
+) -> Unprepared:
+    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made.
+
+    Its processes are in `living` while they work, so that others can end them.
+    """
+    pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
+    found = (_job(*pair, cells, Artefacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
+    jobs = [job for job in found if job is not None]
+    failures: Unprepared = {}
+    if not jobs:
+        return failures
+    at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _MEMORY)))
+
+    mine: list[Child] = []
+
+    def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, Unprepared]:
+        registers = [mine] if living is None else [mine, living]
+        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
+
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        for future in as_completed([pool.submit(one, model, job) for model, job in jobs]):
+            line, unprepared = future.result()
+            failures |= unprepared
+            tell(line)
+    finally:
+        # After Ctrl-C: what has not begun never does, and a dead child ends the thread that waits for it.
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in mine:
+            child.kill()
+        pool.shutdown()
+    return failures
+
+
+def _job(
+    model: ModelSpec, mode: Mode, cells: Collection[Cell], artefacts: Artefacts, reference: bool
+) -> tuple[ModelSpec, dict[str, Any]] | None:
+    mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
+    kinds = sorted({artefact_of(cell) for cell in mine})
+    shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
+    if not artefacts.missing(kinds, shapes, reference=reference):
+        return None
+    return model, {
+        "model": asdict(model),
+        "mode": mode,
+        "head": head_for(model, mode),
+        "folder": str(artefacts.folder),
+        "exporter": artefacts.exporter,
+        "kinds": kinds,
+        "shapes": shapes,
+        "reference": reference,
+    }
+
+
+def _prepare(
+    model: ModelSpec, job: dict[str, Any], timeout_s: float, registers: list[list[Child]]
+) -> tuple[str, Unprepared]:
+    """Run one child; a line for people and what it could not make."""
+    started = time.monotonic()
+    failures: Unprepared = {}
+    drawn: Sequence[str] = ()
+    kinds: Sequence[Artefact] = job["kinds"]
+    mode: Mode = job["mode"]
+    with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
+        for register in registers:
+            register.append(child)
+        try:
+            for answer in child.messages(timeout_s):
+                if answer["kind"] == "failed":
+                    reason = f"it cannot be prepared: {answer['reason']}"
+                    what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
+                    failures[model, mode, what] = Why("failed", answer["failure_class"], reason)
+                elif answer["kind"] == "prepared":
+                    drawn = answer["drawn"]
+        except ChildTimeout as error:
+            failures |= {(model, mode, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+        except ChildCrashed as error:
+            why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
+            failures |= {(model, mode, kind): why for kind in kinds}
+        finally:
+            # Its number may soon be another process's.
+            for register in registers:
+                register.remove(child)
+    lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
+    word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
+    # A checkpoint of one task may lack what another task's model has, BERT's pooler for one.
+    random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
+    named = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
+    return f"{named}: {word}, {time.monotonic() - started:.0f} s{random}", failures

@@ -1,0 +1,270 @@
+"""The preparing child: writes a model's weights, graphs, inputs and float32 reference outputs. Nothing is timed.
+
+It is a process of its own so that torch's exporter is neither in the measuring process's memory nor in its load time.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accel_platform.atomic_write import make_directory
+from accel_platform.bench.measure.failures import classify
+from accel_platform.bench.prepare import quantize
+from accel_platform.bench.prepare.artifacts import Artefacts, Exporter, Shape
+from accel_platform.bench.prepare.aten_export import write_graph
+from accel_platform.subprocesses.json_child import Message, serve
+from accel_platform.workloads.model_catalog import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_platform.backends.registry import Artefact
+    from accel_platform.events.types import Mode
+    from accel_platform.workloads.heads import Head
+
+REFERENCE = "PyTorch, eager, float32, on the processor"
+
+
+def prepare(job: Message, send: Callable[[Message], None]) -> None:
+    """Make what is missing; says `prepared`, and `failed` with each artefact or shape that could not be made."""
+    import torch
+
+    from accel_platform.workloads.build import built
+
+    torch.set_num_threads(job["threads"])
+    spec = ModelSpec.of_job(job["model"])
+    artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
+    shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
+    make_directory(artefacts.folder)
+    mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
+    try:
+        model: Any
+        model, drawn = built(spec, head=head)
+        if not artefacts.weights.exists():
+            with _published(artefacts.weights) as part:
+                _write_weights(model, spec, part)
+    except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
+        failure_class, reason = classify(error)
+        for kind in ("weights", *job["kinds"]):
+            send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+        return
+
+    def attempt(of: dict[str, Any], make: Callable[[], None]) -> None:
+        try:
+            make()
+        except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
+            failure_class, reason = classify(error)
+            if failure_class == "error" and "artefact" in of:
+                failure_class = "not_exported"
+            send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
+
+    def write_quantised(kind: Artefact, plain: Path, length: int | None) -> None:
+        if not plain.exists():
+            with _published(plain.parent) as part:
+                _write_onnx(model, spec, length, part)
+        with _published(artefacts.graph_folder(kind, length)) as part:
+            if kind == "onnx-int8-dynamic":
+                quantize.dynamic(plain, part)
+            else:
+                quantize.static(plain, spec, length, part)
+
+    def write_graph_of(kind: Artefact, length: int | None) -> None:
+        if kind.startswith("onnx-int8"):
+            write_quantised(kind, Artefacts(artefacts.folder).graph("onnx", length), length)
+            return
+        write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
+        with _without_checks(), _published(artefacts.graph_folder(kind, length)) as part:
+            write(model, spec, length, part)
+
+    # Graphs first: a reference too large for the memory may take the process with it.
+    for kind in job["kinds"]:
+        for length in dict.fromkeys(length for _, length in shapes):
+            if kind != "weights" and not artefacts.graph(kind, length).exists():
+                attempt({"artefact": kind}, functools.partial(write_graph_of, kind, length))
+    reference: bool = job.get("reference", True)
+    for shape in shapes:
+        path = artefacts.data(shape) if reference else artefacts.inputs(shape)
+        if not path.exists():
+            arrays = functools.partial(_arrays, model, spec, shape, mode, head, reference=reference)
+            attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
+    send({"kind": "prepared", "drawn": drawn})
+
+
+def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
+    model.save_pretrained(folder)
+    if (attention := spec.config.get("attn_implementation")) is not None:
+        # transformers reads it, but does not write it.
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "attn_implementation": attention}))
+
+
+def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool) -> dict[str, Any]:
+    """Two inputs, and what the reference makes of the first, under the names that `Artefacts.data` tells of."""
+    from accel_platform.bench.measure import generation, training
+    from accel_platform.workloads.build import outputs_of
+    from accel_platform.workloads.inputs import describe_inputs, make_inputs
+
+    batch_size, length = shape
+    first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
+    if mode == "generation":
+        if head == "AutoModelForCausalLM" and length is not None:
+            # The new tokens need positions too.
+            describe_inputs(spec, batch_size=batch_size, sequence_length=length + generation.NEW_TOKENS)
+        first, other = (generation.prompt_of(inputs, model.config) for inputs in (first, other))
+        known = generation.reference_of(model, first) if reference else {}
+    elif mode == "training":
+        first, other = (training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other)))
+        step = training.first_step(model, training.on_device(model, first)) if reference else {}
+        known = {f"reference/{name}": value for name, value in step.items()} | training.trainable(model)
+    else:
+        found = outputs_of(model, first) if reference else {}
+        known = {f"reference/{name}": value for name, value in found.items()}
+    inputs = {f"input/{name}": array for name, array in first.items()}
+    return {**inputs, **{f"other/{name}": array for name, array in other.items()}, **known}
+
+
+def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
+    import numpy as np
+
+    part = path.with_name(f".{path.stem}-{os.getpid()}.npz")
+    np.savez(part, allow_pickle=False, **make())
+    part.replace(path)
+
+
+def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    if not _export_onnx(model, spec, length, folder / "model.onnx", batch=2):
+        # Code that takes the items of a batch one by one makes a graph for so many items. One is the usual number; of
+        # another the runtimes say themselves that the graph does not take it.
+        _export_onnx(model, spec, length, folder / "model.onnx", batch=1)
+
+
+def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *, batch: int) -> bool:
+    """Export with an example of this batch; whether the graph takes every batch size. One of 1 makes it take 1 only."""
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length, batch)
+    any_batch = torch.export.Dim("batch", min=1, max=4096)
+    with torch.no_grad():
+        program = torch.onnx.export(
+            positional,
+            tuple(arguments.values()),
+            path,
+            input_names=list(arguments),
+            output_names=names,
+            dynamic_shapes=None if batch == 1 else {"values": tuple({0: any_batch} for _ in arguments)},
+            dynamo=True,
+            external_data=True,
+            verbose=False,
+        )
+    assert program is not None, "the exporter that follows the code returns what it wrote"
+    shapes = [given.shape for given in program.model.graph.inputs]
+    return not any(shape is not None and isinstance(shape[0], int) for shape in shapes)
+
+
+def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    """The older exporter: it records one pass, so it takes models that torch.export cannot follow."""
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        torch.onnx.export(
+            positional,
+            tuple(arguments.values()),
+            str(folder / "model.onnx"),
+            input_names=list(arguments),
+            output_names=names,
+            dynamic_axes={name: {0: "batch"} for name in (*arguments, *names)},
+            dynamo=False,
+            verbose=False,
+        )
+
+
+def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    """OpenVINO's own way from PyTorch, without ONNX in between."""
+    import openvino
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        converted = openvino.convert_model(positional, example_input=tuple(arguments.values()))
+    for ports, given in ((converted.inputs, list(arguments)), (converted.outputs, names)):
+        for port, name in zip(ports, given, strict=True):
+            port.get_tensor().set_names({name})
+    openvino.save_model(converted, folder / "model.xml", compress_to_fp16=False)
+
+
+def _write_aten(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    import torch
+
+    positional, arguments, names = _positional(model, spec, length)
+    with torch.no_grad():
+        write_graph(positional, arguments, names, folder)
+
+
+_WRITERS: dict[Exporter, Callable[..., None]] = {
+    "dynamo": _write_onnx,
+    "torchscript": _write_traced,
+    "openvino": _write_openvino,
+}
+
+
+def _positional(
+    model: Any, spec: ModelSpec, length: int | None, batch: int = 2
+) -> tuple[torch.nn.Module, dict[str, torch.Tensor], list[str]]:
+    """The model with positional inputs and a plain tuple of tensors, as graphs have; example inputs; output names."""
+    import torch
+
+    from accel_platform.workloads.build import tensors_of
+    from accel_platform.workloads.inputs import describe_inputs, make_inputs
+
+    # Two items, unless it has to be one: a batch of one would be taken for a constant.
+    example = make_inputs(spec, batch_size=batch, sequence_length=length)
+    described = describe_inputs(spec, batch_size=batch, sequence_length=length)
+    # What shapes depend on has to be a constant in a graph.
+    sizes = {item.name: example.pop(item.name).tolist() for item in described if item.kind == "size"}
+    arguments = {name: torch.from_numpy(array) for name, array in example.items()}
+
+    class Positional(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(tensors_of(self.model(**dict(zip(arguments, values, strict=True)), **sizes)).values())
+
+    with torch.no_grad():
+        names = list(tensors_of(model(**arguments, **sizes)))
+    return Positional().eval(), arguments, names
+
+
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    """transformers' checks of what it is given would be operators in a graph, which no runtime has."""
+    os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"]
+
+
+@contextmanager
+def _published(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name only once it is whole; a killed child leaves no half of one."""
+    part = folder.with_name(f".{folder.name}-{os.getpid()}")
+    part.mkdir()
+    try:
+        yield part
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    serve(prepare)

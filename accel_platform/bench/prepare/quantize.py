@@ -1,0 +1,59 @@
+"""int8 forms of an exported ONNX graph, by ONNX Runtime's own quantiser. They are made once, before any measuring.
+
+Both leave attention's products of two activations in float32, as runtimes do: weights are what is quantised. What a
+runtime makes of the graph is its affair; `Backend.precision_share` says how much of it ran in int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from accel_platform.workloads.model_catalog import ModelSpec
+
+CALIBRATION_SEEDS = (101, 102)
+"""Inputs that no measurement and no verification uses."""
+_PRODUCTS = ["MatMul", "Gemm", "Conv"]
+
+
+def dynamic(graph: Path, folder: Path) -> None:
+    """Weights in int8, activations quantised as they come (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        graph,
+        folder / "model.onnx",
+        op_types_to_quantize=_PRODUCTS,
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,
+    )
+
+
+def static(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> None:
+    """Weights in int8 per channel, activations in uint8 over ranges seen on example inputs (QuantizeLinear pairs)."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    from accel_platform.workloads.inputs import make_inputs
+
+    class Examples(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._left: Iterator[dict[str, Any]] = (
+                make_inputs(spec, batch_size=1, sequence_length=length, seed=seed) for seed in CALIBRATION_SEEDS
+            )
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self._left, None)
+
+    quantize_static(
+        graph,
+        folder / "model.onnx",
+        Examples(),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=_PRODUCTS,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True},
+    )

@@ -1,0 +1,1 @@
+"""Benchmarks that somebody requested, as events."""

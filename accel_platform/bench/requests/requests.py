@@ -1,0 +1,228 @@
+"""Benchmarks that somebody asked for: requests as events, who took one, and how it ended. Nothing is measured here.
+
+A request is `open` until a host claims it, `running` while its attempts go on, then `done`, `failed` or `cancelled`.
+The log decides races: a claim of one attempt and the end of a request are segments of a name, and the first writer
+wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from accel_platform.bench.plan.config import BenchmarkConfig, config_of
+from accel_platform.bench.plan.labels import with_commit
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import Event, EventLog, Snapshot
+from accel_platform.events.types import BenchmarkClaimed, BenchmarkClosed, BenchmarkRequested, Payload, RunStarted
+from accel_platform.hardware.host import host_id
+
+ATTEMPTS = 3
+"""So often a request is tried before it has failed."""
+LABEL = "request"
+"""Label of a benchmark run: the request that it was made for."""
+_SKEW_MS = 3_600_000
+"""So far apart the clocks of two hosts may be."""
+PREFIX = "request-"
+"""Names of segments that tell of requests begin with it."""
+_SOURCE = "accel bench request"
+
+State = Literal["open", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request, as the log tells of it."""
+
+    id: UUID
+    asked: BenchmarkRequested
+    requested_at: datetime
+    attempts: int = 0
+    claimed_by: str | None = None
+    """Who took the newest attempt."""
+    claimed_at: datetime | None = None
+    closed: BenchmarkClosed | None = None
+    closed_at: datetime | None = None
+
+    @property
+    def state(self) -> State:
+        if self.closed is not None:
+            return self.closed.status
+        return "running" if self.attempts else "open"
+
+
+class Requests:
+    """The requests of a log, as of the last `look`. Looking again reads only what is new."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._seen: frozenset[str] = frozenset()
+        self._asked: dict[UUID, Event] = {}
+        self._claims: dict[UUID, dict[int, Event]] = {}
+        self._closed: dict[UUID, Event] = {}
+
+    def look(self) -> bool:
+        """Take in what the log has got since; whether there was anything. Raises LogUnavailable."""
+        now = self._log.snapshot().beginning(PREFIX).segments
+        new = now - self._seen
+        for event in self._log.read(Snapshot(new)):
+            payload = event.payload
+            if isinstance(payload, BenchmarkRequested):
+                self._asked[event.event_id] = event
+            elif isinstance(payload, BenchmarkClaimed):
+                self._claims.setdefault(payload.request_id, {})[payload.attempt] = event
+            elif isinstance(payload, BenchmarkClosed):
+                self._closed[payload.request_id] = event
+        self._seen = now
+        return bool(new)
+
+    def all(self) -> list[Request]:
+        """Every request, the oldest first."""
+        # A UUIDv7 begins with its time.
+        return [self._request(request_id) for request_id in sorted(self._asked)]
+
+    def unfinished(self) -> list[Request]:
+        """Those without an end, the most urgent first, then the oldest."""
+        found = [self._request(request_id) for request_id in sorted(self._asked.keys() - self._closed.keys())]
+        return sorted(found, key=lambda request: -request.asked.priority)
+
+    def __getitem__(self, request_id: UUID) -> Request:
+        """Raises NotFound."""
+        if request_id not in self._asked:
+            raise NotFound(f"The log holds no request {request_id}.")
+        return self._request(request_id)
+
+    def beginning(self, text: str) -> Request:
+        """The one request whose id begins, or ends, with a text. Raises NotFound, InvalidInput where several do."""
+        wanted = text.strip().casefold()
+        found = [i for i in self._asked if str(i).startswith(wanted) or str(i).endswith(wanted)] if wanted else []
+        if not found:
+            raise NotFound(f"There is no request {text!r}: `accel bench requests` shows them.")
+        if len(found) > 1:
+            raise InvalidInput(f"{len(found)} requests have {text!r} in common: write more of the id.")
+        return self._request(found[0])
+
+    def _request(self, request_id: UUID) -> Request:
+        asked = self._asked[request_id]
+        assert isinstance(asked.payload, BenchmarkRequested)
+        request = Request(request_id, asked.payload, asked.recorded_at)
+        changes: dict[str, Any] = {}
+        if claims := self._claims.get(request_id):
+            attempt, event = max(claims.items())
+            assert isinstance(event.payload, BenchmarkClaimed)
+            changes |= {"attempts": attempt, "claimed_by": event.payload.claimed_by, "claimed_at": event.recorded_at}
+        if closed := self._closed.get(request_id):
+            changes |= {"closed": closed.payload, "closed_at": closed.recorded_at}
+        return Request(**{**vars(request), **changes})
+
+
+def request_benchmark(
+    config: BenchmarkConfig | Mapping[str, Any],
+    log: EventLog,
+    *,
+    by: Literal["cli", "api", "schedule", "suite"] = "api",
+    priority: int = 0,
+    max_runtime_s: float | None = None,
+) -> list[UUID]:
+    """Ask for a benchmark, one request per hardware name; their ids. `max_runtime_s` ends a run that takes longer.
+
+    Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
+    """
+    events = asking(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
+    log.append(events, key=f"{PREFIX}{events[0].event_id}")
+    return [event.event_id for event in events]
+
+
+def asking(
+    config: BenchmarkConfig | Mapping[str, Any],
+    *,
+    by: Literal["cli", "api", "schedule", "suite"],
+    priority: int = 0,
+    max_runtime_s: float | None = None,
+    causation_id: UUID | None = None,
+) -> list[Event]:
+    """The events that ask for a benchmark, to be stored in one segment of a name that begins with PREFIX. Raises as
+    `request_benchmark` does."""
+    asked = config_of(config)
+    names = _foreseen(asked)
+    # Who measures may work in another folder, and knows neither this one's commit nor its clock.
+    paths = {name: path.absolute() for name in ("models_file", "report_dir", "csv") if (path := getattr(asked, name))}
+    changes = {**paths, "labels": with_commit(asked.labels), "schedule": None}
+    changes |= {"include_web_platforms": None, "browser": None}  # the names say it
+    events = []
+    for name in names:
+        one = asked.model_copy(update={**changes, "hardware_types": (name,)})
+        payload = BenchmarkRequested(
+            requested_by=by,
+            hardware=name,
+            config=one.model_dump(mode="json", exclude_defaults=True),
+            priority=priority,
+            max_runtime_s=max_runtime_s,
+        )
+        events.append(Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=causation_id))
+    return events
+
+
+def claim(log: EventLog, request_id: UUID, attempt: int, *, claimed_by: str) -> bool:
+    """Take an attempt at a request; False where somebody else was first. Raises LogUnavailable."""
+    payload = BenchmarkClaimed(request_id=request_id, attempt=attempt, claimed_by=claimed_by)
+    return _append(log, payload, request_id, f"claim-{attempt}")
+
+
+def close(
+    log: EventLog,
+    request: Request,
+    status: Literal["done", "failed", "cancelled"],
+    reason: str | None = None,
+) -> bool:
+    """End a request; False where it had ended already. Raises LogUnavailable."""
+    payload = BenchmarkClosed(
+        request_id=request.id,
+        status=status,
+        reason=reason,
+        attempts=request.attempts,
+        run_ids=tuple(runs_of(log, request.id)) if request.attempts else (),
+    )
+    return _append(log, payload, request.id, "closed")
+
+
+def runs_of(log: EventLog, request_id: UUID) -> list[str]:
+    """The benchmark runs that were begun for a request, the oldest first."""
+    # A UUIDv7 begins with 48 bits of its time in ms, and a run's segments with its own: older ones need not be read.
+    since_ms = max(0, (request_id.int >> 80) - _SKEW_MS)
+    first = f"{SEGMENT_PREFIX}{UUID(int=since_ms << 80)}"
+    candidates = {name for name in log.snapshot().beginning(SEGMENT_PREFIX).segments if name >= first}
+    found = set()
+    for event in log.read(Snapshot(frozenset(candidates)), types={"RunStarted"}):
+        started = event.payload
+        if isinstance(started, RunStarted) and started.labels.get(LABEL) == str(request_id) and event.run_id:
+            found.add(event.run_id)
+    return sorted(found)
+
+
+def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> bool:
+    event = Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=request_id)
+    return log.append([event], key=f"{PREFIX}{request_id}-{what}").new
+
+
+def _foreseen(config: BenchmarkConfig) -> list[str]:
+    """The hardware names of a configuration. Raises what would stop it on any host; weights are not looked at."""
+    from accel_platform.bench.plan.choice import stale_before
+    from accel_platform.bench.plan.plan import plan
+    from accel_platform.benchmark_api import effort_of, hardware_named, models_of
+    from accel_platform.precisions import precision_named
+
+    if config.hardware_types is None:
+        raise InvalidInput("A request names its hardware, such as cpu,cuda: another host may measure it.")
+    effort_of(config)
+    stale_before(config.older_than, missing=config.missing)
+    models, _ = models_of(config.model_copy(update={"weights": {}}))
+    names = hardware_named(config)
+    precisions = [precision_named(name) for name in config.precisions or ()] or (None,)
+    lengths = config.sequence_lengths or (None,)
+    plan(models, names, config.batch_sizes, lengths, precisions, config.modes, config.processes)
+    return names

@@ -1,0 +1,1 @@
+"""Execution of benchmark runs: worker processes, recording, fallbacks."""

@@ -1,0 +1,219 @@
+"""From what the children say to typed events: pure assembly. Nothing is measured, stored or decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from accel_platform.backends.detect import fingerprint_of
+from accel_platform.bench.measure import authenticity
+from accel_platform.bench.measure.contention import Contention, crowded
+from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.sampling import Sampling, median_ns, noise, unsettled
+from accel_platform.bench.measure.verify import TOLERANCE
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
+from accel_platform.workloads.cost import cost_of
+from accel_platform.workloads.inputs import usual_image_size
+from accel_platform.workloads.model_catalog import ModelSpec
+
+
+def described(spec: ModelSpec) -> ModelDescribed:
+    """A model's identity and its cost for one item at its default input shape; traces the model, about a second."""
+    cost = cost_of(spec, batch_size=1)
+    return named(spec).model_copy(
+        update={
+            "parameters": cost.parameters,
+            "layers": cost.layers,
+            "flops_per_item": cost.flops,
+            "activation_bytes_per_item": cost.activation_bytes,
+            "layer_output_bytes_per_item": cost.layer_output_bytes,
+            "image_size": usual_image_size(spec),
+        }
+    )
+
+
+def named(spec: ModelSpec) -> ModelDescribed:
+    """A model's identity alone, where its cost cannot be traced."""
+    return ModelDescribed(
+        model_id=spec.model_id,
+        architecture=spec.architecture,
+        family=spec.family,
+        modality=spec.modality,
+        aliases=spec.aliases,
+        config=spec.config,
+        size=spec.size,
+    )
+
+
+def measured(
+    cell: Cell,
+    device: DeviceObserved,
+    answer: dict[str, Any],
+    loaded: dict[str, Any],
+    *,
+    threads: int,
+    sampling: Sampling,
+    earlier_ns: Sequence[float] = (),
+) -> ResultRecorded:
+    """The result of a cell that ran. Wrong outputs, a device not confirmed and fake samples make it a failure.
+
+    `earlier_ns` are the medians that earlier processes found for the very cell, the newest last.
+    """
+    samples = answer["samples_ns"]
+    why_noisy = (
+        noise(samples, sampling)
+        or crowded(Contention(**answer["contention"]))
+        or unsettled([*earlier_ns, median_ns(samples)])
+    )
+    why = doubt(answer)
+    return ResultRecorded(
+        **_identity(cell, device, threads),
+        status=why.status if why else "ok",
+        failure_class=why.failure_class if why else None,
+        reason=why.reason if why else None,
+        samples_ns=tuple(samples),
+        iterations=len(samples),
+        warmup_iterations=answer["warmup_count"],
+        first_ms=answer["first_ms"],
+        load_ms=loaded["load_ms"],
+        compile_ms=answer["compile_ms"],
+        memory_peak_mib=answer["memory_peak_mib"],
+        memory_device_peak_mib=answer["memory_device_peak_mib"],
+        **answer["figures"],
+        **_energy(cell, answer),
+        noisy=why_noisy is not None,
+        noisy_reason=why_noisy,
+        environment={
+            "threads": threads,
+            "import_ms": loaded["import_ms"],
+            "runtimes": loaded["versions"],
+            "stopped": answer["stopped"],
+            "contention": answer["contention"],
+            "before": answer["before"],
+            "after": answer["after"],
+            "energy": answer["energy"],
+            "device_confirmed": answer["confirmed"] and answer["confirmed"]["seen"],
+            "verified": answer["verdict"] is not None,
+            **answer["notes"],
+            **_placement(answer["placement"]),
+            # Of the matrix products and convolutions, those that ran in the precision asked.
+            **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
+        },
+    )
+
+
+def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str) -> VerificationRecorded:
+    """The judgement of a cell's outputs, from the fields of a `Verdict`."""
+    return VerificationRecorded(
+        model_id=cell.model.model_id,
+        hardware=device.hardware,
+        choice=device.choice,
+        backend=device.backend,
+        device_id=device.device_id,
+        precision=cell.precision,
+        batch_size=cell.batch_size,
+        sequence_length=cell.sequence_length,
+        mode=cell.mode,
+        processes=_processes(cell),
+        weights_sha256=cell.weights_sha256,
+        reference=reference,
+        **verdict,
+    )
+
+
+def not_verified(cell: Cell, device: DeviceObserved, reason: str, *, reference: str) -> VerificationRecorded:
+    """The judgement of a cell that gave no outputs to judge."""
+    verdict = {"passed": False, "tolerance": TOLERANCE[cell.precision], "constant_output": False, "reason": reason}
+    return verified(cell, device, verdict, reference=reference)
+
+
+def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> VerificationRecorded:
+    """What takes a result that is in the log already out of use."""
+    assert result.precision is not None
+    assert result.batch_size is not None
+    return VerificationRecorded(
+        model_id=result.model_id,
+        hardware=result.hardware,
+        choice=result.choice,
+        backend=result.backend,
+        device_id=result.device_id,
+        precision=result.precision,
+        batch_size=result.batch_size,
+        sequence_length=result.sequence_length,
+        mode=result.mode,
+        processes=result.processes,
+        weights_sha256=result.weights_sha256,
+        passed=False,
+        reference=reference,
+        tolerance=TOLERANCE[result.precision],
+        constant_output=False,
+        reason=reason,
+    )
+
+
+def doubt(answer: dict[str, Any]) -> Why | None:
+    """Why what a child measured does not count; None where it does."""
+    verdict = answer["verdict"]
+    if verdict is not None and not verdict["passed"]:
+        return Why("failed", "wrong_output", verdict["reason"])
+    if answer["unfounded"] is not None:
+        return Why("failed", "wrong_output", answer["unfounded"])
+    if evidence := authenticity.elsewhere(answer["confirmed"], answer["placement"]):
+        return Why("failed", "device_not_confirmed", evidence)
+    clock_step_ns = answer.get("notes", {}).get("clock_step_ns", 1)
+    if evidence := authenticity.made_up(answer.get("samples_ns", ()), clock_step_ns):
+        return Why("failed", "fake", evidence)
+    return None
+
+
+def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> ResultRecorded:
+    """The result of a cell that has no measurement."""
+    return ResultRecorded(
+        **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
+    )
+
+
+def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
+    counted = answer["energy"]
+    if "joules" not in counted:
+        return {}
+    items = len(answer["samples_ns"]) * cell.batch_size * cell.processes
+    return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
+
+
+def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
+    """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
+    if placement is None:
+        return {}
+    return {
+        "accelerated_nodes": placement["accelerated"],
+        "accelerated_nodes_share": placement["accelerated_share"],
+        "nodes_elsewhere": placement["elsewhere"],
+    }
+
+
+def _processes(cell: Cell) -> int | None:
+    return cell.processes if cell.mode == "training" else None
+
+
+def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:
+    return {
+        "model_id": cell.model.model_id,
+        "model_family": cell.model.family,
+        "hardware": device.hardware,
+        "choice": device.choice,
+        "backend": device.backend,
+        "provenance": "emulated" if device.emulated else "measured",
+        "mode": cell.mode,
+        "precision": cell.precision,
+        "batch_size": cell.batch_size,
+        "sequence_length": cell.sequence_length,
+        "weights_source": cell.model.weights.source if cell.model.weights else None,
+        "weights_sha256": cell.weights_sha256,
+        "device_id": device.device_id,
+        "device_name": device.name,
+        "fingerprint": fingerprint_of(device, threads=threads),
+        "threads": threads,
+        "processes": _processes(cell),
+    }

@@ -1,0 +1,83 @@
+"""What to try for a cell that failed: the documented alternatives for its class of failure, in order.
+
+A pure decision. Nothing is prepared, measured or recorded here; `runner.py` follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from accel_platform.backends.registry import runtime_for
+from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.plan.plan import Cell
+from accel_platform.bench.prepare.artifacts import Exporter
+
+Name = Literal[
+    "second_attempt", "float32", "eager_attention", "torchscript_exporter", "openvino_converter", "smaller_batch"
+]
+
+_OTHER_GRAPH: tuple[Name, ...] = ("eager_attention", "torchscript_exporter", "openvino_converter")
+_FOR: dict[str, tuple[Name, ...]] = {
+    "not_exported": _OTHER_GRAPH,
+    "attention": ("eager_attention",),
+    "unsupported_operator": ("float32", *_OTHER_GRAPH),
+    "invalid_model": ("torchscript_exporter", "openvino_converter"),
+    "wrong_output": ("float32", *_OTHER_GRAPH),
+    # What a second attempt mends, nothing else may be credited with.
+    "crash": ("second_attempt", *_OTHER_GRAPH),
+    "out_of_memory": ("smaller_batch",),
+    "killed": ("smaller_batch",),
+    "timeout": ("smaller_batch",),
+}
+"""Failure class to what may help. A class that is not here (`error`, `fake`) says nothing of what would."""
+_EXPORTERS: dict[Name, Exporter] = {"torchscript_exporter": "torchscript", "openvino_converter": "openvino"}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One alternative: what to measure instead, and how its graph is made."""
+
+    name: Name
+    cell: Cell
+    exporter: Exporter = "dynamo"
+
+    def changes(self, cell: Cell) -> bool:
+        """Whether it measures another cell than `cell`; that one stays failed then, and the other is recorded."""
+        return (self.cell.batch_size, self.cell.precision) != (cell.batch_size, cell.precision)
+
+
+def remedies(cell: Cell, why: Why, taken: Collection[Cell] = ()) -> tuple[Remedy, ...]:
+    """What to try for the cell, in order. `taken` are cells that are measured anyway: none of them is tried again."""
+    return tuple(
+        remedy
+        for name in _FOR.get(why.failure_class, ())
+        for remedy in _applied(name, cell, taken)
+        if remedy.cell not in taken or remedy.cell == cell
+    )
+
+
+def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Remedy]:
+    """The remedy for this cell, several for a batch to be halved; nothing where it would change nothing."""
+    runtime = runtime_for(cell.hardware)
+    if name == "second_attempt":
+        yield Remedy(name, cell)
+    elif name == "float32":
+        # Where a runtime's usual precision is another one, it has no float32.
+        if cell.precision != "float32" == runtime.precision:
+            yield Remedy(name, replace(cell, precision="float32"))
+    elif name == "eager_attention":
+        eager = {**cell.model.config, "attn_implementation": "eager"}
+        if eager != cell.model.config:
+            yield Remedy(name, replace(cell, model=replace(cell.model, config=eager)))
+    elif name == "smaller_batch":
+        size = cell.batch_size // 2
+        while size >= 1 and replace(cell, batch_size=size) not in taken:
+            yield Remedy(name, replace(cell, batch_size=size))
+            size //= 2
+    # OpenVINO's converter writes a format that only OpenVINO reads.
+    elif runtime.precisions.get(cell.precision) == "onnx" and (
+        name != "openvino_converter" or cell.hardware == "openvino"
+    ):
+        yield Remedy(name, cell, _EXPORTERS[name])

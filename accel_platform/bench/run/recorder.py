@@ -1,0 +1,206 @@
+"""What becomes of a run's cells: events for the log, and its summary. Safe for lanes side by side.
+
+What an event holds is put together in `records.py`; what a child may be asked is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accel_platform.backends.detect import Inventory
+from accel_platform.bench.measure import authenticity
+from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.sampling import Sampling, median_ns
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
+from accel_platform.bench.plan.work import Work
+from accel_platform.bench.prepare import prepare
+from accel_platform.bench.run import event_builders
+from accel_platform.bench.run.event_buffer import Outbox
+from accel_platform.bench.run.fallbacks import Name
+from accel_platform.bench.run.worker_pool import Failed, Measured
+from accel_platform.events import EventLog
+from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
+
+SOURCE = "accel bench"
+
+
+@dataclass
+class RunSummary:
+    """What became of a run. `unavailable` names hardware that was asked for and is not here, with the reason."""
+
+    run_id: str | None = None
+    """None where nothing could be measured, and so no run was begun."""
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+    duration_s: float = 0.0
+    unavailable: dict[str, str] = field(default_factory=dict)
+    results: list[ResultRecorded] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    """Reports written of it."""
+    verifications: list[VerificationRecorded] = field(default_factory=list)
+    operators: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By a cell's label: `operators`, longest first, of how many `runs`, and its `trace`; or the `reason` for none."""
+
+
+@dataclass(frozen=True)
+class Cure:
+    """The remedy under which a cell is tried, and for what."""
+
+    remedy: Name
+    cell: Cell
+    why: Why
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that failed, and the events that say so; they are recorded once no remedy is left."""
+
+    cell: Cell
+    why: Why
+    payloads: tuple[ResultRecorded | VerificationRecorded, ...]
+
+
+class Recording:
+    """One run's events and summary. Whatever comes in between two calls of `flush` is one segment."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        inventory: Inventory,
+        summary: RunSummary,
+        run_id: str,
+        *,
+        threads: int,
+        sampling: Sampling,
+        work: Work,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._inventory, self._summary = inventory, summary
+        self._outbox = Outbox(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
+        self._run_id = run_id
+        self._threads, self._sampling, self._work, self._tell = threads, sampling, work, tell
+        self._earlier = earlier_medians(log)
+        self._fingerprints = fingerprints(inventory)
+        self._lock = threading.RLock()
+        self.finished: set[Cell] = set()
+        """Cells that were recorded, well or badly."""
+
+    def record(self, *payloads: Payload) -> None:
+        self._outbox.record(*payloads)
+
+    def observe_hardware(self) -> None:
+        self._outbox.add(self._inventory.events(run_id=self._run_id))
+
+    def flush(self) -> None:
+        self._outbox.flush()
+
+    def take(self, outcome: Measured | Failed, cure: Cure | None = None) -> Failure | None:
+        """Record a cell that works; hand back one that does not."""
+        cell, device = outcome.cell, self.device(outcome.cell)
+        with self._lock:
+            if isinstance(outcome, Failed):
+                return Failure(cell, outcome.why, (self._no_result(cell, outcome.why),))
+            answer = outcome.answer
+            payloads: list[ResultRecorded | VerificationRecorded] = []
+            why = event_builders.doubt(answer)
+            if self._work != "verify":
+                result = event_builders.measured(
+                    cell,
+                    device,
+                    answer,
+                    outcome.loaded,
+                    threads=self._threads,
+                    sampling=self._sampling,
+                    earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
+                )
+                if result.status == "ok" and (why := self._copy(result)):
+                    result = _refused(result, why)
+                if cure is not None:
+                    of = {"cell": cure.cell.label, "failure_class": cure.why.failure_class, "reason": cure.why.reason}
+                    environment = {**result.environment, "remedied": of}
+                    result = result.model_copy(update={"remedy": cure.remedy, "environment": environment})
+                payloads.append(result)
+            if answer["verdict"] is not None:
+                verdict = {**answer["verdict"], **({"passed": False, "reason": why.reason} if why else {})}
+                payloads.append(event_builders.verified(cell, device, verdict, reference=prepare.REFERENCE))
+            if why is not None:
+                return Failure(cell, why, tuple(payloads))
+            self._keep(cell, payloads)
+            self._tell(f"{cell.label}: {_told(payloads[0])}{f', by {_words(cure.remedy)}' if cure else ''}")
+            self._summary.ok += 1
+            return None
+
+    def give_up(self, failure: Failure, tried: Sequence[Name] = (), instead: Cell | None = None) -> None:
+        """Record a cell that stays failed though remedies were tried; `instead` is what one measured in its place."""
+        reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
+        payloads = []
+        for payload in failure.payloads:
+            changes: dict[str, Any] = {"reason": reason}
+            if tried and isinstance(payload, ResultRecorded):
+                changes["environment"] = {**payload.environment, "remedies_tried": list(dict.fromkeys(tried))}
+            payloads.append(payload.model_copy(update=changes))
+        with self._lock:
+            self._keep(failure.cell, payloads)
+            self._tell(f"{failure.cell.label}: {failure.why.status}, {reason}")
+            self._summary.failed += 1
+
+    def device(self, cell: Cell) -> DeviceObserved:
+        device = self._inventory.device(cell.hardware)
+        assert device is not None, "measure_cells leaves out cells without a device"
+        return device
+
+    def _keep(self, cell: Cell, payloads: Any) -> None:
+        self.record(*payloads)
+        self.finished.add(cell)
+        self._summary.results += [payload for payload in payloads if isinstance(payload, ResultRecorded)]
+        self._summary.verifications += [payload for payload in payloads if isinstance(payload, VerificationRecorded)]
+
+    def _no_result(self, cell: Cell, why: Why) -> ResultRecorded | VerificationRecorded:
+        device = self.device(cell)
+        if self._work == "verify":
+            return event_builders.not_verified(cell, device, why.reason, reference=prepare.REFERENCE)
+        return event_builders.failed(cell, device, why, threads=self._threads)
+
+    def _copy(self, result: ResultRecorded) -> Why | None:
+        """Whether another hardware's result of this run has these very samples: then neither of them is believed."""
+        for number, other in enumerate(self._summary.results):
+            if other.status != "ok" or other.hardware == result.hardware or _shape(other) != _shape(result):
+                continue
+            if evidence := authenticity.copied(result.samples_ns, other.samples_ns):
+                self._disown(number, Why("failed", "fake", f"as on {result.hardware}: {evidence}"))
+                return Why("failed", "fake", f"as on {other.hardware}: {evidence}")
+        return None
+
+    def _disown(self, number: int, why: Why) -> None:
+        """What is in the log stays there: a verification that failed takes a result out of use."""
+        other = self._summary.results[number]
+        self._summary.results[number] = _refused(other, why)
+        self._summary.ok -= 1
+        self._summary.failed += 1
+        self.record(event_builders.contradicted(other, why.reason, reference=prepare.REFERENCE))
+        self._tell(f"{other.model_id} · {other.hardware}: {why.status}, {why.reason}")
+
+
+def _refused(result: ResultRecorded, why: Why) -> ResultRecorded:
+    return result.model_copy(update={"status": why.status, "failure_class": why.failure_class, "reason": why.reason})
+
+
+def _shape(result: ResultRecorded) -> tuple[Any, ...]:
+    return (result.model_id, result.mode, result.precision, result.batch_size, result.sequence_length)
+
+
+def _words(remedy: Name) -> str:
+    return remedy.replace("_", " ")
+
+
+def _told(payload: ResultRecorded | VerificationRecorded) -> str:
+    if isinstance(payload, VerificationRecorded):
+        return f"verified, differs by {payload.relative_error:.2g}"
+    median_ms = median_ns(payload.samples_ns) / 1e6
+    doubt = f", noisy: {payload.noisy_reason}" if payload.noisy else ""
+    return f"{median_ms:.1f} ms, {len(payload.samples_ns)} samples{doubt}"

@@ -1,0 +1,52 @@
+"""Measuring cells of earlier runs once more, as those planned them. Whether that is worth it is not known here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from accel_platform.backends.detect import detect
+from accel_platform.bench.plan.plan import CellKey, cell_key, fingerprints
+from accel_platform.bench.plan.resume import cells_of, effort_of
+from accel_platform.bench.plan.work import How
+from accel_platform.bench.run.runner import Tell, measure_cells
+from accel_platform.events import EventLog
+from accel_platform.settings import Settings
+
+
+def measure_again(
+    plans: Sequence[Mapping[str, Any]],
+    wanted: Collection[CellKey],
+    times: int,
+    settings: Settings,
+    *,
+    labels: Mapping[str, str],
+    on_progress: Tell | None = None,
+) -> list[str]:
+    """Measure those cells of recorded plans (one at least) that are `wanted`, in `times` new runs; the ids of the runs.
+
+    The last plan that has a cell says how. A key holds a fingerprint, so only what this host would measure under the
+    same one is measured: there may be none. Each run gives every cell a new process. On KeyboardInterrupt what was
+    measured is kept.
+    """
+    cells = [cell for plan in plans for cell in cells_of(plan)]
+    inventory = detect({cell.hardware for cell in cells})
+    here = fingerprints(inventory)
+    keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
+    chosen = [cell for key, cell in keys.items() if key in wanted]
+    effort, how = effort_of(plans[-1]), replace(How(**plans[-1]["how"]), work="all", operators=False)
+    log, runs = EventLog.open(settings), []
+    for _ in range(times if chosen else 0):
+        summary = measure_cells(
+            chosen,
+            settings,
+            log,
+            effort=effort,
+            how=how,
+            on_progress=on_progress,
+            inventory=inventory,
+            labels=labels,
+        )
+        runs += [summary.run_id] if summary.run_id else []
+    return runs

@@ -1,0 +1,276 @@
+"""The measuring parent: prepares models, gives each (model, hardware, precision) a fresh child, tries what may help.
+
+It sleeps while a child works. Every finished child is in the log before the next one starts, so a run that is stopped
+or killed keeps what it has measured. What is asked of children is in `worker_pool.py`, what is recorded in `recorder.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from uuid_utils.compat import uuid7
+
+from accel_platform.backends.detect import Inventory, detect
+from accel_platform.bench.measure.failures import Why, classify
+from accel_platform.bench.plan import device_scheduling, resume
+from accel_platform.bench.plan.modes import head_for
+from accel_platform.bench.plan.plan import Cell, artefact_of, groups
+from accel_platform.bench.plan.presets import EFFORTS, Effort
+from accel_platform.bench.plan.run_locks import alone_on, under_way
+from accel_platform.bench.plan.support import refusal
+from accel_platform.bench.plan.work import How
+from accel_platform.bench.prepare.artifacts import Artefacts, Exporter
+from accel_platform.bench.prepare.preparation import Unprepared, prepare_models
+from accel_platform.bench.run import event_builders
+from accel_platform.bench.run.fallbacks import Name, Remedy, remedies
+from accel_platform.bench.run.recorder import Cure, Failure, Recording, RunSummary
+from accel_platform.bench.run.worker_pool import Children, Failed, Operators
+from accel_platform.events import EventLog
+from accel_platform.events.types import RunFinished, RunStarted
+from accel_platform.hardware.cpu import usable_cores
+from accel_platform.hardware.energy import counted_by
+from accel_platform.settings import Settings
+
+AS_USUAL = How()
+
+Tell = Callable[[str], None]
+
+
+def measure_cells(
+    cells: Sequence[Cell],
+    settings: Settings,
+    log: EventLog,
+    *,
+    effort: Effort = EFFORTS["standard"],
+    how: How = AS_USUAL,
+    on_progress: Tell | None = None,
+    inventory: Inventory | None = None,
+    resumes: str | None = None,
+    asked: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> RunSummary:
+    """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
+
+    Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
+    While another benchmark of this installation has one of the devices, this one waits.
+    `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
+    from; both are recorded, as are its `labels`. On KeyboardInterrupt children die, finished cells are kept, the run is
+    recorded as cancelled, and it goes on up.
+    """
+    inventory = inventory or detect({cell.hardware for cell in cells})
+    summary = RunSummary()
+    possible = []
+    for cell in cells:
+        device = inventory.device(cell.hardware)
+        if device is not None and device.available:
+            possible.append(cell)
+        else:
+            summary.skipped += 1
+            summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
+    if possible:
+        tell = on_progress or (lambda _: None)
+        run = _Run(possible, settings, log, effort, how, tell, inventory, summary)
+        devices = {
+            silicon for cell in possible if (silicon := device_scheduling.silicon(cell.hardware, inventory)) is not None
+        }
+        with alone_on(settings, devices, tell), under_way(settings, run.run_id):
+            run.run(resumes, asked, labels or {})
+    return summary
+
+
+@dataclass
+class _Case:
+    """A failed cell under treatment: what is left to try, and what helped."""
+
+    failure: Failure
+    left: list[Remedy]
+    tried: list[Name] = field(default_factory=list)
+    helped: Remedy | None = None
+
+
+class _Run:
+    """One run: what is being measured, by which rules, and what could not be prepared for it."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        settings: Settings,
+        log: EventLog,
+        effort: Effort,
+        how: How,
+        tell: Tell,
+        inventory: Inventory,
+        summary: RunSummary,
+    ) -> None:
+        self.cells, self.settings, self.effort, self.how = cells, settings, effort, how
+        self.tell, self.inventory, self.summary = tell, inventory, summary
+        self.threads = usable_cores()
+        self.run_id = summary.run_id = str(uuid7())
+        self.children = Children(self.threads, effort.timeout_s)
+        self.recording = Recording(
+            log,
+            inventory,
+            summary,
+            self.run_id,
+            threads=self.threads,
+            sampling=effort.sampling,
+            work=how.work,
+            tell=tell,
+        )
+        self.taken = set(cells)
+        self.unprepared: Unprepared = {}
+
+    def run(self, resumes: str | None, asked: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
+        started = time.monotonic()
+        status: Literal["succeeded", "failed", "cancelled"] = "failed"
+        reason = None
+        plan = resume.described(self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked)
+        software = self.inventory.host.software
+        self.recording.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
+        self.recording.observe_hardware()
+        try:
+            cells = self.refuse()
+            self.describe(cells)
+            self.recording.flush()
+            self.unprepared = self.prepare(cells, "dynamo")
+            found = groups(cells) if self.how.pooled else [(cell,) for cell in cells]
+            side_by_side = device_scheduling.lanes(found, self.inventory) if self.how.parallel else [found]
+            device_scheduling.work_off(side_by_side, self.measure, self.children.stop)
+            status = "succeeded" if self.summary.ok else "failed"
+            reason = None if self.summary.ok else "no cell could be measured"
+        except BaseException as error:
+            # Ctrl-C and a scheduler's interrupt are not Exceptions.
+            status = "failed" if isinstance(error, Exception) else "cancelled"
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise
+        finally:
+            self.summary.skipped += len(set(self.cells) - self.recording.finished)
+            self.summary.duration_s = time.monotonic() - started
+            self.recording.record(
+                RunFinished(
+                    status=status,
+                    reason=reason,
+                    cells_ok=self.summary.ok,
+                    cells_failed=self.summary.failed,
+                    cells_skipped=self.summary.skipped,
+                    duration_s=self.summary.duration_s,
+                )
+            )
+            self.recording.flush()
+
+    def refuse(self) -> list[Cell]:
+        """Record as failed what cannot be measured; the other cells."""
+        possible = []
+        for cell in self.cells:
+            why = refusal(cell)
+            failure = self.recording.take(Failed(cell, why)) if why else None
+            if failure is None:
+                possible.append(cell)
+            else:
+                self.recording.give_up(failure)
+        return possible
+
+    def describe(self, cells: Sequence[Cell]) -> None:
+        """Record each model, and its cost where that can be traced: work that depends on values cannot."""
+        for model in dict.fromkeys(cell.model for cell in cells):
+            try:
+                self.recording.record(event_builders.described(model))
+            except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
+                self.recording.record(event_builders.named(model))
+                self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
+
+    def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
+        self.children.check()
+        unprepared = prepare_models(
+            cells,
+            self.settings,
+            threads=self.threads,
+            timeout_s=self.effort.prepare_timeout_s,
+            tell=self.tell,
+            exporter=exporter,
+            reference=self.how.work != "measure",
+            living=self.children.preparing,
+        )
+        self.children.check()
+        return unprepared
+
+    def measure(self, group: Sequence[Cell]) -> None:
+        """Measure a group, then try what may help those of its cells that failed."""
+        failures = self.attempt(group, self.unprepared)
+        self.recording.flush()
+        for case in self.treated(failures):
+            if case.helped is None or case.helped.changes(case.failure.cell):
+                self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
+        self.recording.flush()
+
+    def treated(self, failures: Sequence[Failure]) -> list[_Case]:
+        """What became of failed cells: their remedies are tried kind by kind, until one helps or none is left."""
+        cases = [_Case(f, list(remedies(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
+        while open_ := [case for case in cases if case.left]:
+            name = open_[0].left[0].name
+            now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
+            self.taken |= {remedy.cell for _, remedy in now}
+            # Cells that shared a child share the next one.
+            for group in groups(dict.fromkeys(remedy.cell for _, remedy in now)):
+                mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
+                exporter = mine[0][1].exporter
+                self.tell(f"{', '.join(case.failure.cell.label for case, _ in mine)}: trying {name.replace('_', ' ')}")
+                cures = {r.cell: Cure(name, case.failure.cell, case.failure.why) for case, r in mine}
+                lost = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, cures)}
+                self.recording.flush()
+                for case, remedy in mine:
+                    case.tried.append(name)
+                    if remedy.cell not in lost:
+                        case.helped, case.left = remedy, []
+        return cases
+
+    def attempt(
+        self,
+        group: Sequence[Cell],
+        unprepared: Unprepared,
+        exporter: Exporter = "dynamo",
+        cures: Mapping[Cell, Cure] | None = None,
+    ) -> list[Failure]:
+        """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
+        first, reads = group[0], artefact_of(group[0])
+        artefacts = Artefacts.of(first.model, self.settings, exporter, first.mode)
+        reference = self.how.work != "measure"
+        failures: list[Failure | None] = []
+        ready: dict[Cell, Path] = {}
+        for cell in group:
+            shape = (cell.batch_size, cell.sequence_length)
+            # A preparing child that died may have made all that this cell needs.
+            if not artefacts.missing([reads], [shape], reference=reference):
+                ready[cell] = artefacts.data(shape) if reference else artefacts.inputs(shape)
+                continue
+            lacking = (unprepared.get((cell.model, cell.mode, what)) for what in (reads, shape))
+            why = next(filter(None, lacking), None)
+            failures.append(self.recording.take(Failed(cell, why or Why("failed", "error", "it was not prepared"))))
+        job = {
+            "hardware": first.hardware,
+            "mode": first.mode,
+            "head": head_for(first.model, first.mode),
+            "processes": first.processes,
+            "precision": first.precision,
+            "threads": self.threads,
+            "energy": counted_by(self.recording.device(first)),
+            "artefact": str(artefacts.artefact(reads, first.sequence_length)),
+            "sampling": asdict(self.effort.sampling),
+            "work": self.how.work,
+        }
+        for outcome in self.children.measure(ready, job, self.trace if self.how.operators else None):
+            if isinstance(outcome, Operators):
+                self.summary.operators[outcome.cell.label] = outcome.told
+            else:
+                failures.append(self.recording.take(outcome, (cures or {}).get(outcome.cell)))
+        return [failure for failure in failures if failure is not None]
+
+    def trace(self, cell: Cell) -> Path:
+        """Where the Chrome trace of a cell's operators goes."""
+        name = re.sub(r"[^a-z0-9.]+", "-", cell.label.casefold()).strip("-")
+        return self.settings.home.absolute() / "traces" / self.run_id / f"{name}.json"

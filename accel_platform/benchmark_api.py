@@ -1,0 +1,293 @@
+"""Benchmarks as functions: a configuration becomes a plan, the plan is measured, and what was asked for is written.
+
+`from accel_platform import BenchmarkConfig, run_benchmark, run_suite`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accel_platform.backends.detect import Inventory, detect
+from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
+from accel_platform.bench.measure.sampling import MEDIAN_COUNT
+from accel_platform.bench.plan.choice import stale_before
+from accel_platform.bench.plan.config import WEB, BenchmarkConfig, config_of, is_web
+from accel_platform.bench.plan.labels import with_commit
+from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
+from accel_platform.bench.plan.presets import Effort, effort_named
+from accel_platform.bench.plan.resume import last_interrupted
+from accel_platform.bench.plan.support import refusal
+from accel_platform.bench.plan.work import How
+from accel_platform.bench.run.recorder import RunSummary
+from accel_platform.bench.run.runner import measure_cells
+from accel_platform.errors import InvalidInput
+from accel_platform.events import EventLog
+from accel_platform.hardware.host import host_id
+from accel_platform.precisions import precision_named
+from accel_platform.settings import Settings
+from accel_platform.workloads.custom_models import custom_models, read_models
+from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model, sequence_length_for
+from accel_platform.workloads.weights import with_weights
+
+__all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "run_suite"]
+
+Config = BenchmarkConfig | Mapping[str, Any] | Path | str
+"""A configuration, its keys as a mapping, or the path of a suite file."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a configuration comes to on this host."""
+
+    config: BenchmarkConfig
+    settings: Settings
+    inventory: Inventory
+    effort: Effort
+    how: How
+    cells: tuple[Cell, ...]
+    """All of it."""
+    wanted: tuple[Cell, ...]
+    """What would be measured: with `missing`, only what the log lacks."""
+    headings: Mapping[str, str]
+    """Model id to its heading in `model_families`."""
+    remarks: tuple[str, ...]
+    """What a reader of the configuration might not expect."""
+    labels: Mapping[str, str]
+    """What the run is called by its user, its commit among them where it is known."""
+    resumes: str | None = None
+    """The interrupted run that it goes on with."""
+
+
+def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
+    """Measure, record every result in the log, and write what the configuration asks for.
+
+    `home` is the state directory (default: ACCEL_HOME, or ./.accel). The summary has one ResultRecorded per cell, and
+    the files written. A cell that fails is a result with its reason; hardware that is not here is in `unavailable`.
+    Raises InvalidInput or NotFound before anything is measured; Ctrl-C keeps what was measured.
+    """
+    return carry_out(plan_benchmark(config, home=home), on_progress=on_progress)
+
+
+def run_suite(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
+    """The same, and a folder of reports in any case: `report_dir`, else `reports/<run id>` in the state directory."""
+    return carry_out(plan_benchmark(config, home=home), on_progress=on_progress, always_report=True)
+
+
+def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+    """What would be measured; nothing is. Weights of hub ids are fetched. Raises InvalidInput or NotFound."""
+    config = config_of(config)
+    settings = Settings() if home is None else Settings(home=Path(home))
+    # What is wrong is found before looking at the hardware, which takes seconds.
+    effort = effort_of(config)
+    since = stale_before(config.older_than, missing=config.missing)
+    how = How(
+        config.work,
+        fix=config.fix,
+        parallel=config.parallel,
+        pooled=config.use_resource_pool,
+        operators=config.profile,
+    )
+    named = hardware_named(config)
+    models, headings = models_of(config)
+    left_out = _unreadable(models, config.sequence_lengths or (None,))
+    inventory = detect(named)
+    asked = plan(
+        models,
+        named if config.hardware_types is not None else _here(config, named, inventory),
+        config.batch_sizes,
+        config.sequence_lengths or (None,),
+        [precision_named(name) for name in config.precisions or ()] or (None,),
+        config.modes,
+        config.processes,
+    )
+    if config.hardware_types is None:
+        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
+        asked = tuple(cell for cell in asked if refusal(cell) is None)
+    cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
+    log = EventLog.open(settings)
+    wanted = missing(cells, done_cells(log, since=since), fingerprints(inventory)) if config.missing else cells
+    return Planned(
+        config,
+        settings,
+        inventory,
+        effort,
+        how,
+        cells,
+        wanted,
+        headings,
+        (*left_out.values(), *_remarks(config, effort)),
+        with_commit(config.labels),
+    )
+
+
+def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+    """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
+    afterwards counts. Raises NotFound where no run was interrupted."""
+    config = config_of(config)
+    settings = Settings() if home is None else Settings(home=Path(home))
+    left = last_interrupted(EventLog.open(settings), settings, host_id())
+    begun = f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC"
+    return Planned(
+        config,
+        settings,
+        detect(cell.hardware for cell in left.cells),
+        left.effort,
+        left.how,
+        left.cells,
+        left.cells,
+        {},
+        (f"{begun}: {len(left.cells)} cells are left.",),
+        {**left.labels, **with_commit(config.labels)},
+        left.run_id,
+    )
+
+
+def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_report: bool = False) -> RunSummary:
+    """Measure a plan, then write its files and refresh the tables, as its configuration says."""
+    from accel_platform.reports.run_export import make_places, write_reports
+
+    config, settings = planned.config, planned.settings
+    make_places(config.report_dir, config.csv)
+    log = EventLog.open(settings)
+    summary = measure_cells(
+        planned.wanted,
+        settings,
+        log,
+        effort=planned.effort,
+        on_progress=on_progress,
+        inventory=planned.inventory,
+        asked=config.model_dump(mode="json", exclude_defaults=True),
+        how=planned.how,
+        resumes=planned.resumes,
+        labels=planned.labels,
+    )
+    if summary.run_id is None:
+        return summary
+    folder = config.report_dir
+    if folder is None and (always_report or config.generate_plots):
+        folder = settings.home / "reports" / summary.run_id
+    summary.files += write_reports(
+        log,
+        summary.run_id,
+        folder=folder,
+        csv=config.csv,
+        charts=config.generate_plots,
+        headings=planned.headings,
+    )
+    if config.update_compatibility_matrix:
+        from accel_platform.warehouse.publish import refresh
+
+        refresh(settings, progress=on_progress)
+    return summary
+
+
+def effort_of(config: BenchmarkConfig) -> Effort:
+    """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
+    effort = effort_named(config.effort)
+    sampling = effort.sampling
+    if config.warmup_iterations is not None:
+        sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
+    if config.benchmark_iterations is not None:
+        sampling = replace(sampling, min_count=max(MEDIAN_COUNT, config.benchmark_iterations))
+    if config.timeout is not None:
+        # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
+        half = config.timeout / 2
+        sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
+        effort = replace(effort, timeout_s=config.timeout)
+    return replace(effort, sampling=sampling)
+
+
+def models_named(
+    names: tuple[str, ...] | None, set_: str | None, own: Mapping[str, ModelSpec], weights: Mapping[str, str]
+) -> list[ModelSpec]:
+    """The models that names and a set come to: one's own come before the catalogue's. Raises NotFound, InvalidInput."""
+    if set_ is None and names is None:
+        set_ = "custom" if own else "small"
+    found = [own[name] if name in own else resolve_model(name) for name in names or ()]
+    if set_ == "custom" and not own:
+        raise InvalidInput("The set custom is what a models file holds: name one.")
+    if set_ is not None:
+        found += own.values() if set_ == "custom" else model_set(set_)
+    found = list(dict.fromkeys(found))
+    for name, source in weights.items():
+        model = own[name] if name in own else resolve_model(name)
+        if model not in found:
+            raise InvalidInput(f"There are weights for {name}, which is not among the models to measure.")
+        found[found.index(model)] = with_weights(model, source)
+    return found
+
+
+def models_of(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
+    """The models of a configuration, and the headings of those that have one. Raises NotFound, InvalidInput."""
+    own: dict[str, ModelSpec] = {}
+    if config.models_file is not None:
+        own |= read_models(config.models_file)
+    names: list[str] = []
+    if isinstance(config.models, dict):
+        own |= custom_models(config.models, where="models")
+        names += config.models
+    else:
+        names += config.models or ()
+    headings: dict[str, str] = {}
+    for heading, members in (config.model_families or {}).items():
+        names += members
+        headings |= {(own[name] if name in own else resolve_model(name)).model_id: heading for name in members}
+    return models_named(tuple(names) or None, config.set, own, config.weights), headings
+
+
+def hardware_named(config: BenchmarkConfig) -> list[str]:
+    """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
+    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
+    if config.include_web_platforms:
+        names += WEB
+    if config.include_web_platforms is False:
+        names = [name for name in names if not is_web(name)]
+    if config.browser is not None:
+        names = [in_browser(name, config.browser) for name in names]
+    return list(dict.fromkeys(runtime_for(name).name for name in names))
+
+
+def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
+    """Of the names that nobody chose, those that answer here, further devices of a runtime among them."""
+    found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
+    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+    devices = {name: inventory.device(name) for name in found}
+    return [
+        name
+        for name, device in devices.items()
+        if (device is not None and device.available and not device.emulated)
+        or (config.include_web_platforms and is_web(name))
+    ]
+
+
+def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> dict[tuple[ModelSpec, int | None], str]:
+    """The lengths that a model cannot take, with a remark. Raises InvalidInput where nothing is left to measure."""
+    from accel_platform.workloads.inputs import describe_inputs
+
+    asked = dict.fromkeys((model, sequence_length_for(model, length)) for model in models for length in lengths)
+    refused = {}
+    for model, length in asked:
+        try:
+            describe_inputs(model, batch_size=1, sequence_length=length)
+        except InvalidInput as error:
+            refused[model, length] = f"length {length} is left out: {error}"
+    if len(refused) == len(asked):
+        raise InvalidInput(f"Nothing is left to measure: {'; '.join(refused.values())}")
+    return refused
+
+
+def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
+    remarks = []
+    if config.benchmark_iterations is not None and config.benchmark_iterations < MEDIAN_COUNT:
+        remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
+    if config.timeout is not None:
+        remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
+    if config.schedule is not None:
+        remarks.append(
+            f"schedule: {config.schedule!r} is valid and recorded with each run; nothing starts a suite by itself yet"
+        )
+    return remarks

@@ -1,0 +1,198 @@
+"""What `accel bench run` prints: its plan with the time, what came of it, operators. Nothing is measured here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from accel_platform.cli.output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from accel_platform.bench.plan.work import How
+    from accel_platform.bench.run.recorder import RunSummary
+    from accel_platform.benchmark_api import Planned
+    from accel_platform.events.types import ResultRecorded, VerificationRecorded
+
+TOP = 10
+"""Operators shown of each cell; the trace has them all."""
+
+
+def measure_and_print(planned: Planned, as_json: bool, *, again: str, always_report: bool = False) -> None:
+    """Measure a plan and print what came of it; `again` is the command that goes on where this one is stopped.
+
+    Raises AccelError where cells were to be measured and none could be.
+    """
+    from accel_platform.benchmark_api import carry_out
+    from accel_platform.errors import AccelError
+
+    try:
+        summary = carry_out(planned, on_progress=note, always_report=always_report)
+    except KeyboardInterrupt:
+        note(f"Stopped. What was measured is kept; {again} goes on from there.")
+        raise
+    if planned.wanted or as_json:
+        print_summary(summary, planned.how, as_json)
+    else:
+        note(f"All {len(planned.cells)} cells are measured already." if planned.cells else "Nothing is to be measured.")
+    if planned.wanted and not summary.ok:
+        raise AccelError("Nothing could be measured; the reasons are above.")
+
+
+def print_plan(planned: Planned, as_json: bool) -> None:
+    """Each cell with what would become of it and how long that takes, and the time of all."""
+    rows, time = plan_rows(planned)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(rows)
+    if time:
+        note(time)
+
+
+def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
+    """A row per cell, and a sentence on the time of all; None where nothing is timed."""
+    from accel_platform.bench.plan.device_scheduling import silicon
+    from accel_platform.bench.plan.plan import fingerprints, good_results
+    from accel_platform.bench.plan.support import refusal
+    from accel_platform.bench.plan.time_estimate import estimate
+    from accel_platform.events import EventLog
+
+    wanted, inventory, how = planned.wanted, planned.inventory, planned.how
+    devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
+    present = {name for name, device in devices.items() if device is not None and device.available}
+    here = [cell for cell in wanted if cell.hardware in present and refusal(cell) is None]
+    times = {}
+    # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
+    if how.work != "verify":
+        earlier = good_results(EventLog.open(planned.settings))
+        times = estimate(here, earlier, fingerprints(inventory), planned.effort.sampling)
+    rows: list[dict[str, Any]] = []
+    for cell in planned.cells:
+        device = inventory.device(cell.hardware)
+        state = "to measure" if cell in wanted else "measured already"
+        if device is None or not device.available:
+            state = f"unavailable: {device.reason if device else 'not known'}"
+        elif (refused := refusal(cell)) is not None:
+            state = f"cannot: {refused.reason}"
+        time = times.get(cell)
+        rows.append(
+            {
+                "model_id": cell.model.model_id,
+                "hardware": cell.hardware,
+                "batch_size": cell.batch_size,
+                "sequence_length": cell.sequence_length,
+                "precision": cell.precision,
+                "mode": cell.mode,
+                "processes": cell.processes,
+                "state": state,
+                "estimate_s": round(time.seconds, 1) if time else None,
+                "estimate_from": time.basis if time else None,
+            }
+        )
+    if not times:
+        return rows, None
+    lanes: dict[str | None, float] = {}
+    for cell, time in times.items():
+        lane = silicon(cell.hardware, inventory) if how.parallel else None
+        lanes[lane] = lanes.get(lane, 0.0) + time.seconds
+    known = sum(time.basis == "earlier result" for time in times.values())
+    return rows, (
+        f"About {_duration(max(lanes.values()))} for {len(times)} cells: {known} by earlier results,"
+        f" {len(times) - known} at most, by the effort's limits. Preparing models and remedies come on top."
+    )
+
+
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "inference": (),
+    "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
+    "training": ("forward_ms", "backward_ms", "optimizer_ms", "processes", "scaling_efficiency"),
+}
+"""What a result of a mode tells beside what all do."""
+
+
+def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
+    """Results, or verifications where nothing else was wanted, and operators where they were."""
+    for name, reason in summary.unavailable.items():
+        note(f"{name}: unavailable, {reason}")
+    rows = [row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
+    if as_json:
+        answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
+        answer |= {"operators": summary.operators} if how.operators else {}
+        print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
+        return
+    # What all rows have in common is left out.
+    shown = ["model_id", "hardware", *(["precision"] if len({row["precision"] for row in rows}) > 1 else [])]
+    shown.append("batch_size")
+    shown += ["sequence_length"] if _has_lengths(rows) else []
+    if how.work == "verify":
+        shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
+    else:
+        modes = dict.fromkeys(entry["mode"] for entry in rows)
+        figures = [name for mode in modes for name in _FIGURES[mode]]
+        shown = ["mode"] * bool(figures) + shown
+        shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures]
+        shown += ["samples", "noisy", "status"]
+        # Shown only where there was one: most runs need none.
+        shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
+    print_table([{column: entry[column] for column in shown} for entry in rows])
+    print_operators(summary.operators)
+    for file in summary.files:
+        note(f"written: {file}")
+
+
+def _has_lengths(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows of one model differ in their sequence length."""
+    lengths: dict[str, set[int | None]] = {}
+    for entry in rows:
+        lengths.setdefault(entry["model_id"], set()).add(entry["sequence_length"])
+    return any(len(found) > 1 for found in lengths.values())
+
+
+def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
+    """The longest operators of each profiled cell, and where its trace is."""
+    for label, told in operators.items():
+        typer.echo()
+        if "reason" in told:
+            typer.echo(f"{label}: unavailable, {told['reason']}")
+            continue
+        typer.echo(f"{label}, {told['runs']} runs; open in chrome://tracing or ui.perfetto.dev: {told['trace']}")
+        total = sum(entry["total_ms"] for entry in told["operators"])
+        rows = [{**entry, "share": entry["total_ms"] / total if total else None} for entry in told["operators"][:TOP]]
+        print_table(rows)
+
+
+def row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
+    """A result or a verification as a flat row, with the figures that follow from its samples."""
+    from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
+    from accel_platform.events.types import VerificationRecorded
+
+    if isinstance(entry, VerificationRecorded):
+        return entry.model_dump(mode="json")
+    known = len(entry.samples_ns) >= MEDIAN_COUNT
+    median_ms = median_ns(entry.samples_ns) / 1e6 if known else None
+    batches_per_s = 1000 / median_ms if median_ms else None
+    items = entry.batch_size * (entry.processes or 1) if entry.batch_size else None
+    per_s = items * batches_per_s if items and batches_per_s else None
+    plain = (
+        "model_id hardware backend device_id mode precision batch_size sequence_length status reason failure_class"
+        " remedy noisy noisy_reason memory_peak_mib load_ms compile_ms first_ms output_tokens prefill_ms"
+        " time_to_first_token_ms time_per_output_token_ms forward_ms backward_ms optimizer_ms processes"
+        " scaling_efficiency"
+    )
+    return {
+        **{name: getattr(entry, name) for name in plain.split()},
+        "samples": len(entry.samples_ns) or None,
+        "latency_p50_ms": median_ms,
+        "throughput_items_per_s": per_s,
+        "throughput_tokens_per_s": per_s * entry.output_tokens if per_s and entry.output_tokens else None,
+    }
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

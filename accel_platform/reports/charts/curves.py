@@ -1,0 +1,118 @@
+"""Latency, throughput and memory against batch size: a panel per model and kind of work, a line per place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from accel_platform.reports.charts.parts import (
+    FIGURES,
+    LINES,
+    PLACE,
+    Rows,
+    colour,
+    differing,
+    figure_of,
+    grouped,
+    heading,
+    key_of,
+    label,
+    marked,
+    quantity,
+    require,
+    rest,
+    rules,
+    shape,
+    shared,
+    spreads,
+    tips,
+    whole,
+)
+
+_PANELS = 9
+_PANEL = ("model_id", "mode", "sequence_length", "image_size", "processes")
+_LINE = (*PLACE, "precision", "provenance")
+_SAID = {
+    "latency": ("Latency against batch size", "latency of a batch (ms)", "ms"),
+    "throughput": ("Throughput against batch size", "throughput (items/s)", "items/s"),
+    "memory": ("Peak memory against batch size", "peak memory of the process (MiB)", "MiB"),
+}
+
+
+def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
+    """`figure` is latency, throughput or memory; `all_of_them` draws every panel and line, whose colours then repeat.
+
+    Raises NothingToDraw.
+    """
+    title, axis, unit = _SAID[figure]
+    field = FIGURES[figure][0]
+    known = [c for c in cells if c["batch_size"] and c[field]]
+    require(known, f"No cell with a {figure} and a batch size.")
+    places = grouped(known, lambda cell: key_of(cell, _LINE))
+    most = sorted(places.values(), key=lambda line: -_sizes(line))[: None if all_of_them else LINES]
+    lined = [cell for line in most for cell in line]
+    panels = grouped(sorted(lined, key=lambda c: str(c["model_id"])), lambda cell: key_of(cell, _PANEL))
+    chosen = sorted(panels.values(), key=lambda panel: -_sizes(panel))[: None if all_of_them else _PANELS]
+    drawn = [cell for panel in chosen for cell in panel]
+    apart = differing(drawn, _LINE) or ["hardware"]
+    names = sorted({label(cell, apart) for cell in drawn})
+    titled = differing(drawn, _PANEL[1:])
+    marks = [
+        [
+            marked(
+                c,
+                figure_of(c, figure),
+                unit,
+                batch_size=c["batch_size"],
+                line=label(c, apart),
+                group=str(key_of(c, (*_LINE, "verified"))),
+            )
+            for c in panel
+        ]
+        for panel in chosen
+    ]
+    parts = [
+        _panel(rows, names, axis, [mark for each in marks for mark in each]).properties(
+            title=heading(label(panel[0], ("model_id", *titled)))
+        )
+        for rows, panel in zip(marks, chosen, strict=True)
+    ]
+    models = len(panels) - len(chosen)
+    return whole(
+        parts,
+        title,
+        drawn,
+        columns=3,
+        common=shared(drawn, (*_LINE, *_PANEL[1:])),
+        said=[
+            spreads([mark for each in marks for mark in each]) if figure != "memory" else "",
+            rest(len(chosen), len(chosen) + models, "panels", "--model"),
+            rest(len(most), len(places), "lines", "--hardware, --device or --precision"),
+            *about,
+        ],
+    )
+
+
+def _sizes(cells: Rows) -> int:
+    return len({(cell["model_id"], cell["batch_size"]) for cell in cells})
+
+
+def _panel(rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Rows) -> alt.LayerChart:
+    sizes = sorted({row["batch_size"] for row in all_rows})
+    domain = [sizes[0] / 1.2, sizes[-1] * 1.2]
+    shown = sizes if len(sizes) <= 8 else [size for size in sizes if size & (size - 1) == 0][:10]
+    base = alt.Chart(alt.InlineData(rows)).encode(
+        x=alt.X("batch_size:Q", title="batch size (items)")
+        .scale(type="log", base=2, domain=domain, nice=False)
+        .axis(values=shown, format="d", grid=False),
+        color=colour(names),
+    )
+    limits = [row[name] for row in rows for name in ("low", "value", "high")]
+    y = quantity("value", axis, limits, alt.Y)
+    line = base.mark_line(strokeWidth=2, aria=False).encode(y=y, detail="group:N")
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=shape(all_rows), **tips())
+    spread = rules(base, horizontal=False, low=quantity("low", axis, limits, alt.Y))
+    chart: alt.LayerChart = (line + spread + points).properties(width=250, height=190)
+    return chart

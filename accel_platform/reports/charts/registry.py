@@ -1,0 +1,180 @@
+"""Every chart by name: what it shows, which rows it is made of, and what draws it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import altair as alt
+
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.regressions.over_time import over_time
+from accel_platform.analysis.summaries.efficiency import efficiencies
+from accel_platform.analysis.summaries.roofline import Rooflines
+from accel_platform.analysis.summaries.scatter import scatter
+from accel_platform.analysis.summaries.speedup import speedups
+from accel_platform.errors import NotFound
+from accel_platform.reports.charts import curves, fields, ranked, times
+from accel_platform.warehouse.reader import Reader
+
+Row = dict[str, Any]
+Outside = Mapping[str, Callable[[], Sequence[Row]]]
+"""Rows that this package cannot read, by the name of the chart made of them."""
+Drawable = tuple[list[Row], list[str]]
+"""Cells that may stand in a chart, and in words which others there are."""
+_MODALITIES = "SELECT model_id, modality FROM models WHERE modality IS NOT NULL"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One kind of chart."""
+
+    shows: str
+    needs: str
+    """Which figures it is made of."""
+    draw: Callable[[Sequence[Row], Sequence[str]], alt.ConcatChart]
+    read: Callable[[Reader, Selection, Sequence[Row]], Sequence[Row]] | None
+    """Its rows, given the cells that are fit to draw; None where they come from outside."""
+
+
+def _cells(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
+    return cells
+
+
+def _speedups(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
+    return speedups(cells)
+
+
+def _efficiencies(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
+    return efficiencies(cells, Rooflines(reader).spec_of)
+
+
+def _rooflines(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
+    return Rooflines(reader).rows(cells)
+
+
+def _categories(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[Row]:
+    known = {row["model_id"]: row["modality"] for row in reader.rows(_MODALITIES)}
+    return [{**cell, "modality": known.get(cell["model_id"])} for cell in cells]
+
+
+def _trend(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
+    return over_time(reader, selection)
+
+
+def _noise(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
+    return scatter(reader, selection)
+
+
+def _curve(figure: str, rows: Sequence[Row], about: Sequence[str]) -> alt.ConcatChart:
+    return curves.curves(rows, figure, about)
+
+
+CHARTS: dict[str, Drawing] = {
+    "latency": Drawing("latency against batch size", "cells with a latency", partial(_curve, "latency"), _cells),
+    "throughput": Drawing(
+        "throughput against batch size", "cells with a throughput", partial(_curve, "throughput"), _cells
+    ),
+    "memory": Drawing("peak memory against batch size", "cells with a peak", partial(_curve, "memory"), _cells),
+    "hardware": Drawing("hardware compared, model by model", "cells with a latency", ranked.hardware, _cells),
+    "family": Drawing("models of one family compared", "two models at one shape on one device", ranked.family, _cells),
+    "speedup": Drawing(
+        "speed-up against the processor",
+        "cells alike but for the hardware, one of them `cpu`",
+        ranked.speedup,
+        _speedups,
+    ),
+    "heatmap": Drawing("architectures by hardware", "cells with a latency", fields.heat_map, _cells),
+    "category": Drawing(
+        "text, vision, audio and multimodal models compared",
+        "cells of models with a category",
+        ranked.category,
+        _categories,
+    ),
+    "efficiency": Drawing(
+        "items per joule and per dollar",
+        "counted energy, or a device whose TDP or rent is published",
+        ranked.efficiency,
+        _efficiencies,
+    ),
+    "roofline": Drawing(
+        "achieved rate under the roof of each device",
+        "cells of models whose cost is known",
+        fields.roofline,
+        _rooflines,
+    ),
+    "trend": Drawing(
+        "series over time, change points and commits", "series of three runs of ours", times.trend, _trend
+    ),
+    "noise": Drawing("how the samples of a cell scatter", "results with raw samples", times.noise, _noise),
+    "predicted": Drawing("predicted against measured", "a predictor's held-out cells", fields.predicted, None),
+}
+
+
+def drawing(name: str) -> Drawing:
+    """The kind of chart of that name. Raises NotFound with all names."""
+    if name not in CHARTS:
+        raise NotFound(f"There is no chart {name!r}. Charts: {', '.join(CHARTS)}.")
+    return CHARTS[name]
+
+
+def fit_to_draw(cells: Sequence[Row], selection: Selection) -> Drawable:
+    """The cells that may stand in a chart, and in words how many were left out and why.
+
+    Suspect and simulated figures are drawn only where the selection asks for them; wrong outputs, and figures whose
+    file names no device, never.
+    """
+    kept: list[Row] = []
+    left: Counter[str] = Counter()
+    for cell in cells:
+        reason = _unfit(cell, selection)
+        if reason is None:
+            unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
+            kept.append({**cell, "checked": "outputs not compared" if unchecked else None})
+        else:
+            left[reason] += cell["results"]
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(left.items()))
+    return kept, [f"Left out results: {told}."] if told else []
+
+
+def chart(
+    name: str,
+    reader: Reader,
+    selection: Selection,
+    *,
+    drawable: Drawable | None = None,
+    outside: Outside | None = None,
+) -> alt.ConcatChart:
+    """A chart of what the selection leaves. Raises NothingToDraw with the reason, NotFound for the name.
+
+    `drawable` is what `fit_to_draw` says of the selection's cells, where they were read already.
+    """
+    kind = drawing(name)
+    if kind.read is None:
+        rows = (outside or {})[name]()
+        return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
+    fit, left = drawable or fit_to_draw(read_cells(reader, selection, evidence=False), selection)
+    about = [*left, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
+    return kind.draw(kind.read(reader, selection, fit), about)
+
+
+def _unfit(cell: Row, selection: Selection) -> str | None:
+    if cell["verified"] is False:
+        return "whose outputs were found wrong"
+    if cell["provenance"] in ("suspect", "simulated") and selection.provenance != cell["provenance"]:
+        return f"that are {cell['provenance']}"
+    if cell["device_id"] is None and cell["device_name"] is None:
+        return "whose file names no device"
+    return None
+
+
+def _filters(selection: Selection) -> str:
+    given = selection.model_dump(exclude_defaults=True, mode="json")
+    told = (
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in given.items()
+    )
+    return f"; only {'; '.join(told)}" if given else ""

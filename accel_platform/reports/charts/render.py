@@ -1,0 +1,111 @@
+"""A chart as JSON, SVG, PNG or a page that needs no network. What is drawn is decided elsewhere."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import altair as alt
+
+from accel_platform.errors import InvalidInput
+from accel_platform.reports.charts.theme import GROUND, Theme, config_of
+
+Kind = Literal["json", "svg", "png", "html"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Chart = alt.TopLevelMixin
+_MARK = re.compile(r'(<(?:path|line|text)\b[^>]* aria-label="([^"]*)"[^>]*?)(?:/>|>([^<]*)</(path|line|text)>)')
+
+_ID = re.compile(r'(\bid="|url\(#)([^")]+)')
+
+
+def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
+    """The Vega-Lite specification with the settings of a theme. Altair holds it against the schema of Vega-Lite."""
+    spec: dict[str, Any] = chart.to_dict()
+    return {**spec, "config": config_of(theme)}
+
+
+def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
+    """The chart in one of KINDS."""
+    import vl_convert
+
+    spec = specification(chart, theme)
+    if kind == "json":
+        return json.dumps(spec, ensure_ascii=False, indent=1).encode()
+    if kind == "png":
+        png: bytes = vl_convert.vegalite_to_png(spec, scale=2)
+        return png
+    if kind == "svg":
+        return svg(chart, theme).encode()
+    return page(chart, theme).encode()
+
+
+def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
+    """The chart as SVG whose marks say their figures when the pointer rests on them, without a script.
+
+    `name` keeps its ids apart from those of other charts on one page.
+    """
+    import vl_convert
+
+    drawn = _ID.sub(rf"\1{name}-\2", vl_convert.vegalite_to_svg(specification(chart, theme)))
+    return _MARK.sub(_with_title, drawn)
+
+
+def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
+    """One HTML page with everything in it, scripts too: its marks answer to the pointer. `below` is HTML already."""
+    spec = specification(chart, theme)
+    name = html.escape(heading or _heading(spec))
+    ground = GROUND[theme] or GROUND["light"]
+    scheme = "dark" if theme == "dark" else "light"
+    above = f"<h1>{html.escape(heading)}</h1>" if heading else ""
+    # In a script the characters < and > could end it: JSON has another way to write them.
+    text = json.dumps(spec, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="{scheme}">'
+        f"<style>body{{margin:1rem;background:{ground};font:14px system-ui,sans-serif}}</style>"
+        f"<script>{_bundle()}</script></head><body>{above}"
+        f'<div id="chart"></div>{below}'
+        f'<script>vegaEmbed("#chart", {text}, {{actions: false, renderer: "svg"}})</script></body></html>\n'
+    )
+
+
+def kind_of(path: Path) -> Kind:
+    """The kind that a file's ending names. Raises InvalidInput for another one."""
+    for kind in KINDS:
+        if path.suffix.lower() == f".{kind}":
+            return kind
+    raise InvalidInput(f"A chart is written as {', '.join(f'.{kind}' for kind in KINDS)}, not as {path.name!r}.")
+
+
+def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = "") -> None:
+    """Write the chart in the kind that the path's end names; `heading` is for a page. Raises InvalidInput."""
+    kind = kind_of(path)
+    content = page(chart, theme, heading=heading).encode() if kind == "html" else render(chart, kind, theme)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _bundle() -> str:
+    import vl_convert
+
+    # Its default snippet is what a page needs; the type hints do not know that there is one.
+    text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return text
+
+
+def _heading(spec: dict[str, Any]) -> str:
+    title = spec.get("title")
+    return str(title.get("text", "") if isinstance(title, dict) else title or "Chart")
+
+
+def _with_title(found: re.Match[str]) -> str:
+    element, label, text, tag = found.groups()
+    if not label:
+        return found[0]
+    name = tag or element[1:].split(" ", 1)[0]
+    return f"{element}><title>{label}</title>{text or ''}</{name}>"

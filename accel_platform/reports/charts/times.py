@@ -1,0 +1,183 @@
+"""Over time and over samples: a series with its change points and commits, and how the samples of a cell scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from accel_platform.reports.charts.parts import (
+    SHAPE,
+    Rows,
+    colour,
+    differing,
+    grouped,
+    heading,
+    label,
+    require,
+    rest,
+    shape,
+    shared,
+    tips,
+    whole,
+)
+from accel_platform.reports.charts.theme import GREY, PALETTE
+
+_PANELS = 6
+_PROCESSES = 12
+_HEIGHT = 190
+_STEADY, _SHIFTED = PALETTE[0], PALETTE[1]
+
+
+def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
+    """The median of each process of a series in order of time, the level between its shifts, and a rule with the commit
+    where it shifted; rows are those of `analysis.over_time`. Raises NothingToDraw.
+    """
+    require(rows, "No cell has three dated results under one fingerprint.")
+    series = sorted(grouped(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
+    chosen = series[:_PANELS]
+    titled = differing([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
+    parts = []
+    for points in chosen:
+        marks = [
+            {
+                "order": row["order"],
+                "value": row["median_ms"],
+                "low": row["low_ms"],
+                "high": row["high_ms"],
+                "level": row["level_ms"],
+                "state": "noisy" if row["noisy"] else "steady",
+                "provenance": row["provenance"],
+                "tip": f"{row['occurred_at']:%Y-%m-%d %H:%M} UTC, commit {(row['commit'] or 'not stated')[:12]}:"
+                f" {row['median_ms']:.4g} ms; 1 run {row['run_id']}, {row['samples'] or 'unknown'} samples,"
+                f" {row['provenance']}{', noisy' if row['noisy'] else ''}",
+            }
+            for row in points
+        ]
+        base = alt.Chart(alt.InlineData(marks)).encode(
+            x=alt.X("order:Q", title="run (in order of time)")
+            .axis(tickMinStep=1, format="d", grid=False)
+            .scale(nice=False)
+        )
+        y = _axis("value", "median latency of a batch (ms)", alt.Y)
+        layers: list[Any] = [
+            base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+            .mark_rule(color=GREY, opacity=0.7, aria=False)
+            .encode(y=_axis("low", "median latency of a batch (ms)", alt.Y), y2=alt.Y2("high:Q")),
+            base.mark_line(interpolate="step-after", color=GREY, strokeDash=[3, 3], aria=False).encode(
+                y=_axis("level", "median latency of a batch (ms)", alt.Y)
+            ),
+            base.mark_point(filled=True, size=45, opacity=1, color=_STEADY).encode(y=y, shape=shape(points), **tips()),
+        ]
+        shifts = _shifts(points)
+        if shifts:
+            at = alt.Chart(alt.InlineData(shifts)).encode(x=alt.X("order:Q"))
+            layers += [
+                at.mark_rule(color=_SHIFTED, strokeWidth=2).encode(**tips()),
+                at.mark_text(align="left", dx=4, fontSize=10, color=_SHIFTED, aria=False).encode(
+                    text="text:N", y=alt.value(_HEIGHT - 8)
+                ),
+            ]
+        title = label(points[0], ("model_id", *titled))
+        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=_HEIGHT, title=heading(title)))
+    drawn = [row for points in chosen for row in points]
+    return whole(
+        parts,
+        "Trend",
+        drawn,
+        columns=2,
+        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
+        said=[
+            "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
+            "Bars: one standard deviation of a run's samples to either side. No axis begins at 0.",
+            rest(
+                len(chosen),
+                len(series),
+                "series of three results or more (the longest 40)",
+                "--model, --hardware or --batch-size",
+            ),
+            *about,
+        ],
+    )
+
+
+def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
+    """Every sample of the newest processes of a few cells, with the median and the middle half; rows are those of
+    `analysis.scatter`. Raises NothingToDraw.
+    """
+    require(rows, "No result with raw samples.")
+    cells = list(grouped(rows, lambda row: row["cell"]).values())
+    chosen = cells[:_PANELS]
+    parts = []
+    names = ["steady", "noisy"]
+    titled = differing([members[0] for members in chosen], ("hardware", "device_name", *SHAPE))
+    for members in chosen:
+        ticks, boxes = [], []
+        for number, row in enumerate(members[:_PROCESSES], 1):
+            name = f"{number}: {row['occurred_at']:%m-%d %H:%M}" if row["occurred_at"] else str(number)
+            state = "noisy" if row["noisy"] else "steady"
+            ticks += [{"name": name, "value": value, "line": state} for value in row["samples_ms"]]
+            tip = (
+                f"{label(row, ('model_id', 'hardware', 'device_name', *SHAPE))}: median {row['median_ms']:.4g} ms,"
+                f" middle half [{row['q25_ms']:.4g}, {row['q75_ms']:.4g}]; 1 run {row['run_id']},"
+                f" {row['samples']} samples, {row['provenance']}, {state}"
+            )
+            boxes.append(
+                {
+                    "name": name,
+                    "value": row["median_ms"],
+                    "low": row["q25_ms"],
+                    "high": row["q75_ms"],
+                    "tip": tip,
+                    "line": state,
+                    "provenance": row["provenance"],
+                }
+            )
+        x = _axis("value", "latency of a batch (ms)", alt.X)
+        y = alt.Y("name:N", title="process", sort=[box["name"] for box in boxes]).axis(grid=False, ticks=False)
+        base = alt.Chart(alt.InlineData(boxes)).encode(y=y)
+        layers = [
+            alt.Chart(alt.InlineData(ticks))
+            .mark_tick(thickness=1, opacity=0.45, aria=False)
+            .encode(x=x, y=y, color=colour(names)),
+            base.mark_rule(strokeWidth=5, opacity=0.55, aria=False).encode(
+                x=alt.X("low:Q", title="latency of a batch (ms)"), x2=alt.X2("high:Q"), color=colour(names)
+            ),
+            base.mark_point(filled=True, size=70, opacity=1).encode(
+                x=x, color=colour(names), shape=shape(members), **tips()
+            ),
+        ]
+        title = label(members[0], ("model_id", *titled))
+        parts.append(alt.LayerChart(layer=layers).properties(width=380, height=alt.Step(26), title=heading(title)))
+    drawn = [row for members in chosen for row in members[:_PROCESSES]]
+    return whole(
+        parts,
+        "Noise: how samples scatter",
+        drawn,
+        columns=2,
+        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
+        said=[
+            "A line per process, newest first: samples as ticks (200 at most), middle half as bar, median as point.",
+            rest(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
+            *about,
+        ],
+    )
+
+
+def _axis(field: str, title: str, axis: type[Any]) -> Any:
+    """One that does not begin at 0: what is to be seen are small differences."""
+    return axis(f"{field}:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5))
+
+
+def _shifts(points: Rows) -> list[dict[str, Any]]:
+    return [
+        {
+            "order": row["order"],
+            "text": f"{row['shift_percent']:+.0f} % {(row['commit'] or '')[:8]}".strip(),
+            "tip": f"shift by {row['shift_percent']:+.1f} % at commit {(row['commit'] or 'not stated')[:12]},"
+            + (f" p = {row['shift_p']:.1g}" if row["shift_p"] is not None else " as recorded"),
+        }
+        for row in points
+        if row["shift_percent"] is not None
+    ]

@@ -1,0 +1,68 @@
+"""What one day brought, as Markdown. What a difference is, is decided in `analysis/regressions/snapshot_comparison.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from accel_platform.analysis.regressions.snapshot_comparison import Difference
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.reports.regressions import cell
+from accel_platform.warehouse.reader import Reader
+
+_SHOWN = 50
+_OPEN = """
+SELECT regression_id, direction, model_id, hardware, batch_size, before_ms, after_ms, change_percent
+FROM regressions WHERE state = 'open' ORDER BY found_at DESC, regression_id
+"""
+
+
+def day_report(day: date, found: Difference, after: Reader) -> str:
+    """The page: what came between the two snapshots of `found`, and which regressions are open in `after`."""
+    medians = [
+        {
+            "model": row["model_id"],
+            "cell": cell(MeasuredSeries.model_construct(**row)),
+            "before": f"{row['before_ms']:.4g} ms",
+            "after": f"{row['after_ms']:.4g} ms",
+            "change": f"{row['change_percent']:+.1f} %",
+        }
+        for row in found.medians
+    ]
+    changed = [
+        {
+            "model": row["model_id"],
+            "hardware": row["hardware"],
+            "device": row["device_name"],
+            "mode": row["mode"],
+            **{side: _verdict(row[f"state_{side}"], row[f"rating_{side}"]) for side in ("before", "after")},
+        }
+        for row in found.matrix
+    ]
+    parts = [
+        f"# {day}",
+        f"{found.added:,} results came in. Snapshot {found.before[:12]} before, {found.after[:12]} after.",
+        *_section("Results", found.results),
+        *_section("Medians that moved", medians),
+        *_section("Compatibility that changed", changed),
+        *_section("Open regressions and improvements", after.rows(_OPEN)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(heading: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return [f"## {heading}", "None."]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([_text(v) for v in row.values()] for row in rows[:_SHOWN])]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return [f"## {heading}", table, *([f"and {len(rows) - _SHOWN:,} more"] if len(rows) > _SHOWN else [])]
+
+
+def _verdict(state: str | None, rating: str | None) -> str | None:
+    return " ".join(part for part in (state, rating) if part) or None
+
+
+def _text(value: Any) -> str:
+    text = "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,1 @@
+"""Child processes of the platform: JSON jobs and answers, and their environment."""

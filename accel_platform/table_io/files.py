@@ -1,0 +1,249 @@
+"""Tables as files of every format, written row by row: a million need not be in memory. Cells are `values.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
+from accel_platform.table_io import text
+from accel_platform.table_io.text import Rows
+from accel_platform.table_io.values import FORMULA, guarded, json_text, plain
+
+Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
+Source: TypeAlias = Rows | pa.Table | pa.RecordBatchReader
+
+Fits = Callable[[pa.DataType], bool]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+BINARY: tuple[Kind, ...] = ("parquet", "xlsx")
+"""Formats that are no text."""
+_ENDINGS: dict[str, Kind] = {
+    ".txt": "table",
+    ".md": "markdown",
+    ".htm": "html",
+    **{f".{kind}": kind for kind in KINDS[2:]},
+}
+_BATCH = 10_000
+"""Rows of an Arrow table that are looked at together."""
+_FORMULA = "^[" + "".join(rf"\x{{{ord(character):x}}}" for character in FORMULA) + "]"
+
+
+def kind_of(path: Path) -> Kind:
+    """The format that a file's ending names. Raises InvalidInput."""
+    kind = _ENDINGS.get(path.suffix.casefold())
+    if kind is None:
+        raise InvalidInput(f"Cannot tell the format of {path}: end its name in {', '.join(_ENDINGS)} or add --format.")
+    return kind
+
+
+def save(source: Source, path: Path, kind: Kind, *, title: str | None = None) -> int:
+    """Write a file, whole or not at all; returns its rows. Raises InvalidInput where it cannot be as asked."""
+    return save_with(path, lambda stream: write(source, stream, kind, title=title))
+
+
+def save_with(path: Path, fill: Callable[[BinaryIO], int]) -> int:
+    """Write a file by a function that fills a stream, as `save`."""
+
+    def fill_file(temporary: Path) -> int:
+        with temporary.open("wb") as stream:
+            return fill(stream)
+
+    return save_by_name(path, fill_file)
+
+
+def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
+    """Write a file by a function that makes one of the name it is given, as `save`."""
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a directory: name the file to write.")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"The directory {path.parent} does not exist.")
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        count = make(temporary)
+        temporary.rename(path)
+    except OSError as error:
+        raise storage_unavailable(error, path) or AccelError(f"Cannot write {path}: {error}") from error
+    finally:
+        with suppress(OSError):  # where it cannot be written it is not there either
+            temporary.unlink()
+    return count
+
+
+def write(source: Source, stream: BinaryIO, kind: Kind, *, title: str | None = None) -> int:
+    """Write all rows in a format; returns how many. `title` is told by Markdown, HTML and XLSX.
+
+    Raises InvalidInput where the format cannot hold them, as when XLSX has too few rows.
+    """
+    if kind == "json":
+        return _json(source, stream)
+    if kind in ("csv", "parquet", "xlsx"):
+        batches = batches_of(source)
+        if kind == "xlsx":
+            from accel_platform.table_io import sheet
+
+            return sheet.write(flat(batches), stream, title=title)
+        return _csv(flat(batches), stream) if kind == "csv" else _parquet(flat(batches, _is_stored), stream)
+    table, counted = _counted(source)
+    stream.writelines(f"{line}\n".encode() for line in lines(table, kind, title))
+    return counted[0]
+
+
+def lines(table: text.Table, kind: Kind, title: str | None) -> Iterator[str]:
+    """A table in one of the formats for people."""
+    if kind == "table":
+        return text.terminal(table)
+    if kind == "markdown":
+        return text.markdown(table, title)
+    return text.html_page(title or "Results", text.html_table(table))
+
+
+def batches_of(source: Source) -> pa.RecordBatchReader:
+    """Arrow batches of any source. A column of rows that is of no one type becomes text."""
+    if isinstance(source, pa.RecordBatchReader):
+        reader = source
+    elif isinstance(source, pa.Table):
+        reader = source.to_reader(max_chunksize=_BATCH)
+    else:
+        columns = {name: _array([row.get(name) for row in source]) for name in text.columns_of(source)}
+        reader = pa.table(columns).to_reader(max_chunksize=_BATCH)
+    names = reader.schema.names
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"Two columns have one name ({', '.join(names)}): name them apart with AS.")
+    return reader
+
+
+def flat(reader: pa.RecordBatchReader, fits: Fits | None = None) -> pa.RecordBatchReader:
+    """The same with JSON text in place of types that do not fit; by default of lists and objects, for a cell."""
+    fits = fits or _is_cell
+    schema = pa.schema([(field.name, _flat_type(field.type, fits)) for field in reader.schema])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            yield pa.record_batch([_flat(column, fits) for column in batch.columns], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _json(source: Source, stream: BinaryIO) -> int:
+    """One list, a row object per line."""
+    count = 0
+    for rows in _parts(source):
+        for row in rows:
+            stream.write(f"{',' if count else '['}\n{json_text(row, indent=None)}".encode())
+            count += 1
+    stream.write(b"\n]\n" if count else b"[]\n")
+    return count
+
+
+def _csv(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
+    """RFC 4180 with quotes around every text, so that nothing (unknown) and an empty text stay apart."""
+    from pyarrow import csv
+
+    count = 0
+    schema = pa.schema([(guarded(field.name), field.type) for field in batches.schema])
+    with csv.CSVWriter(stream, schema) as writer:
+        for batch in batches:
+            writer.write_batch(pa.record_batch([guarded_column(column) for column in batch.columns], schema=schema))
+            count += batch.num_rows
+    return count
+
+
+def _parquet(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
+    from pyarrow import parquet
+
+    count = 0
+    with parquet.ParquetWriter(stream, batches.schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def guarded_column(column: pa.Array) -> pa.Array:
+    """`values.guarded` for a whole column of text."""
+    if not pa.types.is_string(column.type):
+        return column
+    formulas = pc.match_substring_regex(column, _FORMULA)
+    if not pc.any(formulas).as_py():
+        return column
+    return pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
+
+
+def _counted(source: Source) -> tuple[text.Table, list[int]]:
+    """The source as a table for people, and its number of rows, known once they are read."""
+    counted = [0]
+
+    def counting(parts: Iterator[Rows]) -> Iterator[Rows]:
+        for rows in parts:
+            counted[0] += len(rows)
+            yield rows
+
+    if isinstance(source, pa.Table | pa.RecordBatchReader):
+        fields = list(batches_of(source[:0] if isinstance(source, pa.Table) else source).schema)
+        numeric = tuple(_is_number(field.type) for field in fields)
+        return text.Table(tuple(field.name for field in fields), numeric, counting(_parts(source))), counted
+    table = text.table_of(source)
+    return text.Table(table.columns, table.numeric, counting(iter(table.parts))), counted
+
+
+def _parts(source: Source) -> Iterator[Rows]:
+    if isinstance(source, pa.Table | pa.RecordBatchReader):
+        return (batch.to_pylist() for batch in batches_of(source))
+    return iter((source,))
+
+
+def _array(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array([_arrow(value) for value in values])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([_text(value) for value in values], pa.string())
+
+
+def _arrow(value: Any) -> Any:
+    """Lists of single values stay lists; of UUIDs, objects and what is nested deeper there is the text."""
+    if isinstance(value, list | tuple):
+        items = plain(value)
+        return _text(value) if any(isinstance(item, list | dict) for item in items) else items
+    return _text(value) if isinstance(value, UUID | Mapping) else value
+
+
+def _flat_type(kind: pa.DataType, fits: Fits) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _flat_type(kind.value_type, fits)
+    return kind if fits(kind) else pa.string()
+
+
+def _flat(column: pa.Array, fits: Fits) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if fits(column.type) else pa.array([_text(value) for value in column.to_pylist()], pa.string())
+
+
+def _is_cell(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or _is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+        or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    )  # fmt: skip
+
+
+def _is_stored(kind: pa.DataType) -> bool:
+    """Whether Parquet has a type for it."""
+    return not pa.types.is_interval(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    told = json_text(value, indent=None)
+    return told.strip('"') if told.startswith('"') else told

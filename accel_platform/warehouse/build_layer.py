@@ -1,0 +1,214 @@
+"""Fills a layer from the log: the SQL of every table, run over the events that arrived. Publishing is `publish.py`.
+
+Every table is a function of the set of events, so that any order of arrival gives the same rows. An event of an old
+version is lifted first; an event that arrives twice counts once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+
+from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno
+from accel_platform.events import EventLog, codec
+from accel_platform.events.log import Source
+from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
+from accel_platform.warehouse import layers
+from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
+from accel_platform.warehouse.rules import broken_rules_sql
+
+_QUANTILE = """
+CREATE MACRO quantile_of(ordered_ns, q) AS (
+    -- linear interpolation between order statistics, Hyndman & Fan type 7
+    ordered_ns[1 + floor(q * (len(ordered_ns) - 1))::BIGINT]
+    + (q * (len(ordered_ns) - 1) - floor(q * (len(ordered_ns) - 1)))
+      * (ordered_ns[1 + ceil(q * (len(ordered_ns) - 1))::BIGINT]
+         - ordered_ns[1 + floor(q * (len(ordered_ns) - 1))::BIGINT])
+) / 1e6
+"""
+_EVENTS = """
+CREATE TABLE layer.events (
+    event_id UUID, type VARCHAR, schema_version SMALLINT, occurred_at TIMESTAMPTZ, recorded_at TIMESTAMPTZ,
+    source VARCHAR, host_id VARCHAR, run_id VARCHAR, causation_id UUID,
+    payload VARCHAR USING COMPRESSION zstd, -- a third faster to write than DuckDB's own choice, and half the file
+    samples_ns BIGINT[]
+)
+"""
+_COLUMNS = ", ".join(codec.SCHEMA.names)
+_ASKING = threading.Lock()
+"""Held by whoever asks `_rules`."""
+
+
+@cache
+def sql_of(table: str) -> str:
+    text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
+    return text.replace("$broken_rules", broken_rules_sql())
+
+
+@cache
+def schema_id() -> str:
+    """Hash of everything that decides what the tables hold, beside the events: another one means a full rebuild."""
+    versions = sorted((name, payload.VERSION) for name, payload in PAYLOADS.items())
+    # The derived tables are computed through these views.
+    views = [
+        layers.REJUDGED,
+        layers.RESULTS,
+        layers.RESULTS_REJUDGED,
+        layers.SAMPLES,
+        layers.JUDGED,
+        layers.USABLE,
+    ]
+    tables = [sql_of(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
+    return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
+
+
+def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
+    """Write a new layer at `path`: the events of `segments` that `below` lacks, and all derived tables but the matrix.
+
+    Returns the number of events in the layer.
+    """
+    try:
+        with layers.writing(path.parent):
+            return _fill_layer(path, log, segments, below)
+    except BaseException:
+        # On a full disk it would take the room that everything else needs.
+        for left_over in (path, path.with_name(f"{path.name}.wal")):
+            left_over.unlink(missing_ok=True)
+        raise
+
+
+def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
+    with duckdb.connect(":memory:") as con:
+        con.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+        con.execute("SET arrow_lossless_conversion = true")  # UUIDs stay UUIDs on their way to Python
+        con.execute(_QUANTILE)
+        try:
+            lower = layers.attach(con, below.directory, below.layers) if below else []
+        except duckdb.Error as error:
+            raise layers.unreadable(path.parent, error) from error
+        con.execute(f"ATTACH '{layers.quoted(path)}' AS layer")
+        con.execute(_EVENTS)
+        try:
+            con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
+        except duckdb.Error as error:
+            if storage_errno(error) in NO_ROOM or str(path) in str(error):
+                raise
+            raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
+        _drop_doubles(con, lower)
+        con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
+        con.execute(f"CREATE TABLE layer.result_rows AS {sql_of('result_rows')}")
+        con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
+        for table in PER_EVENT[2:]:
+            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
+        layers.define_views(con, [*lower, "layer"], derived_in=None)
+        for table in DERIVED[:-1]:
+            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
+        [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
+        con.execute("DETACH layer")
+        return int(events)
+
+
+def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
+    """The data rules that the results among these events break, by event: results that would be set aside."""
+    if not any(event.type == ResultRecorded.__name__ for event in events):
+        return {}
+    arriving = codec.to_arrow(events)
+    with _ASKING:
+        con = _rules()
+        con.execute("BEGIN")
+        try:
+            con.from_arrow(arriving).insert_into("new_events")
+            return dict(con.execute("EXECUTE broken").fetchall())
+        finally:
+            con.execute("ROLLBACK")
+
+
+@cache
+def _rules() -> duckdb.DuckDBPyConnection:
+    """Asks which of `new_events` break rules: planned once, which takes ten times as long as asking it of a few events.
+
+    Not optimised, for an optimised statement is planned anew each time.
+    """
+    con = duckdb.connect(":memory:")
+    con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
+    con.execute(_QUANTILE)
+    con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
+    broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
+    con.execute(f"PREPARE broken AS {broken}")
+    return con
+
+
+def add_matrix(staged: Projection) -> None:
+    """Compute `compat_matrix` in the newest layer of a projection that nobody reads yet."""
+    with layers.writing(staged.directory), duckdb.connect(":memory:") as con:
+        *lower, newest = staged.layers
+        names = layers.attach(con, staged.directory, tuple(lower))
+        con.execute(f"ATTACH '{layers.quoted(staged.directory / newest.file)}' AS layer")
+        layers.define_views(con, [*names, "layer"], derived_in="layer")
+        con.execute("DROP VIEW IF EXISTS compat_matrix")
+        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {sql_of('compat_matrix')}")
+        con.execute("DETACH layer")
+
+
+def layers_to_keep(below: Sequence[Layer], arriving: int) -> int:
+    """How many of the lower layers a new one with `arriving` events leaves alone; it absorbs the others.
+
+    A layer is kept while it is at least four times as large as all above it, so that there are about log4(n) layers
+    and each event is written about log4(n) times, as in a size-tiered LSM tree.
+    """
+    kept = len(below)
+    while kept and below[kept - 1].events < 4 * arriving:
+        arriving += below[kept - 1].events
+        kept -= 1
+    return kept
+
+
+def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
+    """Keep one row per event id. Doubles are rare, so look before paying for the rewrite."""
+    [(rows, ids)] = con.execute("SELECT count(*), count(DISTINCT event_id) FROM layer.events").fetchall()
+    if rows > ids:
+        con.execute("CREATE TEMP TABLE doubled AS SELECT * FROM layer.events; DELETE FROM layer.events")
+        con.execute(
+            "INSERT INTO layer.events SELECT * FROM doubled "
+            "QUALIFY row_number() OVER (PARTITION BY event_id ORDER BY recorded_at) = 1"
+        )
+    for name in lower:
+        again = f"SELECT event_id FROM {name}.events WHERE event_id IN (SELECT event_id FROM layer.events)"
+        con.execute(f"DELETE FROM layer.events WHERE event_id IN ({again})")
+
+
+def stored_events(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Collection[str]) -> str:
+    """A FROM clause, for this connection, over all events of these segments in the current version of their types."""
+    con.register("no_events", codec.SCHEMA.empty_table())
+    stored = " UNION ALL ".join(_scans(log.sources(segments))) or "SELECT * FROM no_events"
+    versions = ", ".join(f"('{name}', {payload.VERSION})" for name, payload in PAYLOADS.items())
+    is_current = f"(type, schema_version) IN ({versions})"
+    others = con.sql(f"SELECT * FROM ({stored}) WHERE NOT ({is_current})").to_arrow_table()
+    if others.num_rows == 0:
+        return f"({stored})"
+    lifted: pa.Table = codec.to_arrow(codec.from_arrow(others.to_batches()))
+    con.register("lifted", lifted)
+    return f"(SELECT {_COLUMNS} FROM ({stored}) WHERE {is_current} UNION ALL SELECT {_COLUMNS} FROM lifted)"
+
+
+def _scans(sources: Sequence[Source]) -> list[str]:
+    whole = [source.path for source in sources if source.segments is None]
+    scans = [f"SELECT {_COLUMNS} FROM read_parquet([{_list(whole)}])"] if whole else []
+    scans += [
+        f"SELECT {_COLUMNS} FROM read_parquet([{_list([source.path])}]) WHERE segment IN ({_list(source.segments)})"
+        for source in sources
+        if source.segments is not None
+    ]
+    return scans
+
+
+def _list(values: Collection[object]) -> str:
+    return ", ".join(f"'{layers.quoted(value)}'" for value in values)

@@ -1,0 +1,133 @@
+"""Reads the published tables, following the pointer. Nothing is written through here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.settings import Settings
+from accel_platform.warehouse.build_layer import schema_id
+from accel_platform.warehouse.layers import Projection, WarehouseDamaged, require_current, unreadable
+
+_SANDBOX = """
+SET autoinstall_known_extensions = false;
+SET autoload_known_extensions = false;
+SET enable_external_access = false;
+SET lock_configuration = true
+"""
+Parameters = Sequence[Any] | dict[str, Any]
+
+
+class Reader:
+    """Read-only SQL over the projection in service; safe to share between threads.
+
+    Each call sees one whole snapshot, the newest at its start. A projection that was replaced stays open until its last
+    query ends. SQL cannot reach files or the network and cannot change settings.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._open: tuple[Projection, duckdb.DuckDBPyConnection] | None = None
+
+    @property
+    def snapshot_id(self) -> str:
+        """The snapshot a query would see now. Raises WarehouseEmpty before the first publish."""
+        return self._newest()[0].snapshot_id
+
+    @property
+    def projection_id(self) -> str:
+        """What a query would read now: another one where the tables of a snapshot were made again."""
+        return self._newest()[0].name.removesuffix(".json")
+
+    def pinned(self) -> Reader:
+        """A reader that stays with what is in service now, so that several queries see one snapshot."""
+        return _Pinned(self._settings, self._newest())
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
+        """The rows of one SELECT as dicts. Raises InvalidInput with the database's words if it does not run."""
+        return self.rows_with_snapshot(sql, parameters)[0]
+
+    def rows_with_snapshot(self, sql: str, parameters: Parameters = ()) -> tuple[list[dict[str, Any]], str]:
+        """As `rows`, and the id of the snapshot they were read at."""
+        projection, connection = self._newest()
+        with connection.cursor() as cursor, _in_words(projection):
+            _only_reads(cursor, sql)
+            cursor.execute(sql, parameters or None)
+            names = [column[0] for column in cursor.description or ()]
+            if len(set(names)) < len(names):
+                raise InvalidInput(f"Two columns have one name ({', '.join(names)}): name them apart with AS.")
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()], projection.snapshot_id
+
+    def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
+        """The rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
+        projection, connection = self._newest()
+        with connection.cursor() as cursor, _in_words(projection):
+            _only_reads(cursor, sql)
+            return cursor.sql(sql, params=parameters or None).to_arrow_table()
+
+    @contextmanager
+    def stream(self, sql: str, parameters: Parameters = (), *, rows: int = 10_000) -> Iterator[pa.RecordBatchReader]:
+        """The rows of one SELECT a batch of so many at a time, in memory that does not grow with their number.
+
+        Raises InvalidInput as `rows` does.
+        """
+        projection, connection = self._newest()
+        with connection.cursor() as cursor:
+            with _in_words(projection):
+                _only_reads(cursor, sql)
+                batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(rows)
+            yield batches
+
+    def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
+        with self._lock:
+            for attempt in range(5):
+                try:
+                    newest = require_current(self._settings)
+                    if self._open is None or self._open[0] != newest:
+                        connection = newest.open()
+                        connection.execute(_SANDBOX)
+                        self._open = (newest, connection)
+                    break
+                except WarehouseDamaged:
+                    # Perhaps it was retired between reading the pointer and opening it; the pointer names another then.
+                    if attempt == 4:
+                        raise
+            assert self._open is not None
+            return self._open
+
+
+class _Pinned(Reader):
+    def __init__(self, settings: Settings, stays: tuple[Projection, duckdb.DuckDBPyConnection]) -> None:
+        super().__init__(settings)
+        self._stays = stays
+
+    def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
+        return self._stays
+
+
+def _only_reads(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise InvalidInput("Give one SELECT statement: the tables are made from the log and cannot be changed here.")
+
+
+@contextmanager
+def _in_words(projection: Projection) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.IOException as error:
+        raise unreadable(projection.directory, error) from error
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
+            raise AccelError(
+                "The tables were made by another version of the platform: `accel db rebuild` makes them again from the "
+                f"log. ({error})"
+            ) from error
+        raise InvalidInput(f"The query does not run: {error}") from error

@@ -1,0 +1,153 @@
+"""Models that people describe in a JSON file: key -> name, family, size, modality, and config or weights of their own.
+
+What an entry leaves out comes from the catalogue, or from the checkpoint it names. Nothing is built here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import AccelError, InvalidInput, NotFound
+from accel_platform.strict_json import read_object, validated
+from accel_platform.workloads.model_catalog import Modality, ModelSpec, architectures, resolve_model
+from accel_platform.workloads.weights import config_in, find_weights, with_weights
+
+SEQUENCE_LENGTH = 128
+"""Tokens for a text model of an architecture that the catalogue does not know, where the file gives none."""
+
+
+class CustomModel(BaseModel):
+    """One entry of a models file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = Field(default=None, title="text", description="A name of the catalogue: key, alias or hub id.")
+    family: str | None = Field(default=None, title="text", description="What results are grouped by.")
+    size: str | None = Field(default=None, title="text", description="What you call its size; recorded with the model.")
+    modality: Modality | None = Field(default=None, title='"text", "vision", "audio" or "multimodal"')
+    architecture: str | None = Field(default=None, title="text", description="A transformers model type.")
+    config: dict[str, Any] = Field(default={}, title="an object", description="What differs from its default config.")
+    sequence_length: int | None = Field(default=None, ge=1, title="a whole number of at least 1")
+    weights: str | None = Field(default=None, title="text", description="A folder, or a hub id.")
+
+
+def read_models(path: Path) -> dict[str, ModelSpec]:
+    """The models of a file by key, in its order. Raises NotFound, or InvalidInput with the file, key and fault."""
+    entries, text = read_object(path)
+    return custom_models(entries, where=str(path), folder=path.parent, text=text)
+
+
+def custom_models(
+    entries: Mapping[str, Any], *, where: str, folder: Path = Path(), text: str = ""
+) -> dict[str, ModelSpec]:
+    """The same from its content; `folder` is where relative paths of weights begin."""
+    if not entries:
+        raise InvalidInput(f"{where}: it holds no model.")
+    found = {}
+    for key, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            raise InvalidInput(f'{where}: {key}: expected an object such as {{"name": "bert-base"}}, got {entry!r}.')
+        model = validated(CustomModel, entry, where=f"{where}: {key}", text=text)
+        try:
+            found[key] = _spec(key, model, folder)
+        except AccelError as error:
+            raise InvalidInput(f"{where}: {key}: {error}") from error
+    return found
+
+
+def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
+    weights = entry.weights and _relative(entry.weights, folder)
+    known = _known(entry.name) if entry.name is not None else None
+    if entry.config and not entry.architecture:
+        raise InvalidInput("a config belongs to an architecture: add one, a transformers model type.")
+    if known is not None and not entry.architecture:
+        # A model of the catalogue keeps its family and modality: its results join those that are filed under them.
+        length = known.sequence_length and (entry.sequence_length or known.sequence_length)
+        kept = replace(known, size=entry.size, sequence_length=length)
+        return with_weights(kept, weights) if weights else kept
+    architecture, config, found = entry.architecture, entry.config, None
+    if weights:
+        found = find_weights(weights)
+        there, theirs = config_in(found)
+        if architecture and (architecture != there or config):
+            raise InvalidInput(f"the weights say what they are (a {there}): leave out architecture and config.")
+        architecture, config = there, theirs
+    if not architecture:
+        raise InvalidInput(
+            (f"{entry.name!r} is not in the catalogue: " if entry.name else "nothing says what it is: ")
+            + "add an architecture (a transformers model type) and its config, or weights (a folder or hub id)."
+        )
+    return _own(key, architecture, config, entry, found)
+
+
+def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
+    """A model that is not the catalogue's, under its own key."""
+    if (taken := _known(key)) is not None:
+        raise InvalidInput(
+            f"the catalogue calls {taken.model_id} so, whose results it would mix with: choose another key."
+        )
+    _check_architecture(architecture)
+    usual = architectures().get(architecture, {})
+    modality = entry.modality or usual.get("modality")
+    if modality is None:
+        raise InvalidInput(f'add the modality of {architecture}: "text", "vision", "audio" or "multimodal".')
+    length = entry.sequence_length or usual.get("sequence_length")
+    spec = ModelSpec(
+        model_id=key,
+        architecture=architecture,
+        family=entry.family or usual.get("family", architecture),
+        modality=modality,
+        aliases=(entry.name,) if entry.name else (),
+        config=config,
+        sequence_length=length or (SEQUENCE_LENGTH if modality in ("text", "multimodal") else None),
+        size=entry.size,
+        weights=weights,
+    )
+    _check_config(spec, strictly=weights is None)
+    return spec
+
+
+def _check_architecture(name: str) -> None:
+    from transformers import CONFIG_MAPPING
+
+    known: list[str] = list(CONFIG_MAPPING.keys())
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "the model types of transformers are meant."
+        raise InvalidInput(f"no architecture is called {name!r}: {hint}")
+
+
+def _check_config(spec: ModelSpec, *, strictly: bool) -> None:
+    """transformers takes any keyword: a misspelt one would silently be the default."""
+    from transformers import CONFIG_MAPPING
+
+    from accel_platform.workloads.build import config_of
+
+    try:
+        config_of(spec)
+        default = CONFIG_MAPPING[spec.architecture]()
+    except Exception as error:  # transformers raises whatever its strict classes raise
+        raise InvalidInput(f"its config is refused: {' '.join(str(error).split())}") from error
+    for name in spec.config if strictly else ():
+        if not hasattr(default, name):
+            close = difflib.get_close_matches(name, default.to_dict(), n=2)
+            hint = f", did you mean {' or '.join(close)}?" if close else "."
+            raise InvalidInput(f"the config of {spec.architecture} has no {name!r}{hint}")
+
+
+def _known(name: str) -> ModelSpec | None:
+    try:
+        return resolve_model(name)
+    except NotFound:
+        return None
+
+
+def _relative(source: str, folder: Path) -> str:
+    """A path in a file is meant from where the file lies; a hub id, or an absolute path, is what it is."""
+    return str(folder / source) if (folder / source).is_dir() else source

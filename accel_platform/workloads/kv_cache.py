@@ -1,0 +1,169 @@
+"""The shape of what generates: the parameters a token meets and what is kept of each. Nothing is really built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from accel_platform.workloads.model_catalog import ModelSpec
+
+_KEEP_ALL = frozenset(("full_attention", "indexed_attention", "hybrid"))
+"""Kinds of layers, as transformers calls them, that keep keys and values of every token."""
+_KEEP_A_WINDOW = frozenset(("sliding_attention", "chunked_attention", "hybrid_sliding"))
+_KEEP_A_STATE = frozenset(("linear_attention", "hybrid", "hybrid_sliding"))
+_KEEP_NOTHING = frozenset(("conv", "mlp", "moe"))
+"""Or next to nothing: a short convolution looks back three tokens."""
+_BY_ROW = "embed_tokens_per_layer"
+"""Tables of Gemma 3n and 4, of which a token needs a row per layer."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The shape of a decoder, as its config states it."""
+
+    parameters: float
+    active_parameters: float
+    """Those that one token meets: of a mixture of experts the chosen ones."""
+    layers: float
+    kept_per_token: float
+    """Numbers that are kept of every token: keys and values of all layers that look back to the first."""
+    kept_in_window: float = 0.0
+    """The same of layers that look back over `window` tokens alone."""
+    window: float = 0.0
+    state: float = 0.0
+    """Numbers kept of a sequence, however long it is: of layers that fold what they read into a state."""
+    unread_parameters: float = 0.0
+    """That text does not meet: towers for images and sound, and tables of which it needs a row."""
+
+    def read_parameters(self, sequences: int) -> float:
+        """That so many sequences meet at a step: of a mixture of experts more the more they are, as each chooses."""
+        read = self.parameters - self.unread_parameters
+        return read * (1 - (1 - self.active_parameters / read) ** sequences)
+
+    def held(self, tokens: float) -> float:
+        """Numbers kept of one sequence of so many tokens."""
+        return self.kept_per_token * tokens + self.kept_in_window * min(tokens, self.window) + self.state
+
+    def moved(self, into: float, out: float) -> float:
+        """Numbers read or written of them for one token, on average while `out` are added to the `into` there were."""
+        # Keys and values are read, a state is written as well.
+        seen = self.kept_per_token * (into + out / 2) + self.kept_in_window * _in_window(self.window, into, out)
+        return seen + 2 * self.state
+
+
+def _in_window(window: float, into: float, out: float) -> float:
+    """Tokens in a window, on average while it fills."""
+    grows = min(max(window - into, 0.0), out)
+    first = min(into, window)
+    return (grows * (first + grows / 2) + (out - grows) * (first + grows)) / out
+
+
+def decoder_of(spec: ModelSpec) -> Decoder | None:
+    """The shape of a model's decoder, laid out on the meta device (about a second); None where it was not made to
+    generate, or its config does not say how many experts a token meets or what a layer keeps."""
+    from accel_platform.workloads.build import config_of
+    from accel_platform.workloads.cost import sizes_of_parameters, text_tower
+    from accel_platform.workloads.heads import generation_head
+
+    if generation_head(spec) is None:
+        return None
+    config = config_of(spec).get_text_config(decoder=True)
+    layers = _first(config, "num_decoder_layers", "num_hidden_layers")
+    met = _share_of_experts(config)
+    remembered = None if layers is None else _remembered(config, int(layers))
+    if layers is None or met is None or remembered is None:
+        return None
+    sizes = sizes_of_parameters(spec)
+    reads, skipped = text_tower(spec), _skipped(config)
+    idle = (_BY_ROW, *(f".layers.{at}." for at in skipped))
+    met_by_text = {name: n for name, n in sizes.items() if name.startswith(reads) and not any(i in name for i in idle)}
+    resting = (1 - met) * sum(n for name, n in met_by_text.items() if ".experts." in name)
+    read, everything = sum(met_by_text.values()), sum(sizes.values())
+    return Decoder(everything, read - resting, layers - len(skipped), *remembered, everything - read)
+
+
+def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | None:
+    """Numbers kept per token, per token of a window, the window, and numbers in states, of all layers together.
+
+    None where the config does not say what one of them keeps.
+    """
+    in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
+    for kind, layer in _layers(config, count):
+        kept = _keys_and_values(layer) if kind in _KEEP_ALL | _KEEP_A_WINDOW else 0.0
+        state = _state(layer) if kind in _KEEP_A_STATE else 0.0
+        if kind in _KEEP_A_WINDOW:
+            window = _first(layer, "sliding_window", "attention_chunk_size", "attention_window_size") or 0.0
+        unknown = kind not in _KEEP_ALL | _KEEP_A_WINDOW | _KEEP_A_STATE | _KEEP_NOTHING
+        if unknown or kept is None or state is None or (kind in _KEEP_A_WINDOW and not window):
+            return None
+        in_all += 0.0 if kind in _KEEP_A_WINDOW else kept
+        in_window += kept if kind in _KEEP_A_WINDOW else 0.0
+        states += state
+    return (in_all, in_window, window, states) if in_all or in_window or states else None
+
+
+def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
+    """Kind and config of each layer that keeps something of its own."""
+    kinds = getattr(config, "layer_types", None)
+    if not kinds:
+        slides = _first(config, "sliding_window") and getattr(config, "use_sliding_window", True)
+        kinds = ["sliding_attention" if slides else "full_attention"] * count
+    differ, skipped = getattr(config, "is_heterogeneous", False), _skipped(config)
+    # The last layers of Gemma 3n and 4 look at what earlier ones have kept.
+    for at, kind in enumerate(kinds[: count - int(_first(config, "num_kv_shared_layers") or 0)]):
+        if at not in skipped:
+            yield kind, config.per_layer_config[at] if differ else config
+
+
+def _skipped(config: Any) -> frozenset[int]:
+    """Layers that look at an image alone (Llama 3.2 Vision): text goes past them."""
+    return frozenset(getattr(config, "cross_attention_layers", None) or ())
+
+
+def _keys_and_values(layer: Any) -> float | None:
+    """Numbers that one layer keeps of one token; None where its config does not say."""
+    latent = _first(layer, "kv_lora_rank")
+    if latent is not None:
+        # Multi-head latent attention (DeepSeek-V2, 2024) keeps one vector in the place of all keys and values.
+        return latent + (_first(layer, "qk_rope_head_dim") or 0.0)
+    heads, hidden = _first(layer, "num_attention_heads"), _first(layer, "hidden_size")
+    if heads is None or hidden is None:
+        return None
+    kept = _first(layer, "num_key_value_heads") or heads
+    return 2 * kept * (_first(layer, "head_dim", "d_kv") or hidden / heads)
+
+
+def _state(layer: Any) -> float | None:
+    """Numbers in the state of one layer: of a state space (Mamba, 2023), of linear attention (a matrix per head) or of
+    a gated recurrence; None where its config does not say."""
+    width = _first(layer, "state_size", "ssm_state_size", "mamba_d_state")
+    if width is not None:
+        inner = (
+            _first(layer, "mamba_d_ssm")
+            or _product(layer, ("mamba_num_heads", "mamba_n_heads"), ("mamba_head_dim", "mamba_d_head"))
+            or _product(layer, ("expand", "mamba_expand"), ("hidden_size",))
+        )
+        return None if inner is None else width * inner
+    rows = _product(layer, ("linear_num_value_heads", "linear_num_heads"), ("linear_key_head_dim", "linear_head_dim"))
+    columns = _first(layer, "linear_value_head_dim", "linear_head_dim")
+    return rows * columns if rows and columns else _first(layer, "lru_width")
+
+
+def _share_of_experts(config: Any) -> float | None:
+    """Of its experts, those that a token meets; 1 without any, None where that is not said."""
+    experts = _first(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    if experts is None or experts <= 1:
+        return 1.0
+    chosen = _first(config, "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+    return None if chosen is None else min(1.0, chosen / experts)
+
+
+def _first(config: Any, *names: str) -> float | None:
+    found = (getattr(config, name, None) for name in names)
+    return next((float(value) for value in found if isinstance(value, int | float) and value), None)
+
+
+def _product(config: Any, first: tuple[str, ...], second: tuple[str, ...]) -> float | None:
+    one, other = _first(config, *first), _first(config, *second)
+    return one * other if one and other else None

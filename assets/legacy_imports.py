@@ -1,0 +1,122 @@
+"""What was measured elsewhere, into the event log: old benchmark files, and campaigns of other installations.
+
+Which old shapes are understood is decided in `migrations`.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets import metadata_previews
+from assets.partitions import legacy_sources, place_of, state_of
+from assets.resources import REPOSITORY, Installation
+from migrations.pipeline.importer import OVERDUE_CHECK, DocumentReport, migrate
+from migrations.suspicion.summary import verdicts
+
+STATE = "source_state"
+"""Metadata: the state of the source when its reading began."""
+
+
+class CampaignConfig(dg.Config):
+    """Which campaigns to start from."""
+
+    paths: list[str] = Field(
+        default=[str(path) for path in sorted((REPOSITORY / "samples" / "reference").glob("*.parquet"))],
+        description="Files that `accel bench export` wrote; by default the reference campaign of this repository.",
+    )
+
+
+@dg.asset(group_name="observe", kinds={"parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "1"})
+def reference_campaign(
+    context: dg.AssetExecutionContext, config: CampaignConfig, accel: Installation
+) -> dg.MaterializeResult[Any]:
+    """What others measured with this platform, hosts, versions and raw samples included.
+
+    It stands beside this host's own figures and never in their place: what this host can measure, it measures.
+    """
+    taken = [(Path(path), accel.log.adopt(Path(path))) for path in config.paths]
+    events = sum(one.events for _, one in taken)
+    context.log.info(
+        f"{events} events of {len(taken)} reference campaigns, {sum(one.new for _, one in taken)} of them new"
+    )
+    files = [{"file": path.name, "events": one.events, "new": one.new} for path, one in taken]
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": events,
+            "preview": metadata_previews.table(files, empty="No campaigns."),
+            "events": metadata_previews.bars(files, "events", "file", title="Events by campaign"),
+        }
+    )
+
+
+@dg.asset(
+    partitions_def=legacy_sources,
+    group_name="observe",
+    kinds={"json", "parquet"},
+    owners=["team:performance"],
+    op_tags={"dagster/priority": "1"},
+)
+def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
+    """Old result files of one source as events: every file imported, recognised as holding no results, or quarantined
+    with a reason.
+
+    A file that the log already holds is not read into it again.
+    """
+    place = place_of(context.partition_key, accel.settings)
+    if not place.exists():
+        raise dg.Failure(f"{place} is not there: the source {context.partition_key} was moved or deleted.")
+    state = state_of(place)
+
+    def progress(number: int, total: int, document: DocumentReport) -> None:
+        if number % 25 == 0 or number == total:
+            context.log.info(f"{number}/{total} files, last: {Path(document.source_path).name}")
+
+    report = migrate([place], accel.log, on_progress=progress)
+    outcomes: dict[str, int] = dict(Counter(document.outcome for document in report.documents))
+    judged = verdicts(accel.log, place)
+    context.log.info(f"{_listed(outcomes) or 'no files'}; {report.records} new records")
+    if report.overdue_check:
+        context.log.info(f"{OVERDUE_CHECK} New suspicions: {report.suspected_across}")
+    context.log.info(f"results of this source: {_listed(judged.provenance) or 'none'}")
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": sum(document.records for document in report.documents),
+            "files": report.found,
+            "already_imported": report.outcomes.get("already_imported", 0),
+            "new_events": report.events,
+            "outcomes": dg.MetadataValue.json(outcomes),
+            "verdicts": dg.MetadataValue.json(judged.provenance),
+            "doubts": metadata_previews.table(
+                [{"rule": rule, "verdict": verdict, "results": results} for rule, verdict, results in judged.rules],
+                empty="No result of this source is doubted.",
+            ),
+            "preview": metadata_previews.table([_row(d) for d in report.documents], empty="No files in this source."),
+            "files_by_outcome": metadata_previews.bars(
+                [{"outcome": outcome, "files": files} for outcome, files in outcomes.items()],
+                "files",
+                "outcome",
+                title="What became of the files",
+            ),
+            **({STATE: state.digest} if state else {}),
+        }
+    )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+
+
+def _row(document: DocumentReport) -> dict[str, Any]:
+    return {
+        "file": Path(document.source_path).name,
+        "format": document.format,
+        "outcome": document.outcome,
+        "new": not document.already,
+        "records": document.records,
+        "failures": document.failures,
+        "suspects": document.suspects,
+        "reason": document.reason,
+    }

@@ -1,0 +1,58 @@
+"""Runs that failed: an event of each and, where a webhook is configured, a message. Why they failed is not judged."""
+
+import dagster as dg
+
+from accel_platform.errors import AccelError
+from accel_platform.events import Event
+from accel_platform.events.types import RunFailed
+from accel_platform.hardware.host import host_id
+from accel_platform.webhook import tell
+from assets.resources import Installation
+
+SEGMENTS = "run-failed-"
+"""What the names of their segments begin with."""
+
+_LONGEST = 2000
+"""Characters of a reason that are kept; the run has the rest."""
+_PARTITION = "dagster/partition"
+
+
+@dg.run_failure_sensor(
+    monitor_all_code_locations=True,  # those of the hosts that measure, too
+    minimum_interval_seconds=10,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Keeps each failed run as an event, and tells the webhook of ACCEL_WEBHOOK_URL where there is one.",
+)
+def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> None:
+    """Each failed run once, however often the sensor sees it."""
+    run = context.dagster_run
+    payload = RunFailed(
+        dagster_run_id=run.run_id,
+        job=run.job_name,
+        partition=run.tags.get(_PARTITION),
+        failures={str(e.step_key): _reason(e) for e in context.get_step_failure_events() if e.step_key},
+        reason=str(context.failure_event.message)[:_LONGEST],
+    )
+    event = Event.of(payload, source="assets.run_failure_sensor", host_id=host_id())
+    new = accel.log.append([event], key=f"{SEGMENTS}{run.run_id}").new
+    url = accel.settings.webhook_url
+    if url is None or not new:
+        return
+    why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
+    message = {"text": f"{run.job_name} failed on {event.host_id}: {why}"[:_LONGEST], **event.model_dump(mode="json")}
+    try:
+        tell(url, message)
+    except AccelError as error:
+        # The event is kept; a sensor that fails here would be given the same run again and again.
+        context.log.warning(str(error))
+
+
+def _reason(event: dg.DagsterEvent) -> str:
+    """What the step says, by the error that began it."""
+    failure = event.step_failure_data
+    if failure.user_failure_data and failure.user_failure_data.description:
+        return str(failure.user_failure_data.description)[:_LONGEST]
+    error = failure.error
+    while error and error.cause:
+        error = error.cause
+    return (error.message.strip() if error else str(event.message))[:_LONGEST]

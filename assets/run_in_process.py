@@ -1,0 +1,192 @@
+"""The whole line in this process, for `accel run`: a lasting Dagster instance, and its events as lines for people.
+
+Nothing is computed here, and nothing is printed: lines go to the function that the caller passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+from dagster._core.events import RunFailureReason
+
+from accel_platform.atomic_write import make_directory, write_durably
+from accel_platform.errors import AccelError
+from accel_platform.settings import Settings
+from assets.definitions import build_defs
+from assets.jobs import main_line
+from assets.partitions import SAMPLES, legacy_sources
+from assets.resources import REPOSITORY, Installation
+
+Say = Callable[[str], None]
+
+STAGES = {
+    "hardware_inventory": "Detecting this host's hardware",
+    "measurements": "Measuring what the log lacks",
+    "legacy_history": "Migrating old results",
+    "raw_events": "Building and checking the tables, the matrix and the predictor",
+}
+"""What a person is told when the step of that name begins; a step not named here belongs to the stage before it."""
+
+_POSTGRES = """
+storage:
+  postgres:
+    postgres_url:
+      env: ACCEL_POSTGRES_URL
+"""
+"""What a `dagster.yaml` says beside the repository's, where PostgreSQL keeps what Dagster knows."""
+
+_PROCESS = "accel/process"
+"""Tag of a run: the process that works on it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of the line ended."""
+
+    run_id: str
+    seconds: float
+    materialised: dict[str, dict[str, Any]]
+    """Each asset that was made, to the numbers and texts of its metadata."""
+    failures: dict[str, str]
+    """Each step that failed, to the reason."""
+
+
+def dagster_home(settings: Settings) -> Path:
+    """DAGSTER_HOME of an installation, made ready: a folder in which `dagster.yaml` links to the repository's.
+
+    A `dagster.yaml` that somebody put there instead of the link stays. With ACCEL_POSTGRES_URL it is another folder,
+    for an instance that several machines share; the variable is set as this process and its children need it.
+    """
+    home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
+    source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
+    if not source.is_file():
+        raise AccelError(f"There is no {source}: the asset graph runs from a clone, installed with `pip install -e .`.")
+    make_directory(home)
+    if settings.postgres_url is not None:
+        if find_spec("dagster_postgres") is None:
+            raise AccelError("ACCEL_POSTGRES_URL needs dagster-postgres: install accel-platform[postgres].")
+        # SQLAlchemy takes another driver than dagster-postgres brings, unless the URL names it.
+        scheme, separator, rest = settings.postgres_url.partition("://")
+        driver = "postgresql+psycopg2" if scheme in ("postgres", "postgresql") else scheme
+        os.environ["ACCEL_POSTGRES_URL"] = f"{driver}{separator}{rest}"
+        write_durably(link, source.read_text() + _POSTGRES)
+        return home
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(source)
+    return home
+
+
+def run_main_line(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
+    """Materialise every asset, in the instance that `accel ui` shows.
+
+    `config` maps steps to their configuration; `stages` is what the progress lines count up to. A step that fails does
+    not stop those that do not need it. Raises KeyboardInterrupt when interrupted: what a step had started is gone by
+    then, and what it had finished is in the log. Raises AccelError if another process works on this installation.
+    """
+    started = time.monotonic()
+    defs = build_defs(
+        resources={"accel": Installation(home=str(settings.home))},
+        loggers={"console": dg.LoggerDefinition(lambda _: _console(say, stages, started))},
+    )
+    with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
+        _require_alone(instance)
+        instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
+        result = defs.resolve_job_def(main_line.name).execute_in_process(
+            instance=instance,
+            partition_key=SAMPLES,
+            run_config=dg.RunConfig(ops=dict(config), loggers={"console": {}}),
+            tags={_PROCESS: _identity(psutil.Process())},
+            raise_on_error=False,
+        )
+    materialised, failures = {}, {}
+    for event in result.all_events:
+        if event.is_job_failure and event.job_failure_data.failure_reason is RunFailureReason.UNEXPECTED_TERMINATION:
+            raise KeyboardInterrupt
+        if event.is_step_failure:
+            failures[str(event.step_key)] = _reason(event)
+        elif event.is_step_materialization and event.asset_key:
+            materialised[event.asset_key.to_user_string()] = _plain(event.materialization.metadata)
+    return Outcome(result.run_id, time.monotonic() - started, materialised, failures)
+
+
+def _plain(metadata: Mapping[str, dg.MetadataValue[Any]]) -> dict[str, Any]:
+    simple = dg.IntMetadataValue | dg.FloatMetadataValue | dg.TextMetadataValue | dg.BoolMetadataValue
+    return {name.removeprefix("dagster/"): entry.value for name, entry in metadata.items() if isinstance(entry, simple)}
+
+
+def _reason(event: dg.DagsterEvent) -> str:
+    failure = event.step_failure_data
+    if failure.user_failure_data and failure.user_failure_data.description:
+        return str(failure.user_failure_data.description)
+    if failure.error is None:
+        return str(event.message)
+    error = failure.error.cause or failure.error
+    _, _, text = error.message.partition(": ")
+    return f"{error.cls_name}: {text.strip()}"
+
+
+def _require_alone(instance: dg.DagsterInstance) -> None:
+    """One `accel run` at a time per installation; one that was killed could not say so, and is marked failed here."""
+    unfinished = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
+    for run in instance.get_runs(unfinished):
+        process = run.tags.get(_PROCESS)
+        if process is None:
+            continue
+        if _alive(process):
+            raise AccelError(
+                f"Another `accel run` (process {_number(process)}) works on this installation: wait for it, or stop it."
+            )
+        instance.report_run_failed(run, f"Its process ({process}) ended without a word.")
+
+
+def _identity(process: psutil.Process) -> str:
+    """Its number, and when it started: numbers are used again."""
+    return f"{process.pid} {process.create_time():.2f}"
+
+
+def _number(identity: str) -> int:
+    return int(identity.partition(" ")[0])
+
+
+def _alive(identity: str) -> bool:
+    try:
+        return _identity(psutil.Process(_number(identity))) == identity
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _console(say: Say, stages: int, started: float) -> logging.Logger:
+    logger = logging.getLogger("accel.run")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.handlers = [_Lines(say, stages, started)]
+    return logger
+
+
+class _Lines(logging.Handler):
+    """What a step says, as a line with the seconds since the start; of Dagster's own events only a new stage shows.
+
+    Errors are left out: each ends its step, and comes back as the reason in `Outcome.failures`.
+    """
+
+    def __init__(self, say: Say, stages: int, started: float) -> None:
+        super().__init__()
+        self._say, self._stages, self._started = say, stages, started
+
+    def emit(self, record: logging.LogRecord) -> None:
+        meta = record.__dict__["dagster_meta"]
+        event: dg.DagsterEvent | None = meta["dagster_event"]
+        if event is None and logging.INFO <= record.levelno < logging.ERROR:
+            self._say(f"{time.monotonic() - self._started:9.1f} s  {meta['orig_message']}")
+        elif event is not None and event.event_type is dg.DagsterEventType.STEP_START and event.step_key in STAGES:
+            self._say(f"[{list(STAGES).index(event.step_key) + 1}/{self._stages}] {STAGES[event.step_key]}")

@@ -1,0 +1,1 @@
+"""Deletion of source files that the log holds completely."""

@@ -1,0 +1,189 @@
+"""Source files that the log has no more need of: proven (`read_back_check.py`), accounted for, deleted.
+
+On any doubt a file stays, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import SourceDeleted
+from migrations.cleanup.read_back_check import Claim, Doubt, claims, difference, entry_of, held
+from migrations.pipeline.ledger import Ledger
+from migrations.sources.documents import find_files, load
+
+SOURCE = "clean"
+_BATCH = 64
+"""Files that one segment accounts for."""
+Action = Literal["deleted", "deletable", "kept", "undeletable"]
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What became of one file; `deletable` in a dry run, `undeletable` where the file system refused."""
+
+    source_path: str
+    size_bytes: int
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """One clean-up. `actions` adds up to the files; `size_bytes` is what went, or would go."""
+
+    files: int
+    actions: dict[str, int]
+    size_bytes: int
+    dry_run: bool
+    documents: tuple[FileReport, ...] = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A file that is old enough and whose documents all have ledger entries."""
+
+    path: Path
+    state: tuple[int, ...]
+    source: SourceDeleted
+    claims: tuple[Claim, ...]
+
+
+def clean(
+    paths: Iterable[Path], log: EventLog, *, older_than: timedelta, spare: Sequence[Path] = (), dry_run: bool = False
+) -> CleanReport:
+    """Delete the files under the paths that are older (by modification) and proven to be in the log.
+
+    All are verified before the first goes, for readers may look at a file's neighbours. Nothing under `spare` is
+    touched. Killed at any moment it leaves files whole or gone, and every one that is gone accounted for. Raises
+    NotFound for a path that is not there, LogUnavailable where the log cannot be read or written.
+    """
+    ledger = Ledger(log)
+    newest = datetime.now(UTC) - older_than
+    spared = tuple(path.resolve() for path in spare)
+    files = list(find_files(paths))
+    candidates: dict[Path, _Candidate] = {}
+    reports: dict[Path, FileReport] = {}
+    for path in files:
+        try:
+            candidates[path] = _candidate(path, ledger, newest, spared)
+        except Doubt as doubt:
+            reports[path] = FileReport(str(path), _size(path), "kept", str(doubt))
+    stored = held(log, (claim.ledger_id for candidate in candidates.values() for claim in candidate.claims))
+    proven = []
+    for path, candidate in candidates.items():
+        if (differs := difference(candidate.claims, stored)) is not None:
+            reports[path] = FileReport(str(path), candidate.source.size_bytes, "kept", differs)
+        else:
+            proven.append(candidate)
+    for start in range(0, len(proven), _BATCH):
+        for candidate, action, reason in _delete(proven[start : start + _BATCH], log, dry_run):
+            reports[candidate.path] = FileReport(str(candidate.path), candidate.source.size_bytes, action, reason)
+    documents = tuple(reports[path] for path in files)
+    gone = [document for document in documents if document.action in ("deleted", "deletable")]
+    return CleanReport(
+        files=len(files),
+        actions=dict(Counter(document.action for document in documents)),
+        size_bytes=sum(document.size_bytes for document in gone),
+        dry_run=dry_run,
+        documents=documents,
+    )
+
+
+def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path, ...]) -> _Candidate:
+    """The file as it is now, with what its documents say. Raises Doubt."""
+    if any(path.resolve().is_relative_to(own) for own in spared):
+        raise Doubt("it belongs to this installation")
+    state = _state(path)
+    modified = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
+    if modified > newest:
+        raise Doubt(f"it was modified on {modified:%Y-%m-%d}")
+    content = load(path)
+    if content.problem is not None:
+        raise Doubt(content.problem)
+    entry = entry_of(content.origin, ledger)  # before the reading, which costs more
+    source = SourceDeleted(
+        source_path=content.source_path,
+        content_sha256=content.sha256,
+        size_bytes=content.origin.size_bytes,
+        ledger_id=entry.event.event_id,
+    )
+    return _Candidate(path, state, source, tuple(claims(content, ledger)))
+
+
+def _delete(batch: Sequence[_Candidate], log: EventLog, dry_run: bool) -> Iterator[tuple[_Candidate, Action, str]]:
+    """Account for these files in one append, and delete them."""
+    going = []
+    for candidate in batch:
+        if (changed := _changed(candidate)) is None:
+            going.append(candidate)
+        else:
+            yield candidate, "kept", changed
+    if going and not dry_run:
+        log.append([_deletion(candidate) for candidate in going])
+    for candidate in going:
+        yield candidate, *_unlink(candidate, dry_run)
+
+
+def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
+    if (changed := _changed(candidate)) is not None:
+        return "kept", changed
+    events = sum(claim.said.events for claim in candidate.claims)
+    reason = f"the log has all it says, in {events} event{'s' if events > 1 else ''}"
+    if dry_run:
+        return "deletable", reason
+    try:
+        candidate.path.unlink()
+    except OSError as error:
+        return "undeletable", f"cannot be deleted: {error.strerror}"
+    return "deleted", reason
+
+
+def _deletion(candidate: _Candidate) -> Event:
+    """The event of one deletion; the same file accounted for twice, after a crash, is the same event."""
+    source = candidate.source
+    same = uuid5(NAMESPACE_URL, json.dumps([source.source_path, source.content_sha256, candidate.state]))
+    return Event.of(source, source=SOURCE, causation_id=source.ledger_id, event_id=same)
+
+
+def _changed(candidate: _Candidate) -> str | None:
+    """Why a file is no longer the one that was verified; None if it is."""
+    try:
+        return None if _state(candidate.path) == candidate.state else "it changed while it was verified"
+    except Doubt as doubt:
+        return str(doubt)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written to or replaced. Raises Doubt for what is no regular file of its own."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        raise Doubt(f"cannot be looked at: {error.strerror}") from error
+    if stat.S_ISLNK(found.st_mode):
+        raise Doubt("a symbolic link")
+    if not stat.S_ISREG(found.st_mode):
+        raise Doubt("not a regular file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Doubt(f"nothing can be deleted in {path.parent}")
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

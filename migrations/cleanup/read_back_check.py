@@ -1,0 +1,163 @@
+"""Whether the log gives back all that a file says: the file read anew, held against the events its import stored.
+
+A file consists of documents, and each must have its ledger entry and, caused by that entry, exactly the events that
+today's readers give. What is done with a file that is proven is `cleanup.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from accel_platform.events import EventLog
+from accel_platform.events.codec import COLUMN, Row, to_rows
+from accel_platform.events.types import DocumentImported
+from migrations.pipeline.ledger import Entry, Ledger
+from migrations.pipeline.unpack import Begun, Kept, take
+from migrations.sources.documents import Content, Origin, bytes_of
+
+_TYPE, _VERSION, _OCCURRED_AT, _HOST_ID, _PAYLOAD, _SAMPLES = (
+    COLUMN[name] for name in ("type", "schema_version", "occurred_at", "host_id", "payload", "samples_ns")
+)
+
+
+class Doubt(Exception):
+    """Why a file is not proven."""
+
+
+@dataclass
+class Said:
+    """Some events in any order, by what they say: how many, and the sum of their digests."""
+
+    events: int = 0
+    total: int = 0
+
+    def add(self, row: Row) -> None:
+        self.events += 1
+        self.total = (self.total + _digest(row)) % 2**256
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one document says, to be found as the events of this ledger entry."""
+
+    ledger_id: UUID
+    said: Said
+
+
+@dataclass
+class _Document:
+    """A document that has begun, and what it said so far."""
+
+    origin: Origin
+    inside_a_copy: bool
+    said: Said = field(default_factory=Said)
+    is_whole: bool = False
+    """Whether its quarantine gives its very bytes back: no byte order mark lost, nothing cut."""
+    has_parts: bool = False
+
+
+def entry_of(origin: Origin, ledger: Ledger) -> Entry:
+    """The entry of this very content under this very path. Raises Doubt."""
+    own = ledger.own(origin)
+    if own is None:
+        other = ledger.first(origin)
+        elsewhere = f", only under {other.document.source_path}" if other else ""
+        raise Doubt(f"its content is not in the ledger{elsewhere}: `accel migrate` imports it")
+    return own
+
+
+def claims(content: Content, ledger: Ledger) -> Iterator[Claim]:
+    """What a file, and every document inside it, must find in the log. Raises Doubt where that cannot be enough."""
+    begun: list[_Document] = []
+    for step in take(content, lambda _: False):
+        if isinstance(step, Begun):
+            begun.append(_Document(step.origin, bool(begun) and _is_copy(begun[-1], ledger)))
+        elif isinstance(step, Kept):
+            document = begun[-1]
+            for row in step.rows:
+                document.said.add(row)
+                document.is_whole = document.is_whole or _gives_back(row, document.origin)
+        else:
+            document = begun.pop()
+            if begun:
+                begun[-1].has_parts = True
+            assert step.entry is not None
+            assert isinstance(step.entry.payload, DocumentImported)
+            try:
+                yield _claim(document, step.entry.payload, ledger)
+            except Doubt as doubt:
+                inside = document.origin.source_path[len(content.source_path) :]
+                raise Doubt(f"{inside}: {doubt}" if inside else str(doubt)) from None
+
+
+def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, Said]:
+    """What the events say that each of these ledger entries caused; an event that is there twice counts once."""
+    wanted = set(entries)
+    found: dict[UUID, Said] = defaultdict(Said)
+    seen: set[bytes] = set()
+    if wanted:
+        for event in log.read(types={"ResultRecorded", "RecordQuarantined"}):
+            if event.causation_id in wanted and event.event_id.bytes not in seen:
+                seen.add(event.event_id.bytes)
+                found[event.causation_id].add(to_rows([event])[0])
+    return found
+
+
+def difference(claims: Iterable[Claim], stored: dict[UUID, Said]) -> str | None:
+    """In words, how a fresh reading and the log differ; None where they are equal."""
+    for claim in claims:
+        there = stored.get(claim.ledger_id, Said())
+        if there != claim.said:
+            differ = ", and they differ" if there.events == claim.said.events else ""
+            return f"read today it gives {claim.said.events} events, the log holds {there.events}{differ}"
+    return None
+
+
+def _is_copy(outer: _Document, ledger: Ledger) -> bool:
+    """Whether the import accounted for a document as a duplicate, and so not for what is inside it."""
+    return outer.inside_a_copy or entry_of(outer.origin, ledger).document.outcome == "duplicate"
+
+
+def _claim(document: _Document, today: DocumentImported, ledger: Ledger) -> Claim:
+    origin = document.origin
+    entry = ledger.first(origin) if document.inside_a_copy else entry_of(origin, ledger)
+    if entry is not None and entry.document.outcome == "duplicate":
+        entry = ledger.first(origin)
+    if entry is None or entry.document.outcome == "duplicate":
+        raise Doubt("the log lacks the document that it is a duplicate of")
+    outcome = entry.document.outcome
+    if today.outcome != outcome:
+        raise Doubt(f"read today it is {_named(today)}, in the ledger {_named(entry.document)}")
+    if outcome == "not_results":
+        raise Doubt("it holds no results, so the log has nothing of it but the ledger entry")
+    if outcome == "quarantined" and not document.is_whole:
+        raise Doubt("quarantined, and the log does not hold it byte for byte")
+    if not document.said.events and not document.has_parts:
+        raise Doubt("the log has nothing of it but the ledger entry")
+    return Claim(entry.event.event_id, document.said)
+
+
+def _gives_back(row: Row, origin: Origin) -> bool:
+    """Whether a quarantined row holds the whole document, byte for byte."""
+    if row[_TYPE] != "RecordQuarantined":
+        return False
+    text: str = json.loads(row[_PAYLOAD])["content"]
+    return any(hashlib.sha256(raw).hexdigest() == origin.sha256 for raw in bytes_of(text))
+
+
+def _named(entry: DocumentImported) -> str:
+    return entry.outcome.replace("_", " ") + (f" ({entry.reason})" if entry.reason else "")
+
+
+def _digest(row: Row) -> int:
+    """Of what an event says, without its envelope's ids and clock and without the path, under which a copy differs."""
+    said = json.loads(row[_PAYLOAD])
+    said.pop("source_path", None)
+    happened = row[_OCCURRED_AT] if row[_TYPE] == "ResultRecorded" else None
+    told = [row[_TYPE], row[_VERSION], said, row[_SAMPLES], row[_HOST_ID], happened and happened.isoformat()]
+    return int.from_bytes(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest(), "big")

@@ -1,0 +1,1 @@
+"""Normalization: names, units and records in the platform's own terms."""

@@ -1,0 +1,252 @@
+"""Names as old files write them, brought to the platform's own: models, hardware, precisions, hosts and devices.
+
+Every original text stays with the row; a name nobody knows keeps a slug of itself. Units and times are in `values.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+from accel_platform.events.types import Hardware
+from accel_platform.precisions import canonical
+from accel_platform.workloads.model_catalog import find_model
+
+UNKNOWN_FAMILY = "unknown"
+MICROBENCHMARK = "microbenchmark"
+"""The family of what is timed without being a model; the warehouse keeps it out of everything that recommends."""
+
+NOT_STATED = "not stated"
+"""The hardware of a result whose tool writes none; it is kept as `unknown` and recommends nothing."""
+
+_HARDWARE_WORDS: tuple[tuple[str, str], ...] = (
+    ("openvino", "openvino"),
+    ("onnxruntime", "onnxruntime"),
+    ("onnx runtime", "onnxruntime"),
+    ("webgpu", "webgpu"),
+    ("webnn", "webnn"),
+    ("vulkan", "vulkan"),
+    ("opencl", "opencl"),
+    ("directml", "directml"),
+    ("rocm", "rocm"),
+    ("hip", "rocm"),
+    ("cuda", "cuda"),
+    ("tensorrt", "cuda"),
+    ("trt", "cuda"),
+    ("nvidia", "cuda"),
+    ("mps", "mps"),
+    ("metal", "mps"),
+    ("qnn", "qnn"),
+    ("qualcomm", "qnn"),
+    ("xpu", "xpu"),
+    ("sycl", "xpu"),
+    ("tpu", "tpu"),
+    ("qaic", "qaic"),
+    ("hpu", "hpu"),
+    ("hailo", "hailo"),
+    ("sambanova", "sambanova"),
+    ("neuron", "neuron"),
+    ("jax", "jax"),
+    ("wasm", "wasm"),
+    ("cpu", "cpu"),
+    (NOT_STATED, "unknown"),
+)
+_SILICON: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(rf"(?<![a-z0-9])(?:{names})(?![a-z0-9])"), hardware)
+    for names, hardware in (
+        (r"xeon|epyc|ryzen|threadripper|graviton\d?|cortex-\w+|i[3579][ _-]\d{4,5}[a-z]*|intel\(r\) core.*", "cpu"),
+        (r"tesla|quadro|geforce|jetson|titan|dgx\w*|(?:rtx|gtx)[ _-]?(?:a?\d{3,4})(?:ti|s)?", "cuda"),
+        (r"(?:g?[hb][12358]00|gh200|h20|[av]100|a[1-6]0g?|a[26]000|l40?s?|t4|p100|p40?|k80)(?:x\d+)?", "cuda"),
+        (r"gb[23]00|b[23]00|h[1-8]00", "cuda"),
+        (r"mi\d{2,3}[xa]?(?:x\d+)?|radeon|instinct|gfx\d+\w*", "rocm"),
+        (r"gaudi ?\d?|habana", "hpu"),
+        (r"pvc|ponte vecchio|(?:intel )?max \d{4}|arc [ab]\d{3}", "xpu"),
+        (r"apple m\d.*|m[1-5] (?:pro|max|ultra)", "mps"),
+        (r"adreno\w*|mali\w*", "opencl"),
+        (r"hexagon|htp|snapdragon.*", "qnn"),
+    )
+)
+"""Marketing names of processors, and the hardware name their vendor's own runtime has."""
+
+_BACKENDS: dict[str, str] = {
+    "cpu": "pytorch",
+    "cuda": "pytorch",
+    "rocm": "pytorch",
+    "mps": "pytorch",
+    "openvino": "openvino",
+    "onnxruntime": "onnxruntime",
+    "qnn": "qnn",
+    "webnn": "webnn",
+    "webgpu": "webgpu",
+    "wasm": "wasm",
+    "jax": "jax",
+}
+_KEY_WORDS: dict[str, str] = {
+    **{name: name for name in get_args(Hardware)},
+    "apple": "mps",
+    "amd": "rocm",
+    "qualcomm": "qnn",
+    "snpe": "qnn",
+    "onnx": "onnxruntime",
+}
+"""First words of the keys under which the old skill tests put what concerns one hardware."""
+_TEST_SCRIPT = re.compile(
+    r"(?:^|[/#])(?:performance_)?(?:test_skills_|test_)?(?P<name>(?:hf|default)_[a-z0-9_]+?)"
+    r"(?:_(?:test_results|performance)\b.*)?(?:_performance_\d.*)?(?:\.py|\.json)?(?=$|[/#])"
+)
+_as_json = json.JSONEncoder(sort_keys=True, default=str).encode
+"""Made once: rows are many, and their hosts, devices and fingerprints are hashed."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""An organisation and a model; a local path has more slashes or begins with one."""
+_ON_HOST_CPU = frozenset({"cpu", "openvino", "onnxruntime"})
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A model as the platform calls it."""
+
+    model_id: str
+    family: str
+
+
+def microbenchmark_named(text: Any) -> ModelName | None:
+    """A piece of code timed by itself: no model, so its name is never taken for one, nor normalised."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return ModelName(f"{MICROBENCHMARK}:{text.strip()}", MICROBENCHMARK)
+
+
+def model_named(*texts: Any, family: Any = None) -> ModelName | None:
+    """The model that the first resolvable text names; else a slug of the first text, with the file's own family.
+
+    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. A hub id
+    nobody knows is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` says its family and no more. None
+    where no text names anything.
+    """
+    names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    hub_id = None
+    for name in names:
+        for candidate in _candidates(name):
+            if (known := _in_catalogue(candidate)) is not None:
+                return known if hub_id is None else ModelName(slug_of(hub_id), known.family)
+        if hub_id is None and _HUB_ID.fullmatch(name):
+            hub_id = name
+    slugs = [slug for name in (hub_id or "", *names) if (slug := slug_of(_bare(name)))]
+    if not slugs:
+        return None
+    own = slug_of(family) if isinstance(family, str) else ""
+    return ModelName(slugs[0], own or UNKNOWN_FAMILY)
+
+
+def hardware_named(text: Any, runtime: Any = None) -> str | None:
+    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X` means.
+
+    None if none. Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of
+    its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
+    """
+    if not isinstance(text, str):
+        return None
+    found = _word(text)
+    by_runtime = _word(runtime) if isinstance(runtime, str) else None
+    if found == "cpu" and by_runtime in _ON_HOST_CPU:
+        return by_runtime
+    return found
+
+
+def backend_named(hardware: str, runtime: Any = None) -> str:
+    """The runtime a file names, else the one the hardware name implies."""
+    if isinstance(runtime, str) and runtime.strip():
+        slug = slug_of(runtime)
+        return {"torch": "pytorch", "pytorch-native": "pytorch", "onnx-runtime": "onnxruntime"}.get(slug, slug)
+    return _BACKENDS.get(hardware, hardware)
+
+
+def precision_named(text: Any) -> str | None:
+    """`float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its own lower-case text."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    return canonical(text)
+
+
+def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
+    """A stable id for a host or device that only a file tells of, so that it is never taken for one seen here.
+
+    None where the file says nothing.
+    """
+    if isinstance(facts, Mapping):
+        facts = {key: value for key, value in facts.items() if value not in (None, "", [], {})}
+    if not facts:
+        return None
+    text = _as_json(facts)
+    return "imported-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def device_facts(hardware: str, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:
+    """What tells one piece of silicon from another: its host and name. CPU runtimes of a host share one device."""
+    silicon = "cpu" if hardware in _ON_HOST_CPU else hardware
+    if host_id is None and device_name is None:
+        return None
+    return {"host": host_id, "silicon": silicon, "name": device_name}
+
+
+def silicon_in(text: str) -> str | None:
+    """The marketing name of a processor inside a longer text such as a directory name; None where there is none."""
+    spaced = re.sub(r"[_.]", " ", text)
+    found = (names.search(spaced.casefold()) for names, _ in _SILICON)
+    return next((spaced[match.start() : match.end()].strip() for match in found if match), None)
+
+
+def slug_of(text: str) -> str:
+    """Lower case, everything but letters, digits and dots turned to single dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.casefold()).strip("-.")
+
+
+def hardware_of_key(key: Any) -> str | None:
+    """The hardware a key such as `cuda_init`, `apple_tests` or `openvino` speaks of; None if it names none."""
+    first, _, rest = str(key).casefold().partition("_")
+    return None if rest == "available" else _KEY_WORDS.get(first)
+
+
+def model_of_script(path: str) -> str | None:
+    """The model that the name of an old test script or of its results stands for (`…/hf_t5_test_results.json`), from
+    the innermost part of the path that has one. Evidence of last resort: many of these files name no model inside."""
+    names = [found["name"] for found in _TEST_SCRIPT.finditer(path)]
+    return names[-1] if names else None
+
+
+def is_hardware(name: str) -> bool:
+    """Whether a key of an old file is a hardware name."""
+    return name in get_args(Hardware)
+
+
+@lru_cache(maxsize=8192)
+def _in_catalogue(name: str) -> ModelName | None:
+    spec = find_model(name)
+    return None if spec is None else ModelName(spec.model_id, spec.family)
+
+
+@lru_cache(maxsize=8192)
+def _word(text: str) -> str | None:
+    lowered = text.casefold()
+    for word, hardware in _HARDWARE_WORDS:
+        if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z])", lowered):
+            return hardware
+    return next((hardware for names, hardware in _SILICON if names.search(lowered.replace("_", " "))), None)
+
+
+def _candidates(name: str) -> list[str]:
+    bare = _bare(name)
+    return list(dict.fromkeys((name, bare, bare.removesuffix("-test-model").removesuffix("_test_model"))))
+
+
+def _bare(name: str) -> str:
+    """A name without what scripts put around it: directories of a local path, `test_`, `hf_`, `.py`."""
+    is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
+    bare = name.rpartition("/")[2] if is_path else name
+    bare = bare.removesuffix(".py").removeprefix("test_")
+    return bare.removeprefix("hf_")

@@ -1,0 +1,70 @@
+"""Known documents inside one that nobody knows: results by name, or a list of them under a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from migrations.normalize.records import Embedded, Part, child, refuse
+from migrations.sources.documents import Document
+
+_DEPTH = 3
+_TRIED = 64
+"""So many members are looked at before a document counts as holding none."""
+_LEAST_MEMBERS = 2
+
+Known = Callable[[Any], bool]
+
+
+def holds_documents(document: Document, known: Known) -> bool:
+    """Whether some member, at most three levels down, is a document of its own."""
+    members = islice(_members(document.value), _TRIED)
+    return any(_is_candidate(value) and known(value) for value in members)
+
+
+def documents_within(document: Document, known: Known) -> Iterator[Part]:
+    """Each of them, and what stands beside them whole, which holds nothing that is known."""
+    beside: list[str] = []
+    yield from _walk(document.value, "", known, beside, _DEPTH)
+    if beside:
+        reason = f"{len(beside)} members beside the documents are of no known shape: {', '.join(beside[:8])}"
+        yield refuse("", "beside_documents", reason, {p: _at(document.value, p) for p in beside})
+
+
+def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int) -> Iterator[Part]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        at = child(pointer, key)
+        if _is_candidate(member) and known(member):
+            yield Embedded(at, member)
+        elif isinstance(member, dict | list) and member and depth > 1:
+            inner: list[str] = []
+            found = list(_walk(member, at, known, inner, depth - 1))
+            yield from found
+            beside += inner if found else [at]
+        else:
+            beside.append(at)
+
+
+def _members(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
+    """Objects and lists inside, breadth before depth."""
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    inside = [member for member in islice(members, _TRIED) if isinstance(member, dict | list)]
+    yield from inside
+    for member in inside if depth > 1 else ():
+        yield from _members(member, depth - 1)
+
+
+def _is_candidate(value: Any) -> bool:
+    """An object, or a list of objects, with enough in it to be told."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(member, dict) for member in value[:20])
+    return isinstance(value, dict) and len(value) >= _LEAST_MEMBERS
+
+
+def _at(value: Any, pointer: str) -> Any:
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        value = value[int(name)] if isinstance(value, list) else next(v for k, v in value.items() if str(k) == name)
+    return value

@@ -1,0 +1,139 @@
+"""Figures told by the words of their keys, where a file of the old framework names them otherwise than its format does.
+
+`p95_latency_ms`, `latency: {"mean": …}`, `peak_memory_gb` or `"12.3 ms"` mean one thing each; a key without a unit has
+the one its format uses. Readers take a figure from here only where the key they know holds none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from migrations.normalize.units import NS_PER_S, count, number, quantity, samples_ns, scaled
+
+_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3, "seconds": 1e3}
+_MIB = {"b": 1 / 1_048_576, "bytes": 1 / 1_048_576, "kb": 1 / 1024, "kib": 1 / 1024, "mb": 1.0, "mib": 1.0,
+        "gb": 1024.0, "gib": 1024.0}  # fmt: skip
+"""The old framework's MB and GB are powers of 1024; `values.py` says how that is known."""
+_STATISTICS = {
+    "": "mean", "avg": "mean", "average": "mean", "mean": "mean", "median": "p50", "p50": "p50", "50p": "p50",
+    "p90": "p90", "90p": "p90", "p95": "p95", "95p": "p95", "p99": "p99", "99p": "p99", "min": "min", "minimum": "min",
+    "max": "max", "maximum": "max", "std": "std", "stdev": "std", "stddev": "std",
+}  # fmt: skip
+_WHICH = "|".join(sorted(filter(None, _STATISTICS), key=len, reverse=True))
+_UNITS = "|".join(sorted(_MS, key=len, reverse=True))
+_LATENCY = re.compile(
+    rf"(?:(?P<before>{_WHICH})_)?(?:latency|latencies|inference_time|inference_latency|batch_latency|batch_time)"
+    rf"(?:_(?P<after>{_WHICH}))?(?:_(?P<unit>{_UNITS}))?"
+)
+_RATE = re.compile(
+    r"(?:(?:avg|average|mean)_)?(?:throughput(?:_(?:avg|mean|fps|ips|qps|items|samples|inferences)?"
+    r"(?:_?per_(?:s|sec|second))?)?|(?:items|samples|inferences|images|sentences)_per_(?:s|sec|second)|fps)"
+)
+_MEMORY = re.compile(
+    rf"(?:(?:peak|max)_)?(?:memory|ram)(?:_(?:usage|used|peak|max|consumption))*_(?P<unit>{'|'.join(_MIB)})"
+)
+_WITH_UNIT = re.compile(r"\s*(?P<value>[\d.,eE+-]+)\s*(?P<unit>[A-Za-z][A-Za-z/]*)\s*")
+_RATE_UNITS = {
+    "items/s",
+    "samples/s",
+    "it/s",
+    "fps",
+    "inferences/s",
+    "images/s",
+    "items/sec",
+    "samples/sec",
+    "infer/sec",
+}
+
+
+def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
+    """Latency statistics, samples, rate and memory by the fields of ResultRecorded, as far as keys name them.
+
+    `seconds` is whether times without a unit are seconds; else they are milliseconds.
+    """
+    default = "s" if seconds else "ms"
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        for field, figure in _figures(str(key).strip().casefold(), value, default):
+            if figure is not None:
+                found.setdefault(field, figure)
+    if found.get("samples_ns"):
+        found = {field: value for field, value in found.items() if not field.startswith("latency_")}
+    return found
+
+
+def names_speed(key: str) -> bool:
+    """Whether a key or column names a latency or a rate."""
+    plain = key.strip().casefold()
+    return _LATENCY.fullmatch(plain) is not None or _RATE.fullmatch(plain) is not None
+
+
+def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
+    """The figures a reader found under the keys of its format, and what else the content names: statistics only where
+    it found no latency at all, each of the others where that one is open."""
+    more = named_figures(content, seconds=seconds)
+    has_latency = any(value for field, value in figures.items() if field.startswith(("latency_", "samples_ns")))
+    wanted = {field: value for field, value in more.items() if not (has_latency and _is_latency(field))}
+    return {**figures, **{field: value for field, value in wanted.items() if not figures.get(field)}}
+
+
+def _is_latency(field: str) -> bool:
+    return field.startswith(("latency_", "samples_ns"))
+
+
+def _figures(key: str, value: Any, default: str) -> Iterator[tuple[str, Any]]:
+    if latency := _LATENCY.fullmatch(key):
+        which = _STATISTICS[latency["before"] or latency["after"] or ""]
+        unit = latency["unit"] or default
+        if isinstance(value, list):
+            yield "samples_ns", samples_ns(value, ns_per_unit=round(_MS[unit] * NS_PER_S / 1000)) or None
+        elif isinstance(value, Mapping):
+            for name, member in value.items():
+                inner = str(name).casefold().removesuffix("_ms").removesuffix("_s")
+                own = "ms" if str(name).casefold().endswith("_ms") else unit
+                if inner in _STATISTICS and inner:
+                    yield f"latency_{_STATISTICS[inner]}_ms", _time(member, own)
+        else:
+            yield f"latency_{which}_ms", _time(value, unit)
+    elif _RATE.fullmatch(key):
+        if isinstance(value, Mapping):
+            value = next((value[name] for name in ("mean", "avg", "value") if name in value), None)
+        yield "throughput_items_per_s", _rate(value)
+    elif memory := _MEMORY.fullmatch(key):
+        yield "memory_peak_mib", _converted(value, _MIB[memory["unit"]], _MIB)
+
+
+def _time(value: Any, unit: str) -> float | None:
+    return _converted(value, _MS[unit], _MS)
+
+
+def _converted(value: Any, factor: float, units: Mapping[str, float]) -> float | None:
+    """In the unit of the key, or in its own where it is a text that carries one. A zero is no figure."""
+    if number(value) is not None:
+        return scaled(value, factor) or None
+    parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    own = units.get(parts["unit"].casefold()) if parts else None
+    return scaled(parts["value"].replace(",", ""), own) or None if parts and own is not None else None
+
+
+def _rate(value: Any) -> float | None:
+    if number(value) is not None:
+        return quantity(value) or None
+    parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if parts is None or parts["unit"].casefold() not in _RATE_UNITS:
+        return None
+    return quantity(parts["value"].replace(",", "")) or None
+
+
+def batch_in(key: str) -> int | None:
+    """The batch size that a key such as `batch_4_seq_128`, `batch_size_8`, `b4_s128` or `4` speaks of."""
+    found = re.fullmatch(r"(?:batch|bs|b)?(?:_?size)?_?(?P<size>\d+)(?:_.*)?", key.strip().casefold())
+    return count(found["size"], at_least=1) if found else None
+
+
+def length_in(key: str) -> int | None:
+    """The sequence length in such a key."""
+    found = re.search(r"_(?:seq(?:uence)?(?:_?len(?:gth)?)?|s)_?(?P<length>\d+)(?:_|$)", key.strip().casefold())
+    return count(found["length"], at_least=1) if found else None

@@ -1,0 +1,120 @@
+"""What the place of a file says of its content, for tools that write neither model nor hardware into it.
+
+A directory or file name is weak evidence: readers that use it keep the part of the path it came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from migrations.normalize.canonical_names import hardware_named, silicon_in
+from migrations.sources.archives import archive_kind, members
+from migrations.sources.documents import Document, load, parse
+
+_MODEL = re.compile(
+    r"(?<![A-Za-z0-9])(?:meta-)?(?:llama|code-?llama|vicuna|mistral|mixtral|qwen|qwq|falcon|gemma|gpt|bloom|opt-|phi-?|deepseek|glm|"
+    r"kimi|whisper|wav2vec|roberta|distilbert|deberta|bert|bge|flan|t5|vit|clip|resnet|resnext|mobilenet|efficientnet|"
+    r"densenet|inception|yolo|stable-diffusion|sdxl|unet|dlrm|retinanet|rnnt|ssd-)"
+    r"[A-Za-z0-9.]*(?:[-_](?:\d[\w.]*|[A-Za-z][A-Za-z0-9.]*))*",
+    re.IGNORECASE,
+)
+_NOT_OF_A_MODEL = re.compile(
+    r"[-_](?:seq|len|batch|bs|tp|pp|dp|auto|opt|qnt|sweep|results?|bench\w*|report|run|out\w*|perf|latency|throughput|"
+    r"fp\d+|bf16|int8|int4|cuda|cpu|gpu|rocm|trt|tensorrt|onnx|a100|h100|h200|b200|mi300x|l4|t4|concurrency|qps|rate|\d{8}).*",
+    re.IGNORECASE,
+)
+_LARGEST_NEIGHBOUR = 1_000_000
+_NEIGHBOURS = 40
+_SHORT = 20
+
+
+def parts(source_path: str) -> list[str]:
+    """The components of a path, the innermost first, the file's name without its ending."""
+    plain = source_path.partition("#")[0].replace("!", "/")
+    components = [part for part in plain.split("/") if part]
+    if components:
+        components[-1] = re.sub(r"\.(?:jsonl?|csv|txt|log|ndjson)$", "", components[-1], flags=re.IGNORECASE)
+    return components[::-1]
+
+
+@lru_cache(maxsize=256)
+def hardware_part(source_path: str) -> str | None:
+    """The innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none does."""
+    return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
+
+
+@lru_cache(maxsize=256)
+def model_part(source_path: str) -> str | None:
+    """The innermost name of a known kind of model in a path, with the organisation whose directory it lies in."""
+    components = parts(source_path)
+    for index, part in enumerate(components[:8]):
+        found = _MODEL.search(part)
+        if found is None:
+            continue
+        name = _NOT_OF_A_MODEL.sub("", found[0])
+        before = components[index + 1] if index + 1 < len(components) else ""
+        return f"{before}/{name}" if before in _ORGANISATIONS and found[0] == part else name
+    return None
+
+
+def device_in(part: str | None) -> str | None:
+    """What to call a device that only a component of a path names: the component if short, else the name inside it."""
+    if part is None:
+        return None
+    return part if len(part) <= _SHORT else silicon_in(part)
+
+
+def spaced(text: str) -> str:
+    """A component with its separators as blanks, so that names in it stand alone."""
+    return _spaced(text)
+
+
+def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in files of the same directory whose name contains a text, in the order of their names. Of a
+    document in an archive those are other members of it."""
+    archive, _, member = document.source_path.rpartition("!")
+    path = Path(archive or document.source_path)
+    if not path.is_absolute() or not path.is_file():
+        return
+    if archive:
+        folder = PurePosixPath(member).parent
+        found = _members(path, path.stat().st_mtime_ns, containing)
+        yield from (value for name, value in found if name.parent == folder and str(name) != member)
+        return
+    others = (other for other in sorted(path.parent.iterdir()) if containing in other.name.casefold() and other != path)
+    for _, other in zip(range(_NEIGHBOURS), others, strict=False):
+        if other.is_file() and other.stat().st_size <= _LARGEST_NEIGHBOUR:
+            value = parse(load(other)).value
+            if isinstance(value, dict):
+                yield value
+
+
+@lru_cache(maxsize=2)
+def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[PurePosixPath, dict[str, Any]], ...]:
+    """The JSON objects of an archive whose name contains a text, by name. Kept, for each of many members may ask."""
+    content = load(archive)
+    kind = archive_kind(content)
+    found = {}
+    with suppress(ValueError):  # broken from some place on
+        for member in members(content, kind) if kind else ():
+            name = PurePosixPath(member.source_path.rpartition("!")[2])
+            if containing in name.name.casefold() and len(member.raw) <= _LARGEST_NEIGHBOUR and not member.large_bytes:
+                value = parse(member).value
+                if isinstance(value, dict):
+                    found[name] = value
+    return tuple(sorted(found.items()))
+
+
+_ORGANISATIONS = {
+    "NousResearch", "meta-llama", "TheBloke", "mistralai", "Qwen", "facebook", "openai", "google", "microsoft",
+    "EleutherAI", "tiiuae", "bigscience", "BAAI", "deepseek-ai", "huggyllama", "lmsys", "nvidia", "databricks",
+}  # fmt: skip
+
+
+def _spaced(part: str) -> str:
+    return re.sub(r"[_()+,=.-]+", " ", part)

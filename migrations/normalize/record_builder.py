@@ -1,0 +1,198 @@
+"""From what a reader found in one cell to one result: names normalised, originals kept. Formats are in `formats/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from accel_platform.events.types import ResultRecorded, Status
+from migrations.normalize import canonical_names
+from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.units import Moment, first_moment
+
+_STATUS: dict[str, Status] = {
+    "completed": "ok",
+    "success": "ok",
+    "ok": "ok",
+    "true": "ok",
+    "passed": "ok",
+    "pass": "ok",
+    "succeeded": "ok",
+    "successful": "ok",
+    "complete": "ok",
+    "done": "ok",
+    "yes": "ok",
+    "1": "ok",
+    "1.0": "ok",
+    "timeout": "timeout",
+    "timed_out": "timeout",
+    "skipped": "unavailable",
+    "unavailable": "unavailable",
+    "not_available": "unavailable",
+    "unsupported": "unavailable",
+    "not_supported": "unavailable",
+    "not_run": "unavailable",
+    "not_tested": "unavailable",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a document says about where it was measured; all of it may be missing."""
+
+    host: Mapping[str, Any] = field(default_factory=dict)
+    device_names: Mapping[Any, str] = field(default_factory=dict)
+    """By hardware name."""
+    software: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the run without which two figures are not comparable: layout, offloaded layers, devices, …"""
+
+
+NOWHERE = Machine()
+
+
+@dataclass(frozen=True)
+class Named:
+    """Who was measured, in the file's own words. `models` are tried in order, the first one is the name kept."""
+
+    models: Sequence[Any]
+    hardware: Any
+    family: Any = None
+    precision: Any = None
+    runtime: Any = None
+    is_microbenchmark: bool = False
+
+
+def status_of(value: Any) -> Status:
+    """What a status text or flag means. An unknown word is a failure: nobody said that it worked."""
+    return _STATUS.get(str(value).strip().casefold().replace(" ", "_"), "failed")
+
+
+def outcome(*said: Any, figures: Mapping[str, Any], error: Any = None) -> Status:
+    """The status of the first of these words or flags that says anything. Where none does, a message of an error or the
+    lack of any figure is a failure, and figures are a success."""
+    stated = next((value for value in said if value is not None and value != ""), None)
+    if stated is not None:
+        return status_of(stated)
+    return "ok" if any(figures.values()) and not error else "failed"
+
+
+def reason_unless_ok(status: Status, *sources: Any) -> str | None:
+    """None for a success; else the first message in the sources (texts, or objects with an `error`), else that the file
+    has none. The last source is what the file gave as status."""
+    if status == "ok":
+        return None
+    for source in sources[:-1]:
+        text = (source.get("error") or source.get("reason")) if isinstance(source, Mapping) else source
+        if isinstance(text, str) and text.strip():
+            return text.strip()
+    return f"the file says {sources[-1]!r} and gives no reason"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a document on its way to a result. `times` are the file's own, the most specific first."""
+
+    source_path: str
+    pointer: str
+    named: Named
+    times: Sequence[Any] = ()
+    machine: Machine = NOWHERE
+    original: Mapping[str, Any] = field(default_factory=dict)
+
+    def result(
+        self,
+        status: Status,
+        figures: Mapping[str, Any],
+        *,
+        reason: str | None = None,
+        units: Mapping[str, str] | None = None,
+    ) -> Record | Refused:
+        """The cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` their units in the file.
+
+        A cell whose model or hardware cannot be named, or whose figures are impossible, is refused with its content.
+        """
+        named, machine = self.named, self.machine
+        content = {"model": named.models, "hardware": named.hardware, **self.original, **figures}
+        if named.is_microbenchmark:
+            model = canonical_names.microbenchmark_named(named.models[0] if named.models else None)
+        else:
+            model = canonical_names.model_named(*named.models, family=named.family)
+        if model is None:
+            return refuse(self.pointer, "model_unnamed", "the cell names no model", content)
+        hardware = canonical_names.hardware_named(named.hardware, named.runtime)
+        if hardware is None:
+            return refuse(self.pointer, "hardware_unknown", f"no hardware is called {named.hardware!r} here", content)
+        when = first_moment(*self.times)
+        host_id = canonical_names.imported_id(machine.host)
+        device_name = machine.device_names.get(hardware)
+        device_id = canonical_names.imported_id(canonical_names.device_facts(hardware, host_id, device_name))
+        try:
+            result = ResultRecorded(
+                model_id=model.model_id,
+                model_family=model.family,
+                hardware=hardware,
+                backend=canonical_names.backend_named(hardware, named.runtime),
+                precision=canonical_names.precision_named(named.precision),
+                status=status,
+                provenance="imported",
+                reason=reason,
+                device_id=device_id,
+                device_name=device_name,
+                fingerprint=_fingerprint(device_id, hardware, machine),
+                threads=machine.threads,
+                environment={
+                    **machine.software,
+                    **({"settings": settings} if (settings := _known(machine.settings)) else {}),
+                },
+                occurred_local=when.local,
+                original=self._original(when, units),
+                source_path=self.source_path,
+                **figures,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
+        return Record(result, self.pointer, when.at, host_id)
+
+    def _original(self, when: Moment, units: Mapping[str, str] | None) -> dict[str, Any]:
+        """The file's own words; its time only where nothing could be made of it."""
+        names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
+        times = [time for time in self.times if time not in (None, "")]
+        kept = {
+            "model": names[0] if names else None,
+            "hardware": self.named.hardware,
+            "precision": self.named.precision,
+            "runtime": self.named.runtime,
+            "timestamp": times[0] if times and not when else None,
+            "units": dict(units or {}),
+            **self.original,
+        }
+        if isinstance(kept.get("stated"), Mapping):
+            kept["stated"] = _known(kept["stated"])
+        return _known(kept)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, "", [], {})}
+
+
+def _fingerprint(device_id: str | None, hardware: str, machine: Machine) -> str | None:
+    """None unless the file names both the device and some software: without them no two figures are comparable."""
+    if device_id is None or not machine.software:
+        return None
+    software = dict(sorted(machine.software.items()))
+    return canonical_names.imported_id(
+        {
+            "device": device_id,
+            "hardware": hardware,
+            "software": software,
+            "threads": machine.threads,
+            "settings": _known(machine.settings),
+        }
+    )

@@ -1,0 +1,1 @@
+"""The import pipeline: files on disk to events in the log."""

@@ -1,0 +1,215 @@
+"""Suspicions that no single document shows: figures repeated over all documents ever imported. Rules of one document
+are in `rules.py`.
+
+Both rules compare stated figures exactly, on one device and configuration; samples are never compared.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+from uuid import UUID
+
+from accel_platform.events import Event, EventLog
+from accel_platform.events.log import Snapshot, Source
+from accel_platform.events.types import ImportsChecked, ResultSuspected
+from migrations.normalize.canonical_names import MICROBENCHMARK
+from migrations.pipeline.batches import SEGMENT_PREFIX
+from migrations.pipeline.document_reader import SOURCE
+from migrations.pipeline.ids import numbered_id
+from migrations.suspicion.rules import CHANCE
+
+RULES_VERSION = 1
+"""Raise it when a rule of this module changes, because every log is then to be checked once more."""
+_TEXTS = ("model_id", "hardware", "backend", "device_name", "precision", "mode")
+_NUMBERS = ("batch_size", "sequence_length", "latency_mean_ms", "throughput_items_per_s", "memory_peak_mib")
+_PARTS = json.dumps(
+    {
+        **dict.fromkeys((*_TEXTS, "status", "model_family"), "VARCHAR"),
+        **dict.fromkeys(_NUMBERS, "DOUBLE"),
+        "original": {"derived_claim": "VARCHAR"},
+    }
+)
+_MEMORY_MB = 140
+"""What needs more goes through files; where DuckDB cannot do that, it gets more."""
+_MOST_MEMORY_MB = 8_000
+_MODELS = 3
+"""Two models of one origin may share a figure by chance, three hardly do."""
+
+_BRIEF = f"""
+CREATE TEMP TABLE brief AS
+WITH imported AS (
+    SELECT event_id, causation_id, json_transform(payload, '{_PARTS}') AS said FROM stored
+    WHERE type = 'ResultRecorded' AND source = 'migrate' AND samples_ns IS NULL
+)
+SELECT event_id, causation_id AS document, said.hardware, hash(said.model_id) AS model,
+    hash({", ".join(f"said.{name}" for name in ("precision", "mode", *_NUMBERS))}) AS figures
+FROM imported
+WHERE said.status = 'ok' AND said.original.derived_claim IS NULL
+    AND said.model_family <> '{MICROBENCHMARK}' -- the empty ones all take no time
+    AND coalesce(said.latency_mean_ms, said.throughput_items_per_s) > 0
+"""
+"""What is compared, at some bytes a result: few figures are in more than one document, and only those are looked at."""
+_DOCUMENTS = """
+CREATE TEMP TABLE documents AS
+SELECT event_id AS document, CASE WHEN format LIKE 'skill%' THEN 'skill' ELSE format END AS format
+FROM (SELECT event_id, payload->>'$.format' AS format FROM stored WHERE type = 'DocumentImported')
+"""
+_COMMON = """
+CREATE TEMP TABLE common AS
+SELECT format, hardware, count(DISTINCT model) AS models FROM brief JOIN documents USING (document) GROUP BY ALL
+"""
+_FIGURES = f"""
+CREATE TEMP TABLE figures AS
+WITH several AS (
+    SELECT event_id, document FROM brief
+    SEMI JOIN (SELECT figures FROM brief GROUP BY figures HAVING min(document) <> max(document)) USING (figures)
+),
+told AS (
+    SELECT event_id, document, json_transform(payload, '{_PARTS}') AS said FROM several JOIN stored USING (event_id)
+),
+named AS (
+    SELECT event_id, document, format, {", ".join(f"said.{name}" for name in (*_TEXTS, *_NUMBERS))}
+    FROM told JOIN documents USING (document)
+)
+SELECT *,
+    (latency_mean_ms IS NOT NULL)::INT + (throughput_items_per_s IS NOT NULL)::INT + (memory_peak_mib IS NOT NULL)::INT
+        AS known,
+    concat_ws(', ', 'latency ' || printf('%.6g', latency_mean_ms) || ' ms',
+        'throughput ' || printf('%.6g', throughput_items_per_s) || ' items/s',
+        'memory ' || printf('%.6g', memory_peak_mib) || ' MiB') AS said
+FROM named
+"""
+_CONSTANT = """
+WITH repeated AS (
+    SELECT *, list_sort(list_distinct(list(model_id) OVER same)) AS models,
+        count(DISTINCT document) OVER same AS documents
+    FROM figures
+    WINDOW same AS (PARTITION BY format, hardware, backend, device_name, precision, mode, batch_size, sequence_length,
+        latency_mean_ms, throughput_items_per_s, memory_peak_mib)
+)
+SELECT event_id, 'constant_over_archive' AS rule, CASE WHEN known > 1 THEN 'simulated' ELSE 'suspect' END,
+    said || ' for ' || array_to_string(r.models[:8], ', ') || ' in ' || documents || ' documents',
+    CASE WHEN known > 1 THEN 0.9 ELSE 0.6 END
+FROM repeated AS r JOIN common AS c USING (format, hardware)
+WHERE documents > 1 AND len(r.models) >= $models AND len(r.models) >= $chance * c.models
+"""
+_IDENTICAL = """
+WITH repeated AS (
+    SELECT *, list_sort(list_distinct(list(hardware) OVER same)) AS names,
+        count(DISTINCT document) OVER same AS documents
+    FROM figures
+    WHERE known > 1
+    WINDOW same AS (PARTITION BY format, model_id, precision, mode, batch_size, sequence_length,
+        latency_mean_ms, throughput_items_per_s, memory_peak_mib)
+)
+SELECT event_id, 'identical_over_archive' AS rule, 'simulated', said || ' on ' || array_to_string(names, ', '), 0.95
+FROM repeated
+WHERE documents > 1 AND len(names) > 1
+"""
+
+_KNOWN = """
+SELECT CAST(payload->>'$.result_id' AS UUID), payload->>'$.rule' FROM stored WHERE type = 'ResultSuspected'
+"""
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """The comparison of all documents that were imported at one moment.
+
+    Its record lies in the log under a name that follows from the names of the import segments. A listing of the log
+    thus tells whether it was made, and an interrupted import leaves it due.
+    """
+
+    snapshot: Snapshot
+
+    @cached_property
+    def covers(self) -> Snapshot:
+        """The import segments."""
+        return self.snapshot.beginning(SEGMENT_PREFIX)
+
+    @property
+    def segment(self) -> str:
+        """Name of the segment that holds the suspicions and the record of this check."""
+        return f"checked-imports-{RULES_VERSION}-{self.covers.id}"
+
+    @property
+    def due(self) -> bool:
+        """True where something was imported and this check is not in the log."""
+        return bool(self.covers.segments) and self.segment not in self.snapshot.segments
+
+    def store(self, log: EventLog, suspicions: Sequence[Event]) -> int:
+        """Store the suspicions and the record of the check in one append; return the number of events stored, 0 where
+        another process was first. Raises LogUnavailable."""
+        payload = ImportsChecked(
+            rules_version=RULES_VERSION,
+            snapshot_id=self.covers.id,
+            segments=len(self.covers.segments),
+            suspicions=len(suspicions),
+        )
+        record = Event.of(payload, source=SOURCE, event_id=numbered_id(self.segment))
+        appended = log.append([*suspicions, record], key=self.segment)
+        return appended.events if appended.new else 0
+
+
+def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Event]:
+    """Return the suspicions over a snapshot (default: now) that it does not hold yet, in a stable order."""
+    import duckdb  # a run that finds nothing new has no need of it
+
+    sources = log.sources((snapshot or log.snapshot()).segments)
+    memory_mb = _MEMORY_MB
+    while sources:
+        try:
+            found = _repeated(sources, memory_mb)
+        except duckdb.OutOfMemoryException:
+            if memory_mb > _MOST_MEMORY_MB:
+                raise
+            memory_mb *= 2
+        else:
+            return [_event(*row) for row in found]
+    return []
+
+
+def _repeated(sources: Sequence[Source], memory_mb: int) -> list[tuple[Any, ...]]:
+    """Result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con:
+        con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'; SET preserve_insertion_order = false")
+        con.execute(f"SET memory_limit = '{memory_mb}MB'; SET temp_directory = '{spill}'; SET threads = 1")
+        con.execute(f"CREATE TEMP VIEW stored AS {_stored(sources)}")
+        for step in (_BRIEF, _DOCUMENTS, _COMMON, _FIGURES):
+            con.execute(step)
+        constant = con.execute(_CONSTANT, {"models": _MODELS, "chance": CHANCE}).fetchall()
+        identical = con.execute(_IDENTICAL).fetchall()
+        known = con.execute(_KNOWN).fetchall()
+    found = {(row[0], row[1]): row for row in (*constant, *identical)}
+    return [found[key] for key in sorted(found.keys() - set(known))]
+
+
+def _event(
+    result_id: UUID, rule: str, verdict: Literal["simulated", "suspect"], evidence: str, confidence: float
+) -> Event:
+    suspicion = ResultSuspected(
+        result_id=result_id, rule=rule, verdict=verdict, evidence=evidence, confidence=confidence
+    )
+    return Event.of(suspicion, source=SOURCE, event_id=numbered_id(f"suspicion {result_id} {rule}"))
+
+
+def _stored(sources: Sequence[Source]) -> str:
+    columns = "event_id, causation_id, type, source, payload, samples_ns"
+    whole = [str(source.path) for source in sources if source.segments is None]
+    scans = [f"SELECT {columns} FROM read_parquet([{_texts(whole)}])"] if whole else []
+    for source in sources:
+        if source.segments is not None:
+            pack, chosen = _texts([str(source.path)]), _texts(sorted(source.segments))
+            scans.append(f"SELECT {columns} FROM read_parquet([{pack}]) WHERE segment IN ({chosen})")
+    return " UNION ALL ".join(scans)
+
+
+def _texts(values: Sequence[str]) -> str:
+    return ", ".join("'" + value.replace("'", "''") + "'" for value in values)

@@ -1,0 +1,255 @@
+"""One document read: its ledger entry and every event of it. Storing them is `importer.py`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from accel_platform.events import Event
+from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
+from migrations.detect import describe, recognise
+from migrations.formats import Format
+from migrations.normalize.records import Embedded, NoResult, Part, Record, Refused
+from migrations.pipeline.ids import numbered_id
+from migrations.pipeline.ledger import key_of
+from migrations.sources.documents import Content, Document, Origin, holds_figures
+from migrations.sources.json_text import Note
+from migrations.suspicion.claims import NOTHING_CLAIMED, Claims, claims_of
+from migrations.suspicion.rules import judge
+
+SOURCE = "migrate"
+KEPT_WHOLE_CHARACTERS = 1_000_000
+"""A quarantined document up to this size is kept whole in the log; of a larger one the beginning, and the reason says
+that the rest is in the file alone."""
+
+_TELLING = ("other_lines", "unreadable_rest")
+"""Notes whose reason says more than their rule."""
+
+Outcome = Literal["imported", "duplicate", "not_results", "quarantined"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A document read: its ledger entry; all its events, first the entry, then what it holds, naming it as the cause;
+    and the documents inside it, still to be taken."""
+
+    entry: DocumentImported
+    events: list[Event]
+    embedded: tuple[Embedded, ...] = ()
+    claims: Claims = NOTHING_CLAIMED
+
+
+def read(document: Document, around: Claims, supersedes: UUID | None = None) -> Reading:
+    """Recognise, read and judge a document; `around` is what the document around it claims, `supersedes` the ledger
+    entry that this reading replaces. Never raises for what the document holds: what cannot be read is quarantined with
+    the reason."""
+    account = Account(document.content.origin, supersedes)
+    if document.kind == "unreadable":
+        return quarantine(document.content, "unreadable", document.problem or "unreadable", account)
+    try:
+        found = recognise(document)
+        if found is None:
+            return _unknown(document, account)
+        account.format = found.name
+        if found.not_results is not None:
+            return account.close("not_results", found.not_results)
+        claims = claims_of(document).within(around)
+        parts = account.add(document, found, claims)
+    except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
+        reason = f"the reader {account.format} failed: {type(error).__name__}: {error}"
+        return quarantine(
+            document.content, "reader_failed", reason, Account(account.origin, supersedes, account.format)
+        )
+    embedded = tuple(part for part in parts if isinstance(part, Embedded))
+    return account.close(embedded=embedded, claims=claims)
+
+
+def embedded_document(outer: Content, part: Embedded) -> Document:
+    """A document inside another one, as a file of its own would be: the old framework wrote every file this way, so a
+    copy in one has the same bytes and hash."""
+    text = json.dumps(part.value, indent=2)
+    return Document(Content.of(text.encode(), f"{outer.source_path}#{part.pointer}"), "json", part.value)
+
+
+@dataclass
+class Account:
+    """What the pieces of one document add up to, and the events of it that are not given away yet."""
+
+    origin: Origin
+    supersedes: UUID | None = None
+    format: str = "unknown"
+    numbered: int = 0
+    """The number of the last event beside the entry."""
+    events: list[Event] = field(default_factory=list)
+    records: int = 0
+    failures: int = 0
+    suspects: int = 0
+    _embedded: int = 0
+    _refused: Counter[str] = field(default_factory=Counter)
+    _without: Counter[str] = field(default_factory=Counter)
+    _notes: Counter[str] = field(default_factory=Counter)
+    _recorded_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        own = [key_of(self.origin), *([str(self.supersedes)] if self.supersedes else [])]
+        self._content = " ".join(own)
+        self.entry_id = numbered_id(" ".join(["ledger", self.origin.source_path, *own]))
+
+    def add(self, document: Document, format_: Format, claims: Claims, *, first: int = 0) -> list[Part]:
+        """Read and judge one piece, whose first row is the document's row `first`; the parts it holds."""
+        parts = list(format_.read(document))
+        records = judge([part for part in parts if isinstance(part, Record)], claims)
+        for record in records:
+            self._store(record.result, record.occurred_at, record.host_id)
+        for part in parts:
+            if isinstance(part, Refused):
+                self._refused[f"{part.rule}: {part.reason}"] += 1
+                self._keep(part.rule, part.reason, part.content, moved(part.pointer, first))
+            elif isinstance(part, NoResult):
+                self._without[part.reason] += 1
+        for note in document.notes:
+            self.note(note)
+        self.records += len(records)
+        self.failures += sum(record.result.status != "ok" for record in records)
+        self.suspects += sum(record.result.provenance != "imported" for record in records)
+        self._embedded += sum(isinstance(part, Embedded) for part in parts)
+        return parts
+
+    def note(self, note: Note) -> None:
+        """Keep something that stands beside the records."""
+        self._notes[note.reason if note.rule in _TELLING else note.rule.replace("_", " ")] += 1
+        self._keep(note.rule, note.reason, note.content)
+
+    def quarantine(self, rule: str, reason: str, content: str) -> None:
+        """Keep the whole document, or its beginning."""
+        self._keep(rule, reason, content)
+
+    def give(self) -> list[Event]:
+        """The events so far, given away."""
+        events, self.events = self.events, []
+        return events
+
+    def close(
+        self,
+        outcome: Outcome | None = None,
+        reason: str | None = None,
+        *,
+        embedded: tuple[Embedded, ...] = (),
+        claims: Claims = NOTHING_CLAIMED,
+    ) -> Reading:
+        """The ledger entry, by default of what was added, before the events that are left."""
+        entry = ledger_entry(
+            self.origin,
+            self.format,
+            outcome or self._outcome(),
+            records=self.records,
+            failures=self.failures,
+            suspects=self.suspects,
+            reason=reason if outcome else self._reason(),
+            supersedes=self.supersedes,
+        )
+        return Reading(entry, [self.event(entry, self.entry_id), *self.give()], embedded, claims)
+
+    def event(
+        self,
+        payload: Payload,
+        event_id: UUID,
+        *,
+        cause: UUID | None = None,
+        occurred_at: datetime | Literal["now"] | None = "now",
+        host_id: str | None = None,
+    ) -> Event:
+        return Event(
+            event_id=event_id,
+            type=type(payload).__name__,
+            schema_version=payload.VERSION,
+            occurred_at=self._recorded_at if occurred_at == "now" else occurred_at,
+            recorded_at=self._recorded_at,
+            source=SOURCE,
+            host_id=host_id,
+            causation_id=cause,
+            payload=payload,
+        )
+
+    def _store(self, payload: Payload, occurred_at: datetime | Literal["now"] | None, host_id: str | None) -> None:
+        self.numbered += 1
+        event_id = numbered_id(self._content, self.numbered)
+        self.events.append(self.event(payload, event_id, cause=self.entry_id, occurred_at=occurred_at, host_id=host_id))
+
+    def _keep(self, rule: str, reason: str, content: str, pointer: str | None = None) -> None:
+        kept = RecordQuarantined(
+            source_path=self.origin.source_path,
+            content_sha256=self.origin.sha256 or None,
+            pointer=pointer,
+            rule=rule,
+            reason=reason,
+            content=content,
+        )
+        self._store(kept, "now", None)
+
+    def _outcome(self) -> Outcome:
+        if self.records or self._embedded:
+            return "imported"
+        return "quarantined" if self._refused else "not_results"
+
+    def _reason(self) -> str | None:
+        parts = [_several(self._refused, "cell refused", "cells refused")] if self._refused else []
+        if self._without:
+            parts.append(_several(self._without, "part without a result", "parts without a result"))
+        if self._embedded:
+            parts.append(f"{self._embedded} documents inside" if self._embedded > 1 else "1 document inside")
+        if not parts and not self.records:
+            parts.append("it holds no cell")
+        noted = [f"{reason} ({times} of them)" if times > 1 else reason for reason, times in self._notes.items()]
+        return "; ".join([*parts, *noted]) or None
+
+
+def quarantine(content: Content, rule: str, reason: str, account: Account | None = None) -> Reading:
+    """A document kept as it came: whole, or its beginning, which the reason says."""
+    text = content.text()
+    if len(text) > KEPT_WHOLE_CHARACTERS or content.large_bytes:
+        text = text[:KEPT_WHOLE_CHARACTERS]
+        reason += f" (only its first {len(text):,} characters are kept here, the rest is in the file)"
+    account = account or Account(content.origin)
+    account.quarantine(rule, reason, text)
+    return account.close("quarantined", reason)
+
+
+def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) -> DocumentImported:
+    """The account of one document; `more` are further fields of DocumentImported."""
+    return DocumentImported(
+        source_path=origin.source_path,
+        content_sha256=origin.sha256,
+        format=format_,
+        outcome=outcome,
+        size_bytes=origin.size_bytes,
+        **more,
+    )
+
+
+def _unknown(document: Document, account: Account) -> Reading:
+    """What no reader knows: kept whole, unless it is prose without figures."""
+    if document.kind != "text":
+        reason = f"no reader knows this shape: {describe(document)}"
+        return quarantine(document.content, "unknown_shape", reason, account)
+    if holds_figures(document):
+        return quarantine(document.content, "unreadable", "plain text that holds figures", account)
+    account.format = "text"
+    return account.close("not_results", "plain text without figures")
+
+
+def _several(reasons: Counter[str], one: str, many: str) -> str:
+    """How many there are and the most frequent reason, as `3 cells refused, RULE: REASON (2 of them)`."""
+    (most, times), *others = reasons.most_common()
+    number = f"1 {one}" if reasons.total() == 1 else f"{reasons.total()} {many}"
+    return f"{number}, {most}" + (f" ({times} of them)" if others else "")
+
+
+def moved(pointer: str, first: int) -> str:
+    """The pointer into a piece as one into the whole document."""
+    number, _, rest = pointer.removeprefix("/").partition("/")
+    return f"/{int(number) + first}{'/' + rest if rest else ''}" if first and number.isdigit() else pointer

@@ -1,0 +1,242 @@
+"""Files into the event log, each accounted for. What one file consists of is `unpack.py`, what a document becomes
+`document_reader.py`.
+
+A content is read once: met again under the same path it is known, under another it is a duplicate that says of what.
+Events are ids that follow from content and go into the log in batches, so an import that is killed is taken up where
+its last batch ended, and what it repeats doubles nothing. A check across documents that it did not reach is due until
+a later import makes it (`archive.CrossCheck`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from accel_platform.errors import InvalidInput
+from accel_platform.events import Event, EventLog
+from accel_platform.events.codec import to_rows
+from accel_platform.events.types import DocumentImported
+from migrations.pipeline.batches import Batches
+from migrations.pipeline.cross_document_rules import CrossCheck, suspect_across
+from migrations.pipeline.document_reader import Account, Outcome
+from migrations.pipeline.ledger import Ledger
+from migrations.pipeline.unpack import Begun, Done, Step, take
+from migrations.sources.documents import Origin, find_files, load
+
+OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
+"""What a run with `ImportReport.overdue_check` says."""
+
+Progress = Callable[[int, int, "DocumentReport"], None]
+"""Called after each document with its number, the number of files, and what became of it."""
+
+
+@dataclass(frozen=True)
+class DocumentReport:
+    """What became of one file in this run. `already` is True where the log knew it and nothing was written."""
+
+    source_path: str
+    format: str
+    outcome: Outcome
+    records: int
+    failures: int
+    suspects: int
+    reason: str | None
+    already: bool = False
+    embedded: tuple[DocumentReport, ...] = ()
+    """The documents found inside it, where this run read it."""
+
+    def all(self) -> Iterator[DocumentReport]:
+        """This document and all inside it, at any depth."""
+        yield self
+        for inside in self.embedded:
+            yield from inside.all()
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """One run over some paths. `outcomes` adds up to `found`, the files; known ones count as `already_imported`, in a
+    retry those that stay as they are as `still_quarantined`. The documents inside files are counted on their own, in
+    `embedded`."""
+
+    found: int
+    outcomes: dict[str, int]
+    embedded: dict[str, int]
+    records: int
+    failures: int
+    suspects: int
+    suspected_across: int
+    """Suspicions that only show over several documents, about results of this run or of earlier ones."""
+    overdue_check: bool
+    """True where results of an earlier import had never been compared across documents, and this run did so."""
+    events: int
+    dry_run: bool
+    documents: tuple[DocumentReport, ...] = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def migrate(
+    paths: Iterable[Path],
+    log: EventLog,
+    *,
+    spare: Sequence[Path] = (),
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_progress: Progress | None = None,
+) -> ImportReport:
+    """Import every file under the paths but none under `spare`, read by so many processes. With `dry_run` everything is
+    read and judged, and nothing written. Order and report do not depend on `jobs`.
+
+    Raises NotFound for a path that is not there, InvalidInput for fewer than one job, LogUnavailable where the log
+    cannot be written. `records`, `failures` and `suspects` of the report count what this run brought in.
+    """
+    if jobs < 1:
+        raise InvalidInput(f"At least one process must read, not {jobs}.")
+    files = list(find_files(paths, spare))
+    run = Import(log, dry_run)
+    if jobs == 1:
+        return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+    from migrations.pipeline.workers import Workers
+
+    with Workers(files, run.ledger.keys(), jobs) as workers:
+        return run.report(len(files), map(workers.steps, range(len(files))), on_progress)
+
+
+class Import:
+    """One run: what the log knew at its start and what was met since."""
+
+    def __init__(self, log: EventLog, dry_run: bool) -> None:
+        self.ledger = Ledger(log)
+        self._log = log
+        self._dry_run = dry_run
+        self._batches = Batches(log, dry_run=dry_run)
+        self._before = CrossCheck(log.snapshot())
+
+    def report(
+        self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False
+    ) -> ImportReport:
+        """Account for each of the documents; what is known of them counts for nothing where they are read `again`.
+
+        Interrupted, it stores what is complete. Raises LogUnavailable.
+        """
+        reports = []
+        try:
+            with _collecting_rarely():
+                for number, steps in enumerate(documents, start=1):
+                    reports.append(self._document(_origin(steps), steps, again=again))
+                    if on_progress is not None:
+                        on_progress(number, found, reports[-1])
+        finally:
+            self._batches.flush()
+        every = [document for report in reports for document in report.all()]
+        new = [document for document in every if not document.already]
+        across, check_events = self._check_across(new_results=any(document.records for document in new))
+        return ImportReport(
+            found=found,
+            outcomes=_outcomes(reports, "still_quarantined" if again else "already_imported"),
+            embedded=_outcomes(inside for document in every for inside in document.embedded),
+            records=sum(r.records for r in new),
+            failures=sum(r.failures for r in new),
+            suspects=sum(r.suspects for r in new),
+            suspected_across=across,
+            overdue_check=self._before.due and not self._dry_run,
+            events=self._batches.events + check_events,
+            dry_run=self._dry_run,
+            documents=tuple(reports),
+        )
+
+    def _document(self, origin: Origin, steps: Iterator[Step], *, again: bool = False) -> DocumentReport:
+        """One document, which has begun, up to its end."""
+        known = None if again else self._known(origin)
+        inside = []
+        for step in steps:
+            if isinstance(step, Begun):
+                if known is None:
+                    inside.append(self._document(step.origin, steps))
+                else:
+                    _pass_over(steps)
+            elif isinstance(step, Done):
+                if step.entry is None and known is None:  # read again, it stays as it is
+                    return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
+                return known or self._enter(step.entry, inside)
+            elif known is None:
+                self._batches.add(step.rows)
+        raise AssertionError(f"{origin.source_path} has no end")
+
+    def _known(self, origin: Origin) -> DocumentReport | None:
+        """What became of a content that was met before, here or in an earlier run."""
+        if (own := self.ledger.own(origin)) is not None:
+            return _report(own.document, already=True)
+        if (first := self.ledger.first(origin)) is None:
+            return None
+        account = Account(origin, format="duplicate")
+        return self._enter(account.close("duplicate", f"the same content as {first.document.source_path}").events[0])
+
+    def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
+        assert event is not None
+        assert isinstance(event.payload, DocumentImported)
+        self.ledger.add(event)
+        self._batches.add(to_rows([event]))
+        return replace(_report(event.payload), embedded=tuple(inside))
+
+    def _check_across(self, *, new_results: bool) -> tuple[int, int]:
+        """Compare all documents ever imported where that is due; return the suspicions and the events stored.
+
+        Where this run alone added to a checked log, and no results, it is recorded without a look. A dry run checks
+        nothing, because it has stored nothing to look at.
+        """
+        check = CrossCheck(self._log.snapshot())
+        if self._dry_run or not check.due:
+            return 0, 0
+        added = check.covers.segments - self._before.covers.segments
+        unchanged = not (self._before.due or new_results) and added <= self._batches.segments
+        found = [] if unchanged else suspect_across(self._log, check.snapshot)
+        return len(found), check.store(self._log, found)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Rows come by the ten thousand and hold no cycles: looking for some at every turn is a third of an import."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _origin(steps: Iterator[Step]) -> Origin:
+    begun = next(steps)
+    assert isinstance(begun, Begun)
+    return begun.origin
+
+
+def _pass_over(steps: Iterator[Step]) -> None:
+    """Leave out a document that has begun, and all inside it."""
+    depth = 1
+    while depth:
+        step = next(steps)
+        depth += isinstance(step, Begun) - isinstance(step, Done)
+
+
+def _outcomes(reports: Iterable[DocumentReport], known: str = "already_imported") -> dict[str, int]:
+    return dict(Counter(known if report.already else report.outcome for report in reports))
+
+
+def _report(entry: DocumentImported, *, already: bool = False) -> DocumentReport:
+    return DocumentReport(
+        source_path=entry.source_path,
+        format=entry.format,
+        outcome=entry.outcome,
+        records=entry.records,
+        failures=entry.failures,
+        suspects=entry.suspects,
+        reason=entry.reason,
+        already=already,
+    )

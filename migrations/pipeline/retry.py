@@ -1,0 +1,112 @@
+"""What is in quarantine, read again by the readers there are now. The old entry stays; the new one says that it
+supersedes it, and the warehouse shows the newest.
+
+The bytes come from where the document was, if they are still the same, else from the copy that the log holds whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
+
+from accel_platform.events import Event, EventLog
+from accel_platform.events.codec import COLUMN
+from accel_platform.events.types import DocumentImported, RecordQuarantined
+from migrations.pipeline.batches import SEGMENT_PREFIX
+from migrations.pipeline.importer import Import, ImportReport, Progress
+from migrations.pipeline.ledger import Entry
+from migrations.pipeline.unpack import Begun, Done, Kept, Known, Step, take
+from migrations.sources.archives import archive_kind, members
+from migrations.sources.documents import Content, Origin, bytes_of, load
+
+_TYPE = COLUMN["type"]
+
+
+def retry_quarantine(
+    log: EventLog, *, under: Iterable[Path] = (), dry_run: bool = False, on_progress: Progress | None = None
+) -> ImportReport:
+    """Read again what is in quarantine, all of it or what lies under some paths. Nothing is written of a document that
+    stays there for the same reason. Raises LogUnavailable."""
+    run = Import(log, dry_run)
+    prefixes = [str(path.absolute()) for path in under]
+    entries = [
+        entry
+        for entry in run.ledger.quarantined()
+        if not prefixes or any(_is_under(entry.document.source_path, prefix) for prefix in prefixes)
+    ]
+    copies = _copies(log, {entry.event.event_id for entry in entries})
+    flows = (_again(entry, copies[entry.event.event_id], run) for entry in entries)
+    return run.report(len(entries), flows, on_progress, again=True)
+
+
+def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
+    """The steps of one document read again; of one that stays as it is only that it is known."""
+    for content in _contents(entry, copies):
+        itself = content.origin
+        known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
+        yield from _if_changed(entry, take(content, known, supersedes=entry.event.event_id))
+        return
+    origin = Origin(entry.document.source_path, entry.document.content_sha256, entry.document.size_bytes)
+    yield from (Begun(origin), Done(None))
+
+
+def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
+    """The steps, without those of the document itself where all they say is that it stays in quarantine."""
+    held: list[Step] = []
+    depth = 0
+    for step in steps:
+        depth += isinstance(step, Begun) - isinstance(step, Done)
+        if depth == 1 and isinstance(step, Kept):
+            held.append(step)
+            if any(row[_TYPE] != "RecordQuarantined" for row in step.rows):
+                yield from held
+                held = []
+        elif depth == 0 and isinstance(step, Done) and step.entry is not None:
+            yield from (Done(None),) if _says(step.entry) == _says(entry.event) else (*held, step)
+        else:
+            yield step
+
+
+def _says(event: Event) -> tuple[str, str | None]:
+    assert isinstance(event.payload, DocumentImported)
+    return event.payload.outcome, event.payload.reason
+
+
+def _contents(entry: Entry, copies: list[bytes]) -> Iterator[Content]:
+    """The content of a document, wherever it can still be had."""
+    path, sha256 = entry.document.source_path, entry.document.content_sha256
+    file, *names = path.split("!")
+    if "#" not in path:
+        with suppress(ValueError):  # an archive broken from some place on
+            for content in _members_named(load(Path(file)), names):
+                if content.sha256 and sha256 in ("", content.sha256):
+                    yield content
+    for raw in copies:
+        content = Content.of(raw, path)
+        if content.sha256 == sha256:
+            yield content
+
+
+def _members_named(content: Content, names: list[str]) -> Iterator[Content]:
+    if not names:
+        yield content
+    elif (kind := archive_kind(content)) is not None:
+        for member in members(content, kind):
+            if member.source_path == f"{content.source_path}!{names[0]}":
+                yield from _members_named(member, names[1:])
+
+
+def _copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
+    """What the log holds of these documents, as the bytes that it was."""
+    found: dict[UUID, list[bytes]] = defaultdict(list)
+    for event in log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"RecordQuarantined"}):
+        if event.causation_id in entries and isinstance(event.payload, RecordQuarantined):
+            found[event.causation_id] += bytes_of(event.payload.content)
+    return found
+
+
+def _is_under(source_path: str, prefix: str) -> bool:
+    return source_path == prefix or source_path.startswith(tuple(f"{prefix.rstrip('/')}{mark}" for mark in "/!#"))

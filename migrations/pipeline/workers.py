@@ -1,0 +1,179 @@
+"""Files read by several processes at once. What they find comes back file by file, in the order of the files.
+
+A worker that dies costs the file it was reading, which is quarantined with the reason; another takes its place. Where
+none can start, the import ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from accel_platform.errors import AccelError
+from accel_platform.signals import deaf_to_interrupts
+from migrations.pipeline.document_reader import Account, quarantine
+from migrations.pipeline.ledger import key_of
+from migrations.pipeline.unpack import Begun, Done, Kept, Step, finish, take
+from migrations.sources.documents import Content, Origin, load
+
+MOST_ROWS_AHEAD = 200_000
+"""Held of files whose turn has not come; their workers wait beyond that."""
+_ROWS_AT_ONCE = 2_000
+_AFTER_ALL = 1 << 35
+
+_Sent = list[Step] | None
+"""Steps of a file; None at its end."""
+
+
+class Workers:
+    """Processes reading the files of one import. Leaving the context ends them."""
+
+    def __init__(self, files: Sequence[Path], known: frozenset[str], jobs: int) -> None:
+        self._files = files
+        self._known = known
+        self._context = multiprocessing.get_context("spawn")
+        self._next = 0
+        self._found: dict[int, deque[Step | None]] = {}
+        self._open: dict[int, list[Origin]] = {}
+        self._ahead = 0
+        self._ready: set[Connection] = set()
+        self._whole: set[int] = set()
+        self._workers: dict[Connection, tuple[multiprocessing.process.BaseProcess, int | None]] = {}
+        for _ in range(min(jobs, len(files))):
+            self._start()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe, (process, _) in self._workers.items():
+            pipe.close()
+            process.terminate()
+        for process, _ in self._workers.values():
+            process.join()
+
+    def steps(self, number: int) -> Iterator[Step]:
+        """The steps of one file; to be asked for file by file, in their order."""
+        found = self._found[number] = self._found.pop(number, deque())
+        self._ahead -= sum(map(_size, found))
+        while True:
+            while not found:
+                self._receive(number)
+            step = found.popleft()
+            if step is None:
+                del self._found[number], self._open[number]
+                return
+            yield step
+
+    def _start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_work, args=(theirs, self._known), daemon=True)
+        with deaf_to_interrupts():  # we are told, and end them
+            process.start()
+        theirs.close()
+        self._workers[ours] = (process, None)
+        self._assign(ours)
+
+    def _assign(self, pipe: Connection) -> None:
+        """Give a worker the next file; None where there is no other."""
+        process, _ = self._workers[pipe]
+        number = self._next if self._next < len(self._files) else None
+        self._workers[pipe] = (process, number)
+        if number is not None:
+            self._next += 1
+            self._found.setdefault(number, deque())
+            self._open[number] = []
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it has died, which reading from it will tell
+                pipe.send(self._files[number])
+
+    def _receive(self, now: int) -> None:
+        """Take what the workers have sent, the file whose turn it is first."""
+        busy = {pipe: number for pipe, (_, number) in self._workers.items() if number is not None}
+        asked = [pipe for pipe, number in busy.items() if number == now or self._ahead < MOST_ROWS_AHEAD]
+        for ready in wait(asked):
+            pipe = cast("Connection", ready)
+            try:
+                sent: _Sent = pipe.recv()
+            except (EOFError, ConnectionResetError):
+                self._died(pipe, busy[pipe], now)
+                continue
+            self._ready.add(pipe)
+            self._keep(busy[pipe], sent, now)
+            if sent is None:
+                self._assign(pipe)
+
+    def _keep(self, number: int, sent: _Sent, now: int) -> None:
+        for step in sent or ():
+            if isinstance(step, Begun):
+                self._open[number].append(step.origin)
+            elif isinstance(step, Done):
+                self._open[number].pop()
+                if not self._open[number]:
+                    self._whole.add(number)
+        self._found[number].extend(sent if sent is not None else [None])
+        if number != now:
+            self._ahead += sum(map(_size, sent or ()))
+
+    def _died(self, pipe: Connection, number: int, now: int) -> None:
+        """Close the documents that a dead worker left open, and start another worker."""
+        process, _ = self._workers.pop(pipe)
+        pipe.close()
+        process.join()
+        code = process.exitcode or 0
+        if pipe not in self._ready:
+            raise AccelError(f"The processes that read cannot start (exit code {code}): import with one job.")
+        if number not in self._whole:
+            self._keep(number, self._end_of(number, code), now)
+        self._keep(number, None, now)
+        self._start()
+
+    def _end_of(self, number: int, code: int) -> list[Step]:
+        """What closes the documents of a file that are open, or the file, where none had begun."""
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        reason = f"the process that read it ended {how}: it may need more memory than there is"
+        content = load(self._files[number])
+        steps: list[Step] = []
+        if not self._open[number]:
+            steps.append(Begun(content.origin))
+            opened = [content.origin]
+        else:
+            opened = list(self._open[number])
+        for origin in reversed(opened):
+            whole = content if origin == content.origin else Content(origin.source_path, origin.sha256, b"")
+            # What it sent before stands, under lower numbers.
+            account = Account(origin, numbered=_AFTER_ALL)
+            steps += finish(quarantine(whole, "process_died", reason, account))
+        return steps
+
+
+def _work(pipe: Connection, known: frozenset[str]) -> None:
+    """A worker: takes paths and sends steps until nobody is there."""
+    is_known: Callable[[Origin], bool] = lambda origin: key_of(origin) in known  # noqa: E731
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        pipe.send([])  # from here on it is the file's fault
+        while True:
+            steps: list[Step] = []
+            size = 0
+            for step in take(load(pipe.recv()), is_known):
+                steps.append(step)
+                size += 1 + _size(step)
+                if size >= _ROWS_AT_ONCE:
+                    pipe.send(steps)
+                    steps, size = [], 0
+            pipe.send(steps)
+            pipe.send(None)
+
+
+def _size(step: Step | None) -> int:
+    return len(step.rows) if isinstance(step, Kept) else 0

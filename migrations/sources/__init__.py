@@ -1,0 +1,1 @@
+"""Sources: files, archives, tables and databases as documents."""

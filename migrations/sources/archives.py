@@ -1,0 +1,199 @@
+"""What lies in an archive: its members one by one, as contents. Nothing is ever written under a name an archive gives.
+
+Zip, tar, and tar behind gzip, bzip2 or xz, told by their first bytes. A member that cannot be had is a content with the
+problem and no hash. What an archive unfolds to is counted while it is read, never believed from its headers.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import BinaryIO, Literal, cast
+
+from migrations.sources.documents import WHOLE_BYTES, Content, large
+
+DEEPEST = 3
+"""An archive in an archive is opened up to this depth."""
+MOST_MEMBERS = 100_000
+MEMBER_BYTES = 4 << 30
+ARCHIVE_BYTES = 16 << 30
+RATIO = 200
+RATIO_FROM_BYTES = 64 << 20
+"""Results shrink to a tenth, seldom to a fiftieth; what unfolds to more than this, and to so many times its size, is
+made to fill a disk."""
+_CHUNK = 1 << 20
+
+Kind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
+_UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
+               RuntimeError, ValueError)  # fmt: skip
+
+
+class Bomb(ValueError):
+    """The archive unfolds to more than results do."""
+
+
+def archive_kind(content: Content) -> Kind | None:
+    """Which kind of archive a content is, None if it is none."""
+    raw = content.raw
+    if raw.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    if _is_tar(raw):
+        return "tar"
+    for magic, unfold, kind in _FOLDED:
+        if raw.startswith(magic):
+            try:
+                with unfold(io.BytesIO(raw)) as file:
+                    return kind if _is_tar(file.read(512)) else None
+            except _UNREADABLE:
+                return None
+    return None
+
+
+def members(content: Content, kind: Kind) -> Iterator[Content]:
+    """The members in their order, each to be used before the next is asked for.
+
+    Raises Bomb where limits are passed, ValueError where the archive is broken from some place on.
+    """
+    budget = _Budget(content.origin.size_bytes)
+    try:
+        with content.open() as file:
+            found = _of_zip(file, budget) if kind == "zip" else _of_tar(file, kind, budget)
+            for name, member in found:
+                budget.count_member()
+                source_path = f"{content.source_path}!{_printable(name)}"
+                if isinstance(member, str):
+                    yield Content(source_path, "", b"", member)
+                else:
+                    yield from _content(member, source_path)
+    except Bomb:
+        raise
+    except _UNREADABLE as error:
+        raise ValueError(f"a broken {kind} archive: {error or type(error).__name__}") from error
+
+
+class _Budget:
+    """What one archive may still unfold to."""
+
+    def __init__(self, folded_bytes: int) -> None:
+        self._folded = folded_bytes
+        self._unfolded = 0
+        self._members = 0
+
+    def count_member(self) -> None:
+        """Raises Bomb."""
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise Bomb(f"it has more than {MOST_MEMBERS:,} members")
+
+    def spend(self, count: int) -> None:
+        """Raises Bomb."""
+        self._unfolded += count
+        if self._unfolded > ARCHIVE_BYTES:
+            raise Bomb(f"it unfolds to more than {ARCHIVE_BYTES >> 30} GiB")
+        if self._unfolded > RATIO_FROM_BYTES and self._unfolded > RATIO * self._folded:
+            raise Bomb(f"it unfolds to more than {RATIO} times its size")
+
+
+class _Counted(io.RawIOBase):
+    """A stream whose bytes are counted as they are read."""
+
+    def __init__(self, file: BinaryIO, budget: _Budget) -> None:
+        self._file = file
+        self._budget = budget
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._budget.spend(len(data))
+        return data
+
+
+def _of_zip(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            if info.flag_bits & 1:
+                yield info.filename, "cannot be opened: encrypted"
+                continue
+            try:
+                with archive.open(info) as member:
+                    yield info.filename, cast("BinaryIO", _Counted(cast("BinaryIO", member), budget))
+            except _UNREADABLE as error:
+                if isinstance(error, Bomb):
+                    raise
+                yield info.filename, f"cannot be opened: {error}"
+
+
+def _of_tar(file: BinaryIO, kind: Kind, budget: _Budget) -> Iterator[tuple[str, BinaryIO | str]]:
+    unfold = next((unfold for _, unfold, folded in _FOLDED if folded == kind), None)
+    counted = cast("BinaryIO", _Counted(unfold(file), budget)) if unfold else file
+    # As a stream: going back would unfold everything again.
+    with tarfile.open(fileobj=counted, mode="r|") as archive:
+        for info in archive:
+            if info.isdir():
+                continue
+            if not info.isreg():
+                yield info.name, f"cannot be opened: a link to {info.linkname}" if info.linkname else "no regular file"
+                continue
+            member = archive.extractfile(info)
+            assert member is not None
+            yield info.name, cast("BinaryIO", member)
+
+
+def _content(member: BinaryIO, source_path: str) -> Iterator[Content]:
+    """One member: in memory, or where it is large in an unnamed file that goes with it."""
+    try:
+        raw = member.read(WHOLE_BYTES + 1)
+        if len(raw) <= WHOLE_BYTES:
+            yield Content.of(raw, source_path)
+            return
+        with tempfile.TemporaryFile() as kept:
+            kept.write(raw)
+            while chunk := member.read(_CHUNK):
+                if kept.tell() > MEMBER_BYTES:
+                    yield Content(
+                        source_path, "", b"", f"cannot be opened: it unfolds to more than {MEMBER_BYTES >> 30} GiB"
+                    )
+                    return
+                kept.write(chunk)
+            kept.flush()
+            kept.seek(0)
+            yield large(partial(_again, kept.fileno()), cast("BinaryIO", kept), source_path)
+    except Bomb:
+        raise
+    except _UNREADABLE as error:
+        yield Content(source_path, "", b"", f"cannot be opened: {error or type(error).__name__}")
+
+
+def _again(descriptor: int) -> BinaryIO:
+    file = os.fdopen(os.dup(descriptor), "rb")
+    file.seek(0)
+    return file
+
+
+def _is_tar(raw: bytes) -> bool:
+    return raw[257:262] == b"ustar"
+
+
+def _printable(name: str) -> str:
+    """A member's name as it is written in the ledger: text, with no line breaks and no half characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+_FOLDED: tuple[tuple[bytes, Callable[[BinaryIO], BinaryIO], Kind], ...] = (
+    (b"\x1f\x8b", cast("Callable[[BinaryIO], BinaryIO]", gzip.open), "tar.gz"),
+    (b"BZh", cast("Callable[[BinaryIO], BinaryIO]", bz2.open), "tar.bz2"),
+    (b"\xfd7zXZ\x00", cast("Callable[[BinaryIO], BinaryIO]", lzma.open), "tar.xz"),
+)

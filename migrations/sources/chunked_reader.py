@@ -1,0 +1,225 @@
+"""A document too large to hold, as a series of documents that are not: lines, members of a list, rows of tables.
+
+What can only be read at once is, up to a limit. The bytes are read a second time here; their hash is known by then.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from migrations.sources.csv_text import Header, NoTable, find_header, find_table, split, table
+from migrations.sources.databases import is_parquet, plain_rows
+from migrations.sources.documents import Content, Document, Kind, parse
+from migrations.sources.json_text import Found, NoJson, Note, find_json
+
+PIECE_CHARACTERS = 1 << 19
+PIECE_CELLS = 200_000
+LARGEST_AT_ONCE = 128 << 20
+"""A document that is one value (a JSON object, a database) or one line is read up to this size: its values take some
+ten times as much memory."""
+
+_BETWEEN = " \t\r\n,"
+_NOTHING = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder()
+
+
+class TooLarge(ValueError):
+    """A document, or a part of it, can only be read at once and is too large for that."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} can only be read at once, and the limit is {LARGEST_AT_ONCE >> 20} MiB: split it, or write it as "
+            "JSON Lines, CSV or Parquet, which are read in pieces"
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a document; `first` is the number of the first one in the whole."""
+
+    document: Document
+    first: int = 0
+
+
+def pieces(content: Content) -> Iterator[Piece]:
+    """The document in pieces, one where it must be read at once.
+
+    Raises TooLarge, and ValueError (UnicodeDecodeError, NoTable) where the bytes, from some place on, cannot be read.
+    """
+    if is_parquet(content.raw):
+        yield from _of_parquet(content)
+        return
+    encoding = "utf-16" if content.raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        head = codecs.getincrementaldecoder(encoding)().decode(content.raw)
+    except UnicodeDecodeError:
+        head = "\0"
+    head = head[: head.rfind("\n") + 1] or head
+    begins = head.lstrip()[:1]
+    if "\0" in head or not begins:
+        yield Piece(_at_once(content))
+    elif begins == "[" and not _is_json(head.lstrip().partition("\n")[0]):
+        yield from _of_json(content, encoding, "json", partial(_whole_members, True))
+    elif begins == "{" and not _is_json(head.lstrip().partition("\n")[0]):
+        yield from _of_documents(content, encoding)
+    elif parse(Content(content.source_path, content.sha256, head.encode())).kind in ("json", "json_lines"):
+        yield from _of_json(content, encoding, "json_lines", _whole_lines)
+    elif (header := _header(head)) is not None:
+        yield from _of_rows(content, encoding, header)
+    else:
+        yield Piece(_at_once(content))
+
+
+def _at_once(content: Content) -> Document:
+    if content.large_bytes > LARGEST_AT_ONCE:
+        raise TooLarge(
+            f"it can only be read at once, and of {content.large_bytes >> 20:,} MiB that is too much: the limit is "
+            f"{LARGEST_AT_ONCE >> 20} MiB: JSON Lines, CSV and Parquet are read in pieces"
+        )
+    with content.open() as file:
+        return parse(Content(content.source_path, content.sha256, file.read()))
+
+
+def _of_documents(content: Content, encoding: str) -> Iterator[Piece]:
+    """Pieces of JSON documents in a row, each over several lines; the one document where it is alone."""
+    with _text(content, encoding) as file:
+        first, *others = itertools.islice(_whole_members(False, file), 2)
+    if others:
+        yield from _of_json(content, encoding, "json_lines", partial(_whole_members, False))
+    else:
+        yield Piece(parse(Content(content.source_path, content.sha256, first.encode())))
+
+
+def _of_json(
+    content: Content, encoding: str, kind: Literal["json", "json_lines"], texts: Callable[[TextIO], Iterator[str]]
+) -> Iterator[Piece]:
+    """Pieces of the values in each of the texts into which the file is cut."""
+    first = 0
+    with _text(content, encoding) as file:
+        for text in texts(file):
+            try:
+                found = find_json(text)
+            except NoJson:
+                lines = text.count("\n") + 1
+                found = Found([], notes=(Note("other_lines", f"{lines} lines that are no JSON", text),))
+            values = found.value if isinstance(found.value, list) else [found.value]
+            yield Piece(_document(content, text, kind, values, notes=found.notes), first)
+            first += len(values)
+
+
+def _whole_lines(file: TextIO) -> Iterator[str]:
+    """Texts of whole lines. Between the JSON may stand lines of other programs."""
+    rest = ""
+    while chunk := file.read(PIECE_CHARACTERS):
+        text = rest + chunk
+        end = text.rfind("\n") + 1
+        if end:
+            yield text[:end]
+        elif len(text) > LARGEST_AT_ONCE:
+            raise TooLarge("a line of it")
+        rest = text[end:]
+    if rest.strip():
+        yield rest
+
+
+def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
+    """Texts of whole members of one long list, or of whole documents in a row, over any number of lines."""
+    opening, closing = ("[", "]") if is_list else ("", "")
+    rest: str | None = None
+    # A member is decoded again when more of it is there, so what is read at once grows with it.
+    while chunk := file.read(max(PIECE_CHARACTERS, len(rest or ""))):
+        text = chunk.lstrip().removeprefix(opening) if rest is None else rest + chunk
+        end = _end_of_members(text)
+        if end:
+            yield opening + text[:end].strip(_BETWEEN) + closing
+        elif len(text) > LARGEST_AT_ONCE:
+            raise TooLarge("one value of it")
+        rest = text[end:]
+    if rest and rest.strip(_BETWEEN + "]"):
+        yield rest
+
+
+def _end_of_members(text: str) -> int:
+    """Where the last value ends of those that are certainly whole."""
+    end = 0
+    while True:
+        start = _NOTHING.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty text too
+        try:
+            _, after = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return end
+        if after == len(text):
+            return end  # a number may go on
+        end = after
+
+
+def _of_rows(content: Content, encoding: str, header: Header) -> Iterator[Piece]:
+    """Pieces of the rows of a table in text."""
+    many = max(1, PIECE_CELLS // len(header.columns))
+    first = 0
+    with _text(content, encoding) as file:
+        lines = split(file, header)
+        next(lines)
+        while some := list(itertools.islice(lines, many)):
+            found = table(header, some, first=first + 1)
+            text = "\n".join(map(header.delimiter.join, some))
+            yield Piece(_document(content, text, "csv", found.rows, found.columns, found.notes), first)
+            first += len(some)
+
+
+def _of_parquet(content: Content) -> Iterator[Piece]:
+    first = 0
+    try:
+        with content.open() as binary:
+            file = pq.ParquetFile(binary)
+            columns = tuple(map(str, file.schema_arrow.names))
+            for batch in file.iter_batches(max(1, PIECE_CELLS // max(1, len(columns)))):
+                rows = plain_rows(batch.to_pylist())
+                yield Piece(_document(content, "", "rows", rows, columns), first)
+                first += len(rows)
+    except pa.ArrowException as error:
+        raise ValueError(f"a Parquet file that cannot be read: {error}") from error
+
+
+def _document(
+    content: Content,
+    text: str,
+    kind: Kind,
+    rows: list[Any],
+    columns: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
+) -> Document:
+    """A piece under the name and hash of the whole."""
+    part = Content(content.source_path, content.sha256, text.encode(), large_bytes=content.large_bytes)
+    return Document(part, kind, rows, columns, notes=notes)
+
+
+def _text(content: Content, encoding: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(content.open(), encoding, newline="")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _header(head: str) -> Header | None:
+    """How the table is written that a text begins with, None where it begins with none."""
+    try:
+        return find_header(head) if find_table(head) is not None else None
+    except NoTable:
+        return None

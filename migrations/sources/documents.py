@@ -1,0 +1,247 @@
+"""Files found on disk and turned into documents: bytes, their hash, and what they parse to. No format is known here.
+
+The kind of a document is decided by its content alone. What cannot be parsed is a document too: it keeps its bytes and
+the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from accel_platform.errors import NotFound
+from migrations.sources.csv_text import DELIMITERS, NoTable, find_table
+from migrations.sources.databases import database_tables, is_duckdb, is_parquet, is_sqlite, parquet_rows
+from migrations.sources.embedded_table import table_within
+from migrations.sources.encodings import decoded
+from migrations.sources.json_text import NoJson, Note, find_json
+
+_BASE64 = "base64:"
+Kind = Literal["json", "json_lines", "csv", "rows", "tables", "text", "unreadable"]
+
+WHOLE_BYTES = 8 << 20
+"""Up to this size a file is read at once; a larger one in pieces (`chunked_reader.py`)."""
+HEAD_BYTES = 1 << 20
+"""What is held of a larger one."""
+
+_FIGURE_IN_TEXT = re.compile(
+    r"(latency|throughput|duration|fps|per second|tokens/s|items/s|inference.time|_ms|ttft|tpot|qps)\W{0,20}\d"
+    r"|\d\s*(ms|fps|tokens/s|items/s|t/s)\b",
+    re.IGNORECASE,
+)
+_FIGURE_COLUMN = re.compile(
+    r"^[^\n]*[,;\t|][^,;\t|\n]*(?:latency|throughput|per_sec|fps|_ms\b|\(m?s\)|avg_ns|step_time|speedup)[^\n]*\n(?s:.*?)\d",
+    re.IGNORECASE | re.MULTILINE,
+)
+_JSON_BEGINS = re.compile(r'.{0,200}[{\[]|\s*(?:\S+|"[^\n]*")\s*\Z', re.DOTALL)
+_JSON_LINE = re.compile(r"\n\s*[{\[]")
+"""Without either there is no JSON to look for: it begins behind few stray characters, begins a line, or is one word."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which document something is about. `sha256` is empty where the bytes could not be had."""
+
+    source_path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of one file, or why they could not be had. Hashing comes first: what is known need not be parsed.
+
+    `raw` is the whole content, or of a large one its beginning; `reopen` then gives the whole, from its first byte.
+    """
+
+    source_path: str
+    sha256: str
+    raw: bytes = field(repr=False)
+    problem: str | None = None
+    reopen: Callable[[], BinaryIO] | None = field(default=None, repr=False)
+    large_bytes: int = 0
+
+    @classmethod
+    def of(cls, raw: bytes, source_path: str) -> Content:
+        return cls(source_path, hashlib.sha256(raw).hexdigest(), raw)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.source_path, self.sha256, self.large_bytes or len(self.raw))
+
+    def open(self) -> BinaryIO:
+        """The whole content as a file, at its first byte."""
+        return self.reopen() if self.reopen is not None else io.BytesIO(self.raw)
+
+    def text(self) -> str:
+        """The content as text; bytes that are no text as base64 behind a `base64:` mark, so that nothing is lost."""
+        try:
+            return _decode(self.raw)
+        except UnicodeDecodeError:
+            return _BASE64 + base64.b64encode(self.raw).decode("ascii")
+
+
+def bytes_of(text: str) -> list[bytes]:
+    """The bytes that `Content.text` may have made this text of, for whoever knows their hash to choose from."""
+    found = [text.encode()]
+    if text.startswith(_BASE64):
+        with suppress(binascii.Error):  # a text that only begins like one
+            found.append(base64.b64decode(text.removeprefix(_BASE64)))
+    return found
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file. `value` is the JSON, the list of objects (JSON Lines, or several JSON documents in a row), the
+    rows by column name (CSV: all text; `rows` of a Parquet file: typed), the tables of a database, each a list of rows,
+    or the lines (text). It is None for what could not be parsed, where `problem` says why.
+
+    `notes` are what it holds beside the value: lines that are no JSON, keys given twice, rows of another length.
+    """
+
+    content: Content
+    kind: Kind
+    value: Any = None
+    columns: tuple[str, ...] = ()
+    problem: str | None = None
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def source_path(self) -> str:
+        return self.content.source_path
+
+
+def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Path]:
+    """Every file under the paths, absolute, each once, in a stable order, but nothing under `spare`.
+
+    Raises NotFound for a path that is not there.
+    """
+    spared = tuple(Path(os.path.abspath(path)) for path in spare)
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise NotFound(f"There is no file or directory {path}: check the path.")
+        for found in sorted(_walk(path)) if path.is_dir() else [path]:
+            absolute = Path(os.path.abspath(found))
+            if absolute not in seen and not any(absolute.is_relative_to(own) for own in spared):
+                seen.add(absolute)
+                yield absolute
+
+
+def holds_figures(document: Document) -> bool:
+    """Whether a text speaks of latencies or rates, or has a column for one, so that passing over it would lose
+    results."""
+    text = "\n".join(document.value)
+    return _FIGURE_IN_TEXT.search(text) is not None or _FIGURE_COLUMN.search(text) is not None
+
+
+def load(path: Path) -> Content:
+    """The bytes of a file; one that cannot be opened says so in `problem` and has no hash. A name that is no UTF-8 is
+    written with escapes."""
+    name = os.fsencode(path).decode("utf-8", "backslashreplace")
+    try:
+        # Reading a pipe or a device would wait for ever.
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return Content(name, "", b"", "cannot be opened: not a regular file")
+        if found.st_size <= WHOLE_BYTES:
+            return Content.of(path.read_bytes(), name)
+        with path.open("rb") as file:
+            return large(lambda: path.open("rb"), file, name)
+    except OSError as error:
+        return Content(name, "", b"", f"cannot be opened: {error.strerror or error}")
+
+
+def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
+    """The content of a file too large to hold, hashed without holding it. Raises OSError."""
+    sha256 = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()
+    size = file.tell()
+    file.seek(0)
+    return Content(source_path, sha256, file.read(HEAD_BYTES), reopen=reopen, large_bytes=size)
+
+
+def parse(content: Content) -> Document:
+    """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
+    Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
+    problem = content.problem
+    if content.large_bytes:
+        problem = f"too large to be read at once: {content.large_bytes:,} bytes"
+    if problem is None and (database := _database(content)) is not None:
+        return database
+    if problem is None:
+        try:
+            text = decoded(content.raw)
+        except UnicodeDecodeError as error:
+            problem = f"not text: {error.reason} at byte {error.start}"
+        else:
+            problem = "not text: it holds NUL bytes" if "\0" in text else None if text.strip() else "empty"
+    if problem is not None:
+        return Document(content, "unreadable", problem=problem)
+    return _json(content, text) or _table(content, text) or _table_within(content, text) or _text(content, text)
+
+
+def _database(content: Content) -> Document | None:
+    """A Parquet, DuckDB or SQLite file, told by its first bytes."""
+    raw = content.raw
+    if not (is_parquet(raw) or is_duckdb(raw) or is_sqlite(raw)):
+        return None
+    try:
+        if not is_parquet(raw):
+            return Document(content, "tables", database_tables(raw))
+        rows = parquet_rows(raw)
+        return Document(content, "rows", rows, tuple(rows[0]) if rows else ())
+    except ValueError as error:
+        return Document(content, "unreadable", problem=str(error))
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(directory):
+        yield from (Path(folder, name) for name in names)
+
+
+def _decode(raw: bytes) -> str:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16")
+    return raw.decode("utf-8-sig")
+
+
+def _json(content: Content, text: str) -> Document | None:
+    if _JSON_BEGINS.match(text) is None and _JSON_LINE.search(text) is None:
+        return None
+    try:
+        found = find_json(text)
+    except NoJson as problem:
+        return Document(content, "unreadable", problem=str(problem)) if problem.broken else None
+    return Document(content, "json_lines" if found.several else "json", found.value, notes=found.notes)
+
+
+def _table(content: Content, text: str) -> Document | None:
+    try:
+        found = find_table(text)
+    except NoTable as problem:
+        return Document(content, "unreadable", problem=str(problem))
+    return None if found is None else Document(content, "csv", found.rows, found.columns, notes=found.notes)
+
+
+def _table_within(content: Content, text: str) -> Document | None:
+    found = table_within(text, DELIMITERS)
+    table = _table(content, found[0]) if found else None
+    if found is None or table is None or table.kind != "csv":
+        return None
+    lines = found[1].count("\n") + 1
+    note = Note("other_lines", f"{lines} {'line' if lines == 1 else 'lines'} around the table", found[1])
+    return replace(table, notes=(*table.notes, note)) if found[1] else table
+
+
+def _text(content: Content, text: str) -> Document:
+    return Document(content, "text", text.splitlines())

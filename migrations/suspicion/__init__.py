@@ -1,0 +1,1 @@
+"""Suspicion rules: reasons to doubt imported figures."""

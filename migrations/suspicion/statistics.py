@@ -1,0 +1,107 @@
+"""Figures of results compared with one another: typical latency, spread, likeness, equality. No verdicts here."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from statistics import fmean, median
+
+from accel_platform.events.types import ResultRecorded
+from migrations.normalize.records import Record
+
+_PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms", "latency_min_ms", "latency_max_ms")
+_UNITS = {"latency": "ms", "throughput": "items/s", "memory": "MiB"}
+
+
+def latency_ms(result: ResultRecorded) -> float | None:
+    """Mean time of one batch, from the samples where there are any; the median where no mean is stated."""
+    if result.samples_ns:
+        return fmean(result.samples_ns) / 1e6
+    return result.latency_mean_ms if result.latency_mean_ms is not None else result.latency_p50_ms
+
+
+def median_ms(result: ResultRecorded) -> float | None:
+    """Median time of one batch; the mean where no median is stated."""
+    if result.samples_ns:
+        return median(result.samples_ns) / 1e6
+    return result.latency_p50_ms if result.latency_p50_ms is not None else result.latency_mean_ms
+
+
+def ratio(a: ResultRecorded, b: ResultRecorded) -> float:
+    """Median of `a` over median of `b`; NaN where one is unknown or zero."""
+    return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
+
+
+def apart(ratio_: float) -> float:
+    """A ratio as a factor of at least 1, whichever way round; a vanishing one is infinitely far."""
+    return max(ratio_, 1 / ratio_) if ratio_ else math.inf
+
+
+def spread(result: ResultRecorded) -> float:
+    """Standard error of the mean, relative to it; 0 without samples."""
+    samples = result.samples_ns
+    mean = fmean(samples) if len(samples) > 1 else 0.0
+    if not mean:
+        return 0.0
+    # In floats: the statistics module computes exactly, a hundred times slower.
+    return math.sqrt(math.fsum((sample - mean) ** 2 for sample in samples)) / len(samples) / mean
+
+
+def stated(result: ResultRecorded) -> dict[str, float]:
+    """Latency, throughput and memory that the file states without samples behind them."""
+    if result.samples_ns:
+        return {}
+    found = {
+        "latency": latency_ms(result),
+        "throughput": result.throughput_items_per_s,
+        "memory": result.memory_peak_mib,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def has_other_figure(result: ResultRecorded) -> bool:
+    """Whether a figure is known besides mean, median and rate: a percentile alone, the device's memory, or tokens."""
+    tokens = (
+        "speedup",
+        "tokens_per_s",
+        "time_per_output_token_ms",
+        "time_to_first_token_ms",
+        "throughput_tokens_per_s",
+    )
+    claimed = result.original.get("stated")
+    known = [getattr(result, name, None) for name in (*_PERCENTILES, "memory_device_peak_mib", *tokens)]
+    known += [claimed.get(name) for name in tokens] if isinstance(claimed, dict) else []
+    return any(known)
+
+
+def with_figures(records: Sequence[Record]) -> list[int]:
+    """Positions of the successes that have a latency or a throughput."""
+    return [
+        index
+        for index, record in enumerate(records)
+        if record.result.status == "ok"
+        and (_has_latency(record.result) or record.result.throughput_items_per_s is not None)
+    ]
+
+
+def _has_latency(result: ResultRecorded) -> bool:
+    return bool(result.samples_ns) or result.latency_mean_ms is not None or result.latency_p50_ms is not None
+
+
+def equal_figures(records: Sequence[Record], key: Callable[[ResultRecorded], Hashable]) -> Iterator[list[int]]:
+    """Groups of at least two results with the same key and exactly the same figures, at least two of them each."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index in with_figures(records):
+        result = records[index].result
+        figures: tuple[object, ...] = result.samples_ns or tuple(stated(result).items())
+        if len(figures) > 1:
+            groups[key(result), figures].append(index)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def as_text(result: ResultRecorded) -> str:
+    """The figures in words, for evidence."""
+    if result.samples_ns:
+        return f"the same {len(result.samples_ns)} samples"
+    return ", ".join(f"{name} {value:g} {_UNITS[name]}" for name, value in stated(result).items())

@@ -1,0 +1,1 @@
+"""Readers that several formats of one tool share."""

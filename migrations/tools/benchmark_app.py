@@ -1,0 +1,107 @@
+"""Figures of OpenVINO's benchmark_app, by the words it uses for them in reports and on the console."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from migrations.normalize.canonical_names import NOT_STATED
+from migrations.normalize.path_hints import model_part
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import Record, Refused
+from migrations.normalize.row_access import pick, text_of
+from migrations.normalize.units import count, quantity
+
+_UNIT = re.compile(r"\s*\((?:ms|fps|s)\)\s*$", re.IGNORECASE)
+_WORD_UNIT = re.compile(r" (?:ms|fps)$")
+_NAMES = {
+    "latency_p50_ms": ("latency median", "median latency", "median", "50 percentile"),
+    "latency_mean_ms": ("latency average", "latency avg", "avg latency", "average", "avg"),
+    "latency_min_ms": ("latency min", "min latency", "min"),
+    "latency_max_ms": ("latency max", "max latency", "max"),
+    "latency_p90_ms": ("90 percentile", "latency 90 percentile"),
+    "latency_p95_ms": ("95 percentile", "latency 95 percentile"),
+    "latency_p99_ms": ("99 percentile", "latency 99 percentile"),
+    "throughput_items_per_s": ("throughput",),
+    "first_ms": ("first inference time", "first inference took"),
+    "load_ms": ("read network time", "read model time", "read network took", "read model took"),
+    "compile_ms": (
+        "load network time", "load model time", "compile model time", "compile model took", "compilation time",
+        "load network took",
+    ),
+}  # fmt: skip
+_ITERATIONS = ("total number of iterations", "iterations num", "number of iterations", "count")
+_MODEL = ("topology", "model name", "m", "path to model", "model")
+_DEVICE = ("target device", "d", "device")
+_REQUESTS = ("number of parallel infer requests", "nireq", "number of infer requests")
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: lower case, blanks for underscores, no unit."""
+    return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold())
+
+
+def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | Refused:
+    """The result of one run from its names and values. Times are milliseconds, `throughput` is inferences' items/s.
+
+    Requests run side by side, so a latency is of one of so many in flight (`concurrency`).
+    """
+    figures: dict[str, Any] = {field: quantity(pick(found, *names)) for field, names in _NAMES.items()}
+    if figures["latency_p50_ms"] is None and figures["latency_mean_ms"] is None:
+        figures["latency_p50_ms"] = quantity(pick(found, "latency"))
+    batch = pick(found, "batch size", "b")
+    figures["iterations"] = count(pick(found, *_ITERATIONS))
+    model = text_of(pick(found, *_MODEL))
+    device = text_of(pick(found, *_DEVICE))
+    streams = text_of(pick(found, "number of streams", "nstreams"))
+    short = (
+        re.sub(r"\.(?:xml|onnx|pb|pdmodel|blob|tflite)$", "", model.replace("\\", "/").rpartition("/")[2])
+        if model
+        else None
+    )
+    said = None if short else model_part(source_path)
+    cell = Cell(
+        source_path,
+        pointer,
+        Named(
+            (short or said,),
+            _hardware(device),
+            precision=pick(found, "precision", "infer precision", "ip"),
+            runtime="openvino",
+        ),
+        times=(when,),
+        machine=Machine(
+            software={"openvino": version} if (version := text_of(pick(found, "build", "openvino version"))) else {},
+            threads=count(pick(found, "number of threads", "nthreads", "inference num threads"), at_least=1),
+            settings={
+                "device": device,
+                "requests": count(pick(found, *_REQUESTS), at_least=1),
+                "streams": streams,
+                "api": pick(found, "api"),
+                "hint": pick(found, "hint", "performance hint"),
+            },
+        ),
+        original={
+            "model": model or said,
+            "said_by_path": {"model": said},
+            "hardware": device or NOT_STATED,
+            "concurrency": count(pick(found, *_REQUESTS), at_least=1),
+            "duration_ms": quantity(pick(found, "total execution time", "execution time", "duration")),
+        },
+    )
+    size = {"batch_size": count(batch, at_least=1)}
+    measured = [value for field, value in figures.items() if field.startswith(("latency", "throughput"))]
+    if not any(measured):
+        loading = {field: figures[field] for field in ("load_ms", "compile_ms", "first_ms")}
+        reason = text_of(pick(found, "error")) or "the report holds neither latency nor throughput"
+        return cell.result("failed", {**size, **loading}, reason=reason)
+    return cell.result("ok", {**size, **figures}, units={"latency": "ms", "throughput": "items/s", "time": "ms"})
+
+
+def _hardware(device: str | None) -> str:
+    """OpenVINO on the processor is hardware of its own here; its GPU plugin is for Intel's."""
+    if device is None:
+        return NOT_STATED
+    kind = device.upper().partition(".")[0].partition(":")[0]
+    return {"CPU": "openvino", "GPU": "xpu", "NPU": "npu", "AUTO": "openvino", "NVIDIA": "cuda"}.get(kind, device)

@@ -1,0 +1,45 @@
+"""Cells of generic micro-benchmarks: code timed by itself on a host's processor, no model and no batch.
+
+They are kept because they are measurements too, under the family `microbenchmark` and without a batch size; warehouse
+and predictor leave that family out of the matrix, of the models and of all evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.records import child
+
+HOST_CPU = "the host's processor (cpu)"
+
+
+def cell(
+    source_path: str,
+    pointer: str,
+    name: Any,
+    *,
+    tool: str,
+    times: Sequence[Any] = (),
+    host: Mapping[str, Any] | None = None,
+    cpu: str | None = None,
+    software: Mapping[str, str] | None = None,
+    original: Mapping[str, Any] | None = None,
+) -> Cell:
+    """The cell of one timed piece of code, whose name is kept to the letter."""
+    return Cell(
+        source_path,
+        pointer,
+        Named((name,), HOST_CPU, runtime=tool, is_microbenchmark=True),
+        times=times,
+        machine=Machine(host=host or {}, device_names={"cpu": cpu} if cpu else {}, software=software or {}),
+        original={"tool": tool, **(original or {})},
+    )
+
+
+def member(pointer: str, *steps: str | int) -> str:
+    """A pointer some steps further in."""
+    for step in steps:
+        pointer = child(pointer, step)
+    return pointer

@@ -1,0 +1,108 @@
+"""What MLPerf inference logs have in common: scenarios, what a latency means in each, and who ran, by the path.
+
+The load generator writes neither model nor hardware. Submissions lie under `…/results/{system}/{model}/{scenario}/…`,
+and these directories name them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from migrations.normalize.canonical_names import NOT_STATED, hardware_named
+from migrations.normalize.path_hints import device_in, hardware_part, parts, spaced
+from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.units import NS_PER_MS, count, quantity, scaled
+
+_MODELS = re.compile(
+    r"(?<![a-z0-9])((?:resnet-?\d*|ssd-[\w]+|retinanet|mobilenet|bert(?:-99(?:\.9)?)?|3d-unet(?:-99(?:\.9)?)?|rnnt|gnmt|"
+    r"dlrm(?:-v\d)?(?:-99(?:\.9)?)?|gptj?(?:-99(?:\.9)?)?|gpt-oss-\d+b|llama\d[\w.-]*|mixtral-[\w.-]+|deepseek-[\w.]+|"
+    r"stable-diffusion-xl|sdxl|whisper|rgat|pointpainting|qwen[\w.-]*))(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_SCENARIOS = ("singlestream", "multistream", "offline", "server", "interactive")
+_PERCENTILES = {"50.00": "p50", "90.00": "p90", "95.00": "p95", "99.00": "p99"}
+
+
+def scenario_of(text: Any) -> str | None:
+    """`Single Stream`, `SingleStream` or `singlestream` as the last."""
+    word = re.sub(r"[\s_-]", "", str(text or "")).casefold()
+    return word if word in _SCENARIOS else None
+
+
+def batch_of(scenario: str | None, samples_per_query: Any) -> int | None:
+    """Samples that one latency is of. In the other scenarios the system batches as it likes."""
+    if scenario == "singlestream":
+        return 1
+    return count(samples_per_query, at_least=1) if scenario == "multistream" else None
+
+
+def latencies(found: Mapping[str, Any], scenario: str | None, name: Mapping[str, str]) -> dict[str, float | None]:
+    """Milliseconds from nanoseconds, by the log's own names of mean, min, max and each percentile.
+
+    Offline all samples are issued at once, so a latency there is a place in the queue and no figure of one sample.
+    """
+    if scenario == "offline":
+        return {}
+    whole = {kept: scaled(found.get(name[kept]), 1 / NS_PER_MS) for kept in ("mean", "min", "max")}
+    parts_ = {
+        kept: scaled(found.get(name["percentile"].format(said)), 1 / NS_PER_MS) for said, kept in _PERCENTILES.items()
+    }
+    return {f"latency_{kept}_ms": value for kept, value in {**whole, **parts_}.items()}
+
+
+def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
+    """The first of these rates that the log has."""
+    return next((rate for name in names if (rate := quantity(found.get(name)))), None)
+
+
+def model_of(text: str | None) -> str | None:
+    """The model without its accuracy target. MLPerf's plain `bert` is the large one."""
+    plain = re.sub(r"-99(?:\.9)?$", "", text) if text else None
+    return {"bert": "bert-large", "gptj": "gpt-j-6b", "resnet": "resnet50"}.get((plain or "").casefold(), plain)
+
+
+def runtime_in(text: Any) -> str:
+    """The runtime a system's or framework's name speaks of."""
+    words = re.split(r"[^a-z]+", str(text or "").casefold())
+    known = {
+        "trt": "tensorrt",
+        "tensorrt": "tensorrt",
+        "pytorch": "pytorch",
+        "torch": "pytorch",
+        "openvino": "openvino",
+    }
+    more = {"onnxruntime": "onnxruntime", "vllm": "vllm", "tflite": "tflite", "tvm": "tvm", "deepsparse": "deepsparse"}
+    return next((runtime for word in words if (runtime := {**known, **more}.get(word))), "unknown")
+
+
+def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> Cell:
+    """The cell of one run, named by the directories of its log."""
+    components = parts(source_path)
+    at = next((i for i, part in enumerate(components) if scenario_of(part)), None)
+    model = next((match[1] for part in components if (match := _MODELS.search(part))), None)
+    if at is not None and at + 1 < len(components):
+        model = components[at + 1]
+    system = components[at + 2] if at is not None and at + 2 < len(components) else None
+    place = system if hardware_named(spaced(system or "")) else hardware_part(source_path)
+    if place is None and hardware_named(spaced(str(sut or ""))):
+        place = str(sut)
+    hardware = hardware_named(spaced(place)) if place else None
+    return Cell(
+        source_path,
+        pointer,
+        Named((model_of(model),), spaced(place) if place else NOT_STATED, runtime=runtime_in(system or place)),
+        times=(when,),
+        machine=Machine(
+            device_names={hardware: system or device_in(place) or place} if hardware and place else {},
+            settings={"scenario": about.get("scenario")},
+        ),
+        original={
+            "model": model,
+            "hardware": place or NOT_STATED,
+            "sut_name": sut,
+            "said_by_path": {"model": model, "hardware": place},
+            **about,
+        },
+    )

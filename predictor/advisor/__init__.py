@@ -1,0 +1,1 @@
+"""The advisor: from a query to ranked hardware with reasons."""

@@ -1,0 +1,1 @@
+"""Calibration of predictions: cross-validation, conformal intervals, memory and failure models."""

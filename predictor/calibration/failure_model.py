@@ -1,0 +1,152 @@
+"""How likely a cell fails instead of running: for want of memory, and as cells before it failed. Nothing else.
+
+Memory is physics: the peak expected against what the device has, with the errors that peaks of unseen models showed,
+or, where enough cells ran out of memory, with the logistic curve through them. Any other class of failure is learned
+by LightGBM where enough cells failed that way, and kept only where it tells unseen families better than their share.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+
+from predictor.calibration.cv_splits import folds_of
+from predictor.calibration.memory_model import MemoryModel
+from predictor.data.samples import Case
+from predictor.models.residual_trees import Encoder
+from predictor.schemas.responses import Interval
+
+Array = npt.NDArray[np.float64]
+OUT_OF_MEMORY = "out_of_memory"
+FEWEST_FAILURES = 20
+_FEWEST_OUT_OF_MEMORY = 5
+_FEWEST_FAMILIES = 3
+_NAMES = ("family", "backend", "hardware", "precision", "mode", "kind", "device")
+_PARAMETERS: dict[str, Any] = {
+    "objective": "binary",
+    "learning_rate": 0.1,
+    "num_leaves": 8,
+    "min_data_in_leaf": 10,
+    "lambda_l2": 1.0,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 0,
+    "verbosity": -1,
+}
+_ROUNDS = 80
+
+
+@dataclass(frozen=True)
+class Risks:
+    """What was learned of failures."""
+
+    errors: tuple[float, ...]
+    """Of the peak of memory: natural logs, predicted less true, of models held out; none where it is not predicted."""
+    curve: tuple[float, float] | None
+    """Logit of running out of memory: at a peak as large as the memory, and per natural log beyond it."""
+    encoder: Encoder
+    boosters: dict[str, lgb.Booster]
+    metrics: dict[str, Any]
+
+    @classmethod
+    def fit(cls, measured: Sequence[Case], failed: Sequence[tuple[Case, str]], memory: MemoryModel | None) -> Risks:
+        """From cells that ran and cells that did not."""
+        counts: Counter[str] = Counter(kind for _, kind in failed)
+        curve = _curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
+        everything = [*measured, *(case for case, _ in failed)]
+        encoder = Encoder.fit(everything, _NAMES)
+        boosters: dict[str, lgb.Booster] = {}
+        metrics: dict[str, dict[str, Any]] = {}
+        for kind, count in sorted(counts.items()):
+            truth = np.array([0.0] * len(measured) + [float(k == kind) for _, k in failed])
+            families = [case.family for case in everything]
+            hit = {family for family, bad in zip(families, truth, strict=True) if bad}
+            metrics[kind] = {"failed": count, "families": len(hit), "learned": False}
+            if kind == OUT_OF_MEMORY or count < FEWEST_FAILURES or len(hit) < _FEWEST_FAMILIES or not measured:
+                continue
+            loss, plain = _cross_validated(encoder.numbers(everything), truth, families)
+            metrics[kind] |= {"log_loss": loss, "log_loss_of_share": plain, "learned": loss < plain}
+            if loss < plain:
+                boosters[kind] = _boost(encoder.numbers(everything), truth)
+        metrics.setdefault(OUT_OF_MEMORY, {"failed": 0, "families": 0, "learned": False})
+        metrics[OUT_OF_MEMORY]["learned"] = curve is not None
+        return cls(memory.errors if memory else (), curve, encoder, boosters, metrics)
+
+    def of(self, case: Case, peak: Interval | None) -> dict[str, float]:
+        """Probability by class of failure; a class of which too little is known is left out."""
+        return self.of_all([case], [peak])[0]
+
+    def of_all(self, cases: Sequence[Case], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
+        """The same of many cases, in order; the trees are asked once."""
+        found = [self._of_memory(case, peak) for case, peak in zip(cases, peaks, strict=True)]
+        if self.boosters and cases:
+            numbers = self.encoder.numbers(cases)
+            for kind, booster in self.boosters.items():
+                for one, share in zip(found, np.asarray(booster.predict(numbers, num_threads=1)).tolist(), strict=True):
+                    one[kind] = share
+        return found
+
+    def _of_memory(self, case: Case, peak: Interval | None) -> dict[str, float]:
+        found = {}
+        if peak is not None and not math.isnan(case.memory_mib):
+            beyond = math.log(peak.p50 / case.memory_mib)
+            if self.curve is not None:
+                found[OUT_OF_MEMORY] = _share(self.curve[0] + self.curve[1] * beyond)
+            elif self.errors:
+                # One more error than were seen could be anything: neither 0 nor 1 is ever claimed.
+                found[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
+        return found
+
+
+def _curve(measured: Sequence[Case], ran_out: Sequence[Case], memory: MemoryModel | None) -> tuple[float, float] | None:
+    """A logistic curve through cells that ran and that ran out of memory; its slope is not negative."""
+    if memory is None or len(ran_out) < _FEWEST_OUT_OF_MEMORY:
+        return None
+    cases = [*measured, *ran_out]
+    truth = np.array([0.0] * len(measured) + [1.0] * len(ran_out))
+    beyond = memory.logs(cases) - np.log([case.memory_mib for case in cases])
+    known = np.isfinite(beyond)
+    beyond, truth = beyond[known], truth[known]
+    if truth.sum() < _FEWEST_OUT_OF_MEMORY or truth.all():
+        return None
+
+    def loss(curve: Array) -> float:
+        logit = curve[0] + math.exp(curve[1]) * beyond
+        return float(np.mean(np.logaddexp(0.0, logit) - truth * logit)) + 1e-3 * float(curve @ curve)
+
+    middle, slope = minimize(loss, np.zeros(2), method="Nelder-Mead").x
+    return float(middle), math.exp(float(slope))
+
+
+def _cross_validated(numbers: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
+    """Log loss on families held out, of the trees and of the plain share of failures."""
+    folds = folds_of(families, 5)
+    told, plain = np.empty(len(truth)), np.empty(len(truth))
+    for fold in np.unique(folds):
+        train, test = folds != fold, folds == fold
+        plain[test] = (truth[train].sum() + 0.5) / (train.sum() + 1)
+        told[test] = np.asarray(_boost(numbers[train], truth[train]).predict(numbers[test], num_threads=1))
+    return _log_loss(told, truth), _log_loss(plain, truth)
+
+
+def _log_loss(told: Array, truth: Array) -> float:
+    told = np.clip(told, 1e-6, 1 - 1e-6)
+    return float(-np.mean(truth * np.log(told) + (1 - truth) * np.log(1 - told)))
+
+
+def _boost(numbers: Array, truth: Array) -> lgb.Booster:
+    return lgb.train(_PARAMETERS, lgb.Dataset(numbers, label=truth, params=_PARAMETERS), num_boost_round=_ROUNDS)
+
+
+def _share(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))

@@ -1,0 +1,167 @@
+"""The peak of memory: weights, activations and what a runtime takes for itself. How full a device gets is in `risks`.
+
+peak = a · weight bytes + b · bytes held besides + c, times a factor per way of running (hardware, backend,
+precision) that its figures show. Intervals are conformal over families and devices held out, as the latency's are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+from scipy.optimize import least_squares
+
+from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst
+from predictor.calibration.cross_validation import FEWEST, coverage_of
+from predictor.calibration.cv_splits import folds_of
+from predictor.data.samples import Case, weight_bytes
+from predictor.schemas.responses import Interval
+
+Array = npt.NDArray[np.float64]
+_MIB = 2.0**20
+_START = (0.0, -2.0, 4.0)
+"""Natural logs of the factors (the last in MiB): where the fit begins and, without evidence, stays."""
+_PULL = 0.03
+_SHRINK = 2.0
+"""Figures that a way of running needs before half of its own factor is believed."""
+_KEPT = 400
+"""Held-out errors kept, evenly spaced in order: what the risk of not fitting is read from."""
+_MOST_CASES = 4_000
+
+
+class _Fit(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    factors: tuple[float, ...]
+    ways: dict[str, float]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> _Fit:
+        parts, truth = _parts(cases), np.log([case.memory_peak_mib for case in cases])
+        pull = _PULL * math.sqrt(len(truth))
+
+        def residuals(factors: Array) -> Array:
+            return np.concatenate([np.log(parts @ np.exp(factors)) - truth, pull * (factors - _START)])
+
+        factors = least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x
+        left: dict[str, list[float]] = defaultdict(list)
+        for case, rest in zip(cases, truth - np.log(parts @ np.exp(factors)), strict=True):
+            left[_way(case)].append(float(rest))
+        ways = {way: float(np.median(rest)) * len(rest) / (len(rest) + _SHRINK) for way, rest in sorted(left.items())}
+        return cls(factors=tuple(factors.tolist()), ways=ways)
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        """Natural logs of MiB; NaN for a way of running that was never measured."""
+        ways = np.array([self.ways.get(_way(case), math.nan) for case in cases])
+        return np.asarray(np.log(_parts(cases) @ np.exp(self.factors)) + ways)
+
+
+class MemoryModel(BaseModel):
+    """Fitted per mode, with its intervals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    modes: dict[str, _Fit]
+    devices: tuple[str, ...]
+    known_device: Calibration
+    new_device: Calibration | None
+    errors: tuple[float, ...]
+    """Of models held out, in order: natural logs, predicted less true."""
+    metrics: dict[str, float | int | None]
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case]) -> MemoryModel | None:
+        """From the cases whose peak was measured; None where they are too few to tell how far it is off."""
+        told = [case for case in cases if not math.isnan(case.memory_peak_mib) and case.memory_peak_mib > 0]
+        told = told[:: max(1, len(told) // _MOST_CASES)]
+        if len(told) < FEWEST:
+            return None
+        by_family, rows = _out_of_fold(told, [case.family for case in told])
+        by_device, device_rows = _out_of_fold(told, [case.device for case in told])
+        try:
+            known = calibrate(np.abs(by_family), [told[i].family for i in rows])
+        except ValueError:
+            return None
+        try:
+            new = calibrate_worst(np.abs(by_device), [told[i].device for i in device_rows])
+        except ValueError:
+            new = None
+        at = np.linspace(0, len(by_family) - 1, min(_KEPT, len(by_family))).round().astype(int)
+        return cls(
+            modes=_by_mode(told),
+            devices=tuple(sorted({case.device for case in told})),
+            known_device=known,
+            new_device=new,
+            errors=tuple(np.sort(by_family)[at].tolist()),
+            metrics={
+                "rows": len(told),
+                "groups": known.groups,
+                "median_ape": float(np.median(np.abs(np.expm1(by_family)))),
+                **coverage_of(by_family, [told[i].family for i in rows], calibrate),
+                "median_ape_new_device": float(np.median(np.abs(np.expm1(by_device)))) if len(by_device) else None,
+            },
+        )
+
+    def knows(self, case: Case) -> bool:
+        """Whether the way that it is run in was measured."""
+        return case.mode in self.modes and _way(case) in self.modes[case.mode].ways
+
+    def intervals(self, cases: Sequence[Case]) -> list[Interval | None]:
+        """MiB per case; None for a mode or a way of running, or a new device, that nothing tells of."""
+        found: list[Interval | None] = []
+        for case, log in zip(cases, self.logs(cases).tolist(), strict=True):
+            calibration = self.known_device if case.device in self.devices else self.new_device
+            if math.isnan(log) or calibration is None:
+                found.append(None)
+                continue
+            p50, spread = math.exp(log), math.exp(calibration.half_width)
+            found.append(Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=calibration.level))
+        return found
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        """Natural logs of MiB; NaN where nothing tells."""
+        logs = np.full(len(cases), np.nan)
+        for mode, fit in self.modes.items():
+            here = [i for i, case in enumerate(cases) if case.mode == mode]
+            if here:
+                logs[here] = fit.logs([cases[i] for i in here])
+        return logs
+
+
+def _by_mode(cases: Sequence[Case]) -> dict[str, _Fit]:
+    modes = sorted({case.mode for case in cases})
+    return {mode: _Fit.of([case for case in cases if case.mode == mode]) for mode in modes}
+
+
+def _out_of_fold(cases: Sequence[Case], groups: Sequence[str]) -> tuple[Array, list[int]]:
+    """Errors, predicted less true in logs, of what could be predicted with its group held out; and of which cases."""
+    folds = folds_of(groups, 10)
+    errors, rows = [], []
+    for fold in np.unique(folds):
+        train, test = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
+        if not train:
+            continue
+        fits = _by_mode([cases[i] for i in train])
+        for i in test:
+            fit = fits.get(cases[i].mode)
+            log = math.nan if fit is None else float(fit.logs([cases[i]])[0])
+            if not math.isnan(log):
+                errors.append(log - math.log(cases[i].memory_peak_mib))
+                rows.append(i)
+    return np.array(errors), rows
+
+
+def _parts(cases: Sequence[Case]) -> Array:
+    """MiB of weights as they lie, and of what is held besides; 1 MiB of anything else."""
+    rows = []
+    for case in cases:
+        # All of them: which experts are read at a step is no matter here.
+        weights = case.work.parameters * weight_bytes(case.precision, case.mode)
+        rows.append((max(weights, 1.0) / _MIB, case.work.held_bytes / _MIB, 1.0))
+    return np.array(rows, dtype=np.float64)
+
+
+def _way(case: Case) -> str:
+    return f"{case.hardware} {case.backend} {case.precision}"

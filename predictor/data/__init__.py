@@ -1,0 +1,1 @@
+"""Training data: evidence from the tables, samples and their features."""

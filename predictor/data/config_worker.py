@@ -1,0 +1,135 @@
+"""The child that costs a stranger's config: from a `config.json` to a model on the meta device and what it costs.
+
+It limits itself before it looks at the config, and whatever the config breaks is the config's fault, said in one line.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from accel_platform.errors import AccelError, InvalidInput
+from accel_platform.subprocesses.json_child import Message, serve
+from accel_platform.workloads.custom_models import SEQUENCE_LENGTH
+from accel_platform.workloads.model_catalog import ModelSpec, architectures
+
+MOST_PARAMETERS = 10**13
+_READABLE = ("text", "vision", "audio")
+"""Categories whose inputs follow from the config of any architecture."""
+
+
+def look(job: Message, send: Callable[[Message], None]) -> None:
+    """Answer one job with the fields of an `Appraisal`, or `refused` and why."""
+    import torch
+    import transformers  # noqa: F401 - what is imported before the limits is not the config's doing
+
+    from accel_platform.workloads import cost  # noqa: F401
+
+    torch.set_num_threads(1)
+    memory = int(job["memory_mib"]) * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = int(used.ru_utime + used.ru_stime)
+    resource.setrlimit(resource.RLIMIT_CPU, (spent + int(job["cpu_s"]), spent + int(job["cpu_s"])))
+    try:
+        send(_appraisal(job))
+    except AccelError as error:
+        send({"refused": str(error)})
+    except MemoryError:
+        send({"refused": f"its model does not fit into {job['memory_mib']} MiB, even without weights."})
+    except Exception as error:  # noqa: BLE001 - transformers and torch raise whatever a config breaks
+        reason = " ".join(str(error).split())[:300]
+        send({"refused": f"{type(error).__name__}: {reason.rstrip('.')}. Cost figures can be given instead."})
+
+
+def _appraisal(job: Message) -> Message:
+    from accel_platform.workloads.cost import cost_of, parameters_of
+    from accel_platform.workloads.inputs import usual_image_size, with_image_size
+    from accel_platform.workloads.kv_cache import decoder_of
+
+    spec = spec_of(job["config"])
+    if job["image_size"] is not None:
+        spec = with_image_size(spec, job["image_size"])
+    if parameters_of(spec) > MOST_PARAMETERS:
+        raise InvalidInput(f"its model has more than {MOST_PARAMETERS:.0e} parameters.")
+    shape = decoder_of(spec)
+    found = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
+    if found.flops <= 0:
+        raise InvalidInput("its model computes nothing.")
+    return {
+        "architecture": spec.architecture,
+        "family": spec.family,
+        "modality": spec.modality,
+        "text_alone": spec.modality == "text" and _reads_more(spec),
+        "sequence_length": job["sequence_length"] or spec.sequence_length,
+        "parameters": found.parameters,
+        "layers": found.layers,
+        "flops": found.flops,
+        "activation_bytes": found.activation_bytes,
+        "layer_output_bytes": found.layer_output_bytes,
+        "image_size": usual_image_size(spec),
+        "decoder": None if shape is None else asdict(shape),
+    }
+
+
+def spec_of(config: dict[str, Any]) -> ModelSpec:
+    """The model that a published config describes. Raises InvalidInput where transformers has none such."""
+    from transformers import CONFIG_MAPPING
+
+    from accel_platform.workloads.architectures import answers, classify, matches
+    from accel_platform.workloads.build import config_of, text_part
+
+    classes = config.get("architectures") or []
+    model_type = config.get("model_type") or _type_of(str(classes[0]))
+    if model_type not in CONFIG_MAPPING:
+        raise InvalidInput(f"the installed transformers has no model type {model_type!r}.")
+    usual = architectures().get(model_type, {})
+    kind = classify(model_type)
+    modality = usual.get("modality", kind.category)
+    if modality not in _READABLE and not usual and not matches(model_type):
+        if not answers(model_type):
+            raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
+        modality = "text"
+    spec = ModelSpec(
+        model_id=model_type,
+        architecture=model_type,
+        family=usual.get("family", kind.family),
+        modality=modality,
+        config={key: value for key, value in config.items() if key not in ("model_type", "architectures")},
+    )
+    if modality not in ("text", "multimodal"):
+        return spec
+    made = config_of(spec)
+    reaches = getattr(text_part(made), "max_position_embeddings", None) or SEQUENCE_LENGTH
+    return ModelSpec(
+        **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
+    )
+
+
+def _reads_more(spec: ModelSpec) -> bool:
+    """Whether what is costed for text would read images or sound, too."""
+    from accel_platform.workloads.architectures import classify
+    from accel_platform.workloads.build import config_of, text_part
+
+    if classify(spec.architecture).category == "text":
+        return False
+    made = config_of(spec)
+    return type(text_part(made)) is not type(made) or any(name != "text_config" for name in made.sub_configs)
+
+
+def _type_of(architecture: str) -> str:
+    """The model type that a class of transformers belongs to: `bert` of `BertForMaskedLM`."""
+    from transformers.models.auto import modeling_auto
+
+    for name, table in vars(modeling_auto).items():
+        if name.endswith("MAPPING_NAMES"):
+            for model_type, classes in table.items():
+                if architecture in (classes if isinstance(classes, tuple | list) else (classes,)):
+                    return str(model_type)
+    raise InvalidInput(f"the installed transformers has no class {architecture!r}.")
+
+
+if __name__ == "__main__":
+    serve(look)

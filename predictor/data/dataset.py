@@ -1,0 +1,168 @@
+"""The cases there are to learn from: every usable figure of the warehouse and every cell that failed, no more.
+
+The cost of a model comes from what a result's own file says of it (timm writes multiply-adds and activations), else
+from the warehouse's table of models or the model's config.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from accel_platform.errors import InvalidInput
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.kv_cache import Decoder
+from predictor.data.blocks import family_of
+from predictor.data.evidence import Device, Target, observed_devices
+from predictor.data.model_resolution import decoder_known, item_cost, spec_of
+from predictor.data.plausible import IMPOSSIBLE, times_faster
+from predictor.data.samples import Case, case_of, decoder_named, number, silicon_named, silicon_of
+from predictor.data.traced_models import ItemCost
+
+_DEVICE_FAULT = ("out_of_memory", "killed")
+_CELL = (
+    "model_id, model_family, hardware, backend, device_id, device_name, mode, precision, batch_size, sequence_length"
+)
+_QUERY = f"""
+SELECT {_CELL}, output_tokens, provenance, source_path, failure_class, status, memory_peak_mib,
+    coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
+    e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
+FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
+WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{which}}
+-- A machine of ours that was changed is another one: only what its newest state shows is learned.
+QUALIFY fingerprint IS NULL OR provenance <> 'measured'
+    OR fingerprint = arg_max(fingerprint, r.recorded_at) OVER (PARTITION BY {_CELL.replace("model_family, ", "")})
+ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True)
+class Casebook:
+    """Everything that can be learned from, in a fixed order: equal evidence gives equal casebooks."""
+
+    measured: list[Case]
+    failed: list[tuple[Case, str]]
+    """Cells that never ran, with the class of their failure."""
+    skipped: dict[str, int]
+    """Figures left out, by reason."""
+
+
+def load_cases(reader: Reader) -> Casebook:
+    """Every usable figure whose work and device are known, one per configuration: the median over its runs."""
+    models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
+    devices = {device.target: device for device in observed_devices(reader)}
+    rows = _rows(reader, "usable_results", "coalesce(latency_p50_ms, latency_mean_ms) > 0")
+    stated = _stated_costs(rows)
+    runs: dict[Case, list[Case]] = defaultdict(list)
+    skipped: Counter[str] = Counter()
+    for row in rows:
+        made = _case(row, stated, models, devices)
+        if (
+            isinstance(made, Case)
+            and row["provenance"] != "measured"
+            and times_faster(made, made.latency_ms) > IMPOSSIBLE
+        ):
+            made = "faster than its device at full speed"
+        if isinstance(made, Case):
+            runs[made.without_figures()].append(made)
+        else:
+            skipped[made] += 1
+    failed: list[tuple[Case, str]] = []
+    for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
+        made = _case(row, stated, models, devices)
+        if isinstance(made, Case) and made.without_figures() not in runs:
+            kind = row["failure_class"] or "error"
+            failed.append((made, "out_of_memory" if kind in _DEVICE_FAULT else kind))
+    return Casebook([_pooled(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
+
+
+def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
+    rows = reader.rows(_QUERY.format(table=table, which=which))
+    for row in rows:
+        row["original"] = json.loads(row["original"] or "{}")
+        row["environment"] = json.loads(row["environment"] or "{}")
+    return rows
+
+
+def _pooled(cases: list[Case]) -> Case:
+    peaks = [case.memory_peak_mib for case in cases if not math.isnan(case.memory_peak_mib)]
+    latency = median(case.latency_ms for case in cases)
+    return replace(cases[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
+
+
+def _case(
+    row: dict[str, Any],
+    stated: dict[tuple[str, Any], ItemCost],
+    models: Mapping[str, dict[str, Any]],
+    devices: Mapping[Target, Device],
+) -> Case | str:
+    original, environment = row["original"], row["environment"]
+    settings = environment.get("settings", {})
+    device = row["device_id"] or row["device_name"]
+    if device is None:
+        return "device not named"
+    target = Target(row["hardware"], row["backend"], device, row["device_name"] or device)
+    count, spec = silicon_named(str(target.device))
+    name = str(original.get("model") or row["model_id"])
+    pixels = number(original.get("image_size"))
+    cost = None if row["mode"] == "generation" else stated.get((name, pixels))
+    decoder = decoder_named(name) if row["mode"] == "generation" else None
+    family = family_of(name) if cost else name
+    if cost is None and decoder is None:
+        name, family = row["model_id"], row["model_family"]
+        try:
+            cost, decoder = _known(row, models)
+        except InvalidInput:
+            return "sequence length beyond what the model reads"
+    return case_of(
+        model=name,
+        family=family,
+        cost=cost,
+        decoder=decoder,
+        mode=row["mode"],
+        batch_size=row["batch_size"],
+        size=number(row["sequence_length"]),
+        output_tokens=row["output_tokens"],
+        precision=row["precision"],
+        device=spec if count > 1 and spec is not None else silicon_of(target, devices),
+        devices=count,
+        hardware=row["hardware"],
+        backend=row["backend"],
+        layout=str(settings.get("layout") or ""),
+        compiler=str(settings.get("compiler") or ""),
+        version=_version(environment.get("pytorch")),
+        latency_ms=row["latency_ms"],
+        memory_peak_mib=row["memory_peak_mib"],
+    )
+
+
+def _known(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:
+    """What the platform knows of a model: its cost, and the shape of its decoder where it generates."""
+    spec = spec_of(row["model_id"])
+    if row["mode"] == "generation":
+        return None, decoder_known(row["model_id"], spec, models)
+    return item_cost(row["model_id"], spec, row["sequence_length"], models), None
+
+
+def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemCost]:
+    """The cost of one item, by model and image size: what one file says of a model holds for it in all."""
+    costs = {}
+    for row in rows:
+        said = row["original"]
+        parameters, gmacs, macts = (number(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
+        if parameters and gmacs and macts:
+            key = (str(said.get("model")), number(said.get("image_size")))
+            costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, key[1])
+    return costs
+
+
+def _version(text: Any) -> float:
+    """2.4 as 204, 1.13 as 113: in the order of release."""
+    found = re.match(r"(\d+)\.(\d+)", str(text))
+    return math.nan if found is None else int(found[1]) * 100 + int(found[2])

@@ -1,0 +1,337 @@
+"""What has been measured, at one snapshot: usable results pooled per cell, and where each model failed. Read-only.
+
+Usable are measured and unsuspected imported results that ran, and whose outputs no verification found wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from accel_platform.warehouse.reader import Reader
+from predictor.schemas.responses import LEVEL, Compatibility, Interval
+
+_IDS = 20
+"""Event ids kept per cell, newest first."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Somewhere a model can run: a runtime on a piece of silicon."""
+
+    hardware: str
+    backend: str
+    device_id: str | None
+    """None for imported figures that tell nothing of their device: nobody knows whether it is one and the same."""
+    device: str | None = field(default=None, compare=False)
+    """Its name, for people: two machines may call different silicon the same."""
+
+    @property
+    def called(self) -> str:
+        """For people: the hardware, and which device where that has a name."""
+        return f"{self.hardware} ({self.device})" if self.device else self.hardware
+
+    def order(self) -> tuple[str, str, str]:
+        """A key to sort by."""
+        return self.hardware, self.backend, self.device_id or ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration of one model on one target: figures of equal cells are the same figure."""
+
+    model_id: str
+    target: Target
+    mode: str
+    precision: str | None
+    batch_size: int
+    sequence_length: int | None
+    image_size: float | None = None
+    """Pixels along an edge, where a file states them; our own figures are of the model's own size."""
+    output_tokens: int | None = None
+    """Tokens that each item of a generation comes to; None in other modes, and where a file does not say."""
+
+    def all_but(self, what: str) -> Hashable:
+        """Equal for cells that differ in that one thing alone."""
+        return (
+            what,
+            self.model_id,
+            self.mode,
+            self.precision,
+            self.image_size,
+            self.output_tokens,
+            *(getattr(self, o) for o in SCALED if o != what),
+        )
+
+
+SCALED = ("target", "batch_size", "sequence_length")
+"""The things in which a cell may differ from one that it is scaled from."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """All that was measured of one cell, under its newest fingerprint."""
+
+    cell: Cell
+    model_family: str
+    runs: int
+    measured: bool
+    """False where every figure is imported."""
+    noisy: bool
+    """Every run's samples scatter too much for their median to be trusted closely."""
+    latency_ms: Interval
+    memory_peak_mib: Interval | None
+    event_ids: tuple[str, ...]
+    energy_j_per_item: Interval | None = None
+    """As a counter had it; None where nothing counted."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as a host last saw it."""
+
+    target: Target
+    available: bool
+    reason: str | None
+    emulated: bool
+    cores: int | None
+    clock_max_mhz: float | None
+    vector_bits: int | None
+    memory_mib: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The newest failure of a cell that never ran."""
+
+    reason: str
+    event_id: str
+
+
+@dataclass
+class Evidence:
+    """The warehouse as the predictor sees it. `models` holds the rows of that table by id."""
+
+    snapshot_id: str
+    pooled: dict[Cell, Pooled]
+    failures: dict[Cell, Failure]
+    compatibility: dict[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]
+    """By model, hardware, device and mode."""
+    devices: list[Device]
+    models: dict[str, dict[str, Any]]
+    by_model: dict[str, list[Pooled]] = field(default_factory=dict)
+    by_target: dict[Target, list[Pooled]] = field(default_factory=dict)
+    by_all_but: dict[Hashable, list[Pooled]] = field(default_factory=dict)
+    batch_sizes: set[int] = field(default_factory=set)
+    sequence_lengths: set[int | None] = field(default_factory=set)
+    """Those that anything was measured at."""
+    image_sizes: dict[str, set[float]] = field(default_factory=dict)
+    """Pixels along an edge that files state, by model."""
+    by_device: dict[Target, Device] = field(default_factory=dict)
+    """Each as it was seen last."""
+    available: set[Target] = field(default_factory=set)
+    """Those that some host has."""
+    _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for pooled in self.pooled.values():
+            self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
+            self.by_target.setdefault(pooled.cell.target, []).append(pooled)
+            for what in SCALED:
+                self.by_all_but.setdefault(pooled.cell.all_but(what), []).append(pooled)
+            self.batch_sizes.add(pooled.cell.batch_size)
+            self.sequence_lengths.add(pooled.cell.sequence_length)
+            if pooled.cell.image_size is not None:
+                self.image_sizes.setdefault(pooled.cell.model_id, set()).add(pooled.cell.image_size)
+        self.by_device.update((device.target, device) for device in self.devices)
+        self.available.update(device.target for device in self.devices if device.available)
+
+    def targets(self) -> list[Target]:
+        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
+        return self.once("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.order))
+
+    def aliases(self, model_id: str) -> tuple[str, ...]:
+        """Other names that results had it by."""
+        row = self.models.get(model_id)
+        if row is None:
+            return ()
+        return self.once(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the evidence alone, made when it is first asked for; threads may both make it.
+
+        The keys must be as few as what was measured: a value that a question brings along is none.
+        """
+        found: T
+        try:
+            found = self._derived[key]
+        except KeyError:
+            found = self._derived[key] = make()
+        return found
+
+
+def load_evidence(reader: Reader) -> Evidence:
+    """Everything usable at the snapshot in service. Raises WarehouseEmpty before the first publish."""
+    while True:
+        snapshot_id = reader.snapshot_id
+        evidence = Evidence(
+            snapshot_id=snapshot_id,
+            pooled={pooled.cell: pooled for pooled in _pooled(reader)},
+            failures={_cell(row): Failure(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
+            compatibility=dict(_compatibility(reader)),
+            devices=observed_devices(reader),
+            models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
+        )
+        # Another snapshot may have been published between two of the queries: then read again, from one.
+        if reader.snapshot_id == snapshot_id:
+            return evidence
+
+
+# What a device is known by: its id, or the name alone where a file gives no more.
+_DEVICE = "coalesce(device_id, device_name)"
+_CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size, output_tokens"
+
+_USABLE = f"""
+WITH usable AS (
+    SELECT *, {_DEVICE} AS device, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms
+    FROM usable_results
+    WHERE batch_size IS NOT NULL AND coalesce(latency_p50_ms, latency_mean_ms) > 0
+        AND coalesce(processes, 1) = 1 -- questions are about one device
+)
+"""
+
+# The samples of all runs of a cell make one ordered list. The k-th smallest and k-th largest of n enclose the next
+# sample with probability (n + 1 - 2k) / (n + 1), whatever its distribution: k is the largest that keeps the level.
+_POOLED = f"""{_USABLE},
+cells AS (
+    SELECT {_CELL}, fingerprint, min(model_family) AS model_family, min(device_name) AS device_name, count(*) AS runs,
+        bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
+        list(latency_ms ORDER BY latency_ms) AS centres, median(latency_ms) AS centre,
+        min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
+        list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
+        list(energy_j_per_item ORDER BY energy_j_per_item) FILTER (energy_j_per_item > 0) AS energy,
+        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_IDS}] AS event_ids
+    FROM usable GROUP BY {_CELL}, fingerprint
+),
+ordered AS (
+    SELECT {_CELL}, fingerprint, list_sort(list(s.latency_ms)) AS samples
+    FROM usable AS u JOIN samples AS s USING (result_id) GROUP BY {_CELL}, fingerprint
+),
+ranked AS (
+    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - LEVEL) / 2}))::INTEGER AS k FROM ordered
+)
+SELECT c.*, r.n, r.k, list_median(r.samples) AS middle, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
+FROM cells AS c
+LEFT JOIN ranked AS r ON (c.model_id, c.hardware, c.backend, c.mode, c.batch_size)
+        = (r.model_id, r.hardware, r.backend, r.mode, r.batch_size)
+    AND c.device IS NOT DISTINCT FROM r.device AND c.precision IS NOT DISTINCT FROM r.precision
+    AND c.sequence_length IS NOT DISTINCT FROM r.sequence_length AND c.image_size IS NOT DISTINCT FROM r.image_size
+    AND c.output_tokens IS NOT DISTINCT FROM r.output_tokens
+    AND c.fingerprint IS NOT DISTINCT FROM r.fingerprint
+ORDER BY c.measured, c.newest, c.fingerprint
+"""
+
+_FAILURES = f"""
+SELECT {_CELL}, min(device_name) AS device_name, max_by(reason, recorded_at) AS reason,
+    max_by(event_id, recorded_at) AS event_id
+FROM (SELECT *, {_DEVICE} AS device FROM judged_results)
+WHERE counts AND batch_size IS NOT NULL AND coalesce(processes, 1) = 1
+GROUP BY {_CELL}
+HAVING bool_and(status <> 'ok')
+"""
+
+_MATRIX = f"""
+SELECT model_id, hardware, {_DEVICE} AS device, mode, state, rating, reason FROM compat_matrix
+"""
+
+_DEVICES = """
+SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
+    cores, clock_max_mhz, vector_bits, memory_mib
+FROM devices
+-- A browser or device that somebody asked for and that is not here says nothing of the hardware itself.
+WHERE choice IS NULL OR available
+ORDER BY observed_at
+"""
+
+
+def observed_devices(reader: Reader) -> list[Device]:
+    """Every device as its host last saw it, the newest last."""
+    return [_device(row) for row in reader.rows(_DEVICES)]
+
+
+def _pooled(reader: Reader) -> Iterator[Pooled]:
+    """One per cell and fingerprint; measured before imported and the newest last, so that in a dict it stays."""
+    for row in reader.rows(_POOLED):
+        yield Pooled(
+            cell=_cell(row),
+            model_family=row["model_family"],
+            runs=row["runs"],
+            measured=row["measured"],
+            noisy=row["noisy"],
+            latency_ms=_latency(row),
+            memory_peak_mib=_spread(row["memory"]) if row["memory"] else None,
+            event_ids=tuple(row["event_ids"]),
+            energy_j_per_item=_spread(row["energy"]) if row["energy"] else None,
+        )
+
+
+def _latency(row: dict[str, Any]) -> Interval:
+    """From raw samples; else from what the documents claim of theirs; else from the differences between runs."""
+    if row["n"] and row["n"] >= 2:
+        n, k = row["n"], row["k"]
+        level = min(LEVEL, (n + 1 - 2 * k) / (n + 1))
+        return Interval(p50=row["middle"], low=row["low"], high=row["high"], level=level)
+    least, most, n = row["least"], row["most"], row["claimed_samples"]
+    if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
+        return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))
+    return _spread(row["centres"])
+
+
+def _spread(ordered: list[float]) -> Interval:
+    """Smallest to largest of n figures: they enclose the next one with probability (n - 1) / (n + 1)."""
+    n = len(ordered)
+    p50 = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    if n < 2:
+        return Interval(p50=p50)
+    return Interval(p50=p50, low=ordered[0], high=ordered[-1], level=(n - 1) / (n + 1))
+
+
+def _compatibility(
+    reader: Reader,
+) -> Iterator[tuple[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]]:
+    for row in reader.rows(_MATRIX):
+        known = Compatibility(state=row["state"], rating=row["rating"])
+        yield (row["model_id"], row["hardware"], row["device"], row["mode"]), (known, row["reason"])
+
+
+def _target(row: dict[str, Any]) -> Target:
+    return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    return Cell(
+        model_id=row["model_id"],
+        target=_target(row),
+        mode=row["mode"],
+        precision=row["precision"],
+        batch_size=row["batch_size"],
+        sequence_length=row["sequence_length"],
+        image_size=row["image_size"],
+        output_tokens=row["output_tokens"],
+    )
+
+
+def _device(row: dict[str, Any]) -> Device:
+    return Device(
+        target=_target(row),
+        available=row["available"],
+        reason=row["reason"],
+        emulated=row["emulated"],
+        cores=row["cores"],
+        clock_max_mhz=row["clock_max_mhz"],
+        vector_bits=row["vector_bits"],
+        memory_mib=row["memory_mib"],
+    )

@@ -1,0 +1,1 @@
+"""Latency models: analytical roofline, residual trees, Gaussian process and baselines."""

@@ -1,0 +1,106 @@
+"""The physical law behind a latency: computing, moving activations, reading weights and launching, one after another.
+
+t = a · FLOPs / peak + b · f · activation bytes / bandwidth + c · weight bytes / bandwidth + d · steps
+
+Five factors that are fitted once for all devices: how far real kernels stay from the peaks, and how much less a
+compiler lets them move (f, of compiled code; else 1). Devices differ in peak and bandwidth alone, which is what lets
+the law speak of a device that nobody measured. It is a roofline whose parts add up instead of hiding behind each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from accel_platform.hardware.catalog import catalog
+from predictor.data.samples import Case, weight_bytes
+
+Array = npt.NDArray[np.float64]
+_START = (0.9, 1.2, 0.5, -3.0, math.log(3 / 5))
+"""Natural logs of a, b, c, d (in ms) and f: where the fit begins and, without evidence, stays. What a layer writes, the
+norm and the activation after it each read and write again; a compiler makes one of these two: 3 moves out of 5."""
+_PULL = 0.03
+_ENOUGH = 4_000
+
+
+@dataclass(frozen=True)
+class Law:
+    """Natural logs of the five factors."""
+
+    factors: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], logs: Array) -> Law:
+        """To natural logs of latencies, robustly: one bad figure must not bend it.
+
+        Of devices whose rates are known, where there are any.
+        """
+        known = [i for i, case in enumerate(cases) if rates_known(case)]
+        if 0 < len(known) < len(cases):
+            cases, logs = [cases[i] for i in known], logs[known]
+        step = max(1, len(cases) // _ENOUGH)
+        parts, compiled, truth = parts_ms(cases[::step]), _compiled(cases[::step]), logs[::step]
+        pull = _PULL * np.sqrt(len(truth))
+
+        def residuals(factors: Array) -> Array:
+            return np.concatenate([_log(parts, compiled, factors) - truth, pull * (factors - _START)])
+
+        return cls(tuple(least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x.tolist()))
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        """Natural logs of the latencies, in ms, of whole batches."""
+        return _log(parts_ms(cases), _compiled(cases), np.array(self.factors))
+
+
+def rates_known(case: Case) -> bool:
+    """Whether the device's peak and bandwidth are."""
+    return not (math.isnan(case.peak_flops) or math.isnan(case.bandwidth))
+
+
+def parts_ms(cases: Sequence[Case]) -> Array:
+    """`parts_of` per case."""
+    return np.array([parts_of(case) for case in cases], dtype=np.float64).reshape(-1, 4)
+
+
+def parts_of(case: Case) -> tuple[float, float, float, float]:
+    """Of one case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
+
+    An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
+    from that, and of one without figures nothing is claimed (`rates_known`).
+    """
+    work, peak, bandwidth = case.work, case.peak_flops, case.bandwidth
+    if math.isnan(peak) or math.isnan(bandwidth):
+        usual = _usual_rates(case.kind, weight_bytes(case.precision, case.mode) <= 2)
+        peak = usual[0] * case.devices if math.isnan(peak) else peak
+        bandwidth = usual[1] * case.devices if math.isnan(bandwidth) else bandwidth
+    moving, reading = 1e3 * work.activation_bytes / bandwidth, 1e3 * work.weight_bytes / bandwidth
+    return 1e3 * work.flops / peak, moving, reading, work.steps
+
+
+@cache
+def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
+    """FLOPs and bytes per second: medians over the devices of the spec sheet that have them, of this kind if any do."""
+    alike = [spec for spec in catalog() if spec.kind == kind]
+    peaks: list[float] = []
+    moves: list[float] = []
+    for among in (alike, catalog()):
+        peaks = peaks or [p for s in among if (p := (half and s.peak_fp16_tensor_tflops) or s.peak_fp32_tflops)]
+        moves = moves or [s.bandwidth_gb_s for s in among if s.bandwidth_gb_s]
+    return median(peaks) * 1e12, median(moves) * 1e9
+
+
+def _compiled(cases: Sequence[Case]) -> Array:
+    """1 of compiled code, else 0."""
+    return np.array([float(bool(case.compiler)) for case in cases])
+
+
+def _log(parts: Array, compiled: Array, factors: Array) -> Array:
+    moved = parts[:, 1] * np.exp(factors[1] + compiled * factors[4])
+    return np.asarray(np.log(parts[:, [0, 2, 3]] @ np.exp(factors[[0, 2, 3]]) + moved))

@@ -1,0 +1,106 @@
+"""What anybody could do instead: four plain predictors that the learner must beat in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+
+from predictor.data.samples import Case
+from predictor.models.analytical import parts_ms
+from predictor.models.latency_model import log_latency
+
+Array = npt.NDArray[np.float64]
+Baseline = Callable[[Sequence[Case], Sequence[Case]], Array]
+"""Natural logs of the latencies of the second cases, from the first."""
+_PLAIN = {
+    "objective": "l1",
+    "verbosity": -1,
+    "num_threads": 1,
+    "deterministic": True,
+    "seed": 0,
+    "force_row_wise": True,
+}
+
+
+def roofline(train: Sequence[Case], test: Sequence[Case]) -> Array:
+    """The larger of computing and moving bytes, times the median factor by which training cases exceed it."""
+
+    def bound(cases: Sequence[Case]) -> Array:
+        parts = parts_ms(cases)
+        return np.asarray(np.log(np.maximum(parts[:, 0], parts[:, 1] + parts[:, 2])))
+
+    return np.asarray(bound(test) + np.median(log_latency(train) - bound(train)))
+
+
+def nearest(train: Sequence[Case], test: Sequence[Case]) -> Array:
+    """The measured case of most similar cost, on the same device where there is one, scaled by the FLOPs."""
+    from scipy.spatial import cKDTree
+
+    known, asked = _costs(train), _costs(test)
+    per_flop = log_latency(train) - known[:, 1]
+    devices = np.array([case.device for case in train])
+    logs = np.empty(len(test))
+    for device in {case.device for case in test}:
+        here = np.flatnonzero([case.device == device for case in test])
+        pool = np.flatnonzero(devices == device)
+        pool = pool if len(pool) else np.arange(len(train))
+        _, found = cKDTree(known[pool]).query(asked[here])
+        logs[here] = per_flop[pool[found]] + asked[here, 1]
+    return logs
+
+
+def plain_trees(train: Sequence[Case], test: Sequence[Case]) -> Array:
+    """LightGBM as it comes, on costs and names, without roofline or spec sheet."""
+    names = _names(train)
+    known = np.hstack([_costs(train), _codes(train, names)])
+    model = lgb.train(_PLAIN, lgb.Dataset(known, label=log_latency(train), params=_PLAIN), num_boost_round=300)
+    return np.asarray(model.predict(np.hstack([_costs(test), _codes(test, names)]), num_threads=1))
+
+
+def ridge(train: Sequence[Case], test: Sequence[Case]) -> Array:
+    """A straight line in the logarithms of the costs, with a constant per name."""
+    names = _names(train)
+
+    def design(cases: Sequence[Case]) -> Array:
+        hot = [_codes(cases, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
+        return np.hstack([np.ones((len(cases), 1)), _costs(cases), *hot]).astype(np.float64)
+
+    x = design(train)
+    weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ log_latency(train))
+    return np.asarray(design(test) @ weights)
+
+
+BASELINES: dict[str, Baseline] = {
+    "roofline x scale": roofline,
+    "nearest neighbour": nearest,
+    "plain LightGBM": plain_trees,
+    "ridge on log cost": ridge,
+}
+
+
+def _costs(cases: Sequence[Case]) -> Array:
+    logs = np.log(
+        [
+            (c.work.parameters, max(c.work.flops, 1.0), c.work.activation_bytes, c.size, c.batch_size, c.work.steps)
+            for c in cases
+        ]
+    )
+    # Inputs of one size that nobody states are alike in it: two of these three cannot do without a number.
+    return np.nan_to_num(logs, nan=0.0).reshape(-1, 6)
+
+
+def _labels(case: Case) -> tuple[str, ...]:
+    return case.device, str(case.devices), case.backend, case.precision, case.layout, case.compiler
+
+
+def _names(cases: Sequence[Case]) -> list[dict[str, int]]:
+    columns = zip(*map(_labels, cases), strict=True)
+    return [{name: i for i, name in enumerate(sorted(set(column)))} for column in columns]
+
+
+def _codes(cases: Sequence[Case], names: list[dict[str, int]]) -> Array:
+    rows = [[known.get(label, np.nan) for known, label in zip(names, _labels(c), strict=True)] for c in cases]
+    return np.array(rows, dtype=np.float64)

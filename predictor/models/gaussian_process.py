@@ -1,0 +1,116 @@
+"""What models like it leave over of the law where they were run in the same way: for a model that was measured nowhere.
+
+A Gaussian process per way of running, over what a model costs and what its name says it is built of. Trees cut the
+space of models into boxes; this bends through it: each errs elsewhere, so their mean errs less than either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+
+from predictor.data.blocks import blocks_of
+from predictor.data.samples import Case
+from predictor.models.analytical import Law
+
+Array = npt.NDArray[np.float64]
+_FEWEST = 50
+_MOST = 1_500
+"""Figures of one way of running: fewer say too little of what models have in common, and time grows with their cube."""
+_REACH, _BLOCK = 3.0, 0.5
+"""Standard deviations of a cost over which models grow unlike, and how far apart one kind of block puts them."""
+_NOISE, _SLOPE = 0.1, 0.01
+"""Share of what is left that is a model's own, and of what runs on in a straight line."""
+
+
+class Alike:
+    """Fitted on cases, a way of running when it is first asked for."""
+
+    def __init__(self, cases: Sequence[Case], logs: Array, law: Law) -> None:
+        self._cases, self._logs, self._law = cases, logs, law
+        self._rows: dict[str, list[int]] = defaultdict(list)
+        for i, case in enumerate(cases):
+            self._rows[_way(case)].append(i)
+        self._fitted: dict[str, _Process] = {}
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        """Natural logs of latencies; NaN where too little was run in the same way."""
+        found = np.full(len(cases), np.nan)
+        asked: dict[str, list[int]] = defaultdict(list)
+        for i, case in enumerate(cases):
+            if len(self._rows.get(_way(case), ())) >= _FEWEST:
+                asked[_way(case)].append(i)
+        for way, here in asked.items():
+            found[here] = self._process(way).logs([cases[i] for i in here])
+        return found
+
+    def make_ready(self) -> None:
+        """Fit every way of running that there is enough of."""
+        for way, rows in self._rows.items():
+            if len(rows) >= _FEWEST:
+                self._process(way)
+
+    def _process(self, way: str) -> _Process:
+        if way not in self._fitted:
+            rows = self._rows[way]
+            if len(rows) > _MOST:
+                drawn = np.random.default_rng(0).permutation(len(rows))[:_MOST]
+                rows = [rows[i] for i in np.sort(drawn).tolist()]
+            self._fitted[way] = _Process.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
+        return self._fitted[way]
+
+
+@dataclass(frozen=True)
+class _Process:
+    law: Law
+    middle: float
+    mean: Array
+    scale: Array
+    points: Array
+    weights: Array
+
+    @classmethod
+    def fit(cls, cases: Sequence[Case], logs: Array, law: Law) -> _Process:
+        left = logs - law.logs(cases)
+        middle = float(np.median(left))
+        costs = _costs(cases)
+        mean, scale = costs.mean(axis=0), costs.std(axis=0)
+        scale[scale < 1e-6] = 1.0
+        points = _placed(cases, mean, scale)
+        covariance = _kernel(points, points) + _NOISE * np.eye(len(points))
+        return cls(law, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
+
+    def logs(self, cases: Sequence[Case]) -> Array:
+        near = _kernel(_placed(cases, self.mean, self.scale), self.points)
+        return np.asarray(self.law.logs(cases) + self.middle + near @ self.weights)
+
+
+def _way(case: Case) -> str:
+    return f"{case.setting} {case.hardware} {case.precision} {case.counted} {case.reads}"
+
+
+def _costs(cases: Sequence[Case]) -> Array:
+    rows = []
+    for case in cases:
+        work, batch = case.work, case.batch_size
+        rows.append((work.parameters, max(work.flops, 1.0) / batch, work.activation_bytes / batch, case.size, batch))
+    p, f, a, size, batch = np.nan_to_num(np.log(rows)).T
+    return np.column_stack([p, f, a, f - a, p - f, f - 2 * size, a - 2 * size, size, batch])
+
+
+def _placed(cases: Sequence[Case], mean: Array, scale: Array) -> Array:
+    blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
+    return np.hstack([(_costs(cases) - mean) / scale / _REACH, blocks * _BLOCK])
+
+
+def _kernel(one: Array, other: Array) -> Array:
+    """Matérn 3/2, and a straight line (Rasmussen and Williams, 2006, 4.2)."""
+    products = one @ other.T
+    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * products
+    far = np.sqrt(3 * np.maximum(squares, 0.0))
+    return np.asarray((1 + far) * np.exp(-far) + _SLOPE * products)

@@ -1,0 +1,246 @@
+"""What is asked: the typed questions that CLI, service and Python share, with all their bounds. What is answered is in
+`responses.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError, model_validator
+
+from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
+from accel_platform.errors import InvalidInput
+from accel_platform.events.types import Hardware
+from accel_platform.workloads.model_catalog import Modality
+
+Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Figure = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)]
+
+MOST_CELLS = 1_000
+"""Cells in one batch of questions, or in one matrix."""
+MOST_CONFIGS = 16
+"""Different configs in one batch: each takes seconds when it is new."""
+MAX_IMAGE_SIZE = 16_384
+MAX_AUDIO_SECONDS = 3_600.0
+_CONFIG_VALUES = 20_000
+_CONFIG_DEPTH = 8
+_CONFIG_TEXT = 2_000
+_CONFIG_NUMBER = 1e31
+"""Attention masks are filled with numbers such as -1e30."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(RootModel[dict[str, Any]]):
+    """A transformers config as published (`config.json`). It is costed on the meta device: no download, no weights, no
+    code of its own."""
+
+    model_config = ConfigDict(
+        frozen=True, json_schema_extra={"examples": [{"model_type": "bert", "hidden_size": 384}], "minProperties": 1}
+    )
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> ModelConfig:
+        kind, classes = self.root.get("model_type"), self.root.get("architectures")
+        named = isinstance(kind, str) or (kind is None and isinstance(classes, list) and bool(classes))
+        if not named:
+            raise ValueError("a config says what it is by model_type (text) or architectures (a list of class names)")
+        _check(self.root)
+        return self
+
+
+class ModelFigures(_Value):
+    """What one item costs, in float32, where there is no config to tell."""
+
+    parameters: Figure
+    flops_per_item: Figure = Field(description="Of one item's forward pass, 2 per multiply-add.")
+    activation_bytes_per_item: Figure | None = Field(
+        default=None, description="Written by all operators for one item, in float32."
+    )
+    layer_output_bytes_per_item: Figure | None = Field(
+        default=None,
+        description="Put out by its linear layers and convolutions, in float32: four times the activations that timm "
+        "and fvcore count.",
+    )
+    family: Name | None = Field(default=None, description="What it is a kind of: bert, resnet, ...")
+    modality: Modality | None = None
+
+
+class OwnDevice(_Value):
+    """A device that the spec sheet does not have, or one as the asker knows it. Dense rates, as vendors state them."""
+
+    name: Name
+    kind: Literal["gpu", "cpu", "npu"]
+    peak_fp32_tflops: Figure = Field(description="Shader or vector rate, not that of tensor cores.")
+    peak_fp16_tensor_tflops: Figure | None = None
+    bandwidth_gb_s: Figure
+    memory_gib: Figure | None = None
+    tdp_w: Figure | None = None
+    usd_per_hour: Figure | None = None
+    hardware: Hardware | None = Field(
+        default=None, description="What drives it. Default: cuda for a gpu, cpu for a cpu, qnn for an npu."
+    )
+
+
+def _model_kind(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return "<config>" if value.keys() & {"model_type", "architectures"} else "<figures>"
+    kinds: tuple[tuple[type, str], ...] = ((str, "<name>"), (ModelConfig, "<config>"), (ModelFigures, "<figures>"))
+    return next((kind for cls, kind in kinds if isinstance(value, cls)), None)
+
+
+def _hardware_kind(value: Any) -> str | None:
+    return "<name>" if isinstance(value, str) else "<spec>" if isinstance(value, dict | OwnDevice) else None
+
+
+AskedModel = Annotated[
+    Annotated[Name, Tag("<name>")]
+    | Annotated[ModelConfig, Tag("<config>")]
+    | Annotated[ModelFigures, Tag("<figures>")],
+    Discriminator(_model_kind, custom_error_type="model", custom_error_message=(
+        "a name, a transformers config (an object with model_type or architectures) or cost figures (an object with "
+        "parameters, flops_per_item and activation_bytes_per_item or layer_output_bytes_per_item) was expected"
+    )),
+]  # fmt: skip
+AskedHardware = Annotated[
+    Annotated[Name, Tag("<name>")] | Annotated[OwnDevice, Tag("<spec>")],
+    Discriminator(_hardware_kind, custom_error_type="hardware", custom_error_message=(
+        "a name or the spec of a device (an object with name, kind, peak_fp32_tflops and bandwidth_gb_s) was expected"
+    )),
+]  # fmt: skip
+
+
+class Constraints(_Value):
+    """What an answer must keep to. The unfavourable limit of a figure is judged; what is not known keeps no limit."""
+
+    max_latency_ms: Figure | None = Field(default=None, description="Of one whole batch.")
+    max_memory_mib: Figure | None = Field(default=None, description="Peak memory.")
+    max_usd_per_hour: Figure | None = Field(default=None, description="On-demand price of the device.")
+    max_watts: Figure | None = Field(default=None, description="The device's thermal design power.")
+
+
+class Query(_Value):
+    """A model in one configuration."""
+
+    model: AskedModel = Field(
+        description="A model's key, alias or hub id; or its transformers config; or what one item costs.",
+        examples=["bert-base-uncased"],
+    )
+    batch_size: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE, strict=True, description="Items per batch.")
+    sequence_length: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SEQUENCE_LENGTH,
+        strict=True,
+        description="Tokens per item. Default: the length this model was measured at.",
+    )
+    image_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_IMAGE_SIZE,
+        strict=True,
+        description="Pixels along an edge. Default: the model's own.",
+    )
+    audio_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_AUDIO_SECONDS,
+        strict=True,
+        allow_inf_nan=False,
+        description="Seconds of sound per item. Default: the model's own.",
+    )
+    output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_SEQUENCE_LENGTH,
+        strict=True,
+        description="Tokens that each item of a generation comes to. Default: as many as were measured most with that "
+        "length in, else the 32 that this platform measures.",
+    )
+    precision: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_.+-]+$")] | None = Field(
+        default=None, description="Default: float32, and imported figures that state none."
+    )
+    mode: Literal["inference", "generation", "training"] = "inference"
+
+    @model_validator(mode="after")
+    def _tokens_of_generation(self) -> Query:
+        if self.output_tokens is not None and self.mode != "generation":
+            raise ValueError(f"output_tokens belong to mode generation, not to {self.mode}")
+        return self
+
+
+class RecommendQuery(Query):
+    """Where should this model run?"""
+
+    objective: Objective = Field(default="latency", description="What the ranking goes by.")
+    constraints: Constraints = Constraints()
+    hardware: list[AskedHardware] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Hardware names, device names (of hosts or of the spec sheet), device ids or specs of one's own "
+        "to choose among. Default: all that was measured or that a host has.",
+    )
+
+
+class PredictQuery(Query):
+    """How fast is this model on that hardware?"""
+
+    hardware: AskedHardware = Field(
+        description="A hardware name (cpu, openvino, ...), a device's name or id, or a spec.", examples=["cpu"]
+    )
+
+    @property
+    def place(self) -> str:
+        """What the hardware is called, a device of one's own by its name."""
+        return self.hardware if isinstance(self.hardware, str) else self.hardware.name
+
+
+class BatchQuery(_Value):
+    """Many cells at once."""
+
+    queries: list[PredictQuery] = Field(min_length=1, max_length=MOST_CELLS)
+
+    @model_validator(mode="after")
+    def _few_configs(self) -> BatchQuery:
+        configs = {str(query.model.root) for query in self.queries if isinstance(query.model, ModelConfig)}
+        if len(configs) > MOST_CONFIGS:
+            raise ValueError(f"{len(configs)} configs are more than the {MOST_CONFIGS} that are laid out for one batch")
+        return self
+
+
+Q = TypeVar("Q", bound=BaseModel)
+
+
+def checked(kind: type[Q], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> Q:
+    """A question of these fields. Raises InvalidInput that says what is wrong with which; `name` names a path."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        wrong = []
+        for problem in error.errors():
+            path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
+            wrong.append(f"{name(path)}: {problem['msg']}")
+        raise InvalidInput("; ".join(wrong)) from error
+
+
+def _check(config: dict[str, Any]) -> None:
+    """Bounds that no published config comes near; names of classes (`id2label`) may be many, for all that."""
+    left = _CONFIG_VALUES
+    pending: list[tuple[Any, int]] = [(config, 0)]
+    while pending:
+        value, depth = pending.pop()
+        left -= 1
+        if left < 0 or depth > _CONFIG_DEPTH:
+            raise ValueError(f"a config has at most {_CONFIG_VALUES:,} values, {_CONFIG_DEPTH} deep")
+        if isinstance(value, dict):
+            pending += [(member, depth + 1) for member in value.values()]
+        elif isinstance(value, list):
+            pending += [(member, depth + 1) for member in value]
+        elif isinstance(value, str) and len(value) > _CONFIG_TEXT:
+            raise ValueError(f"a text in the config is longer than {_CONFIG_TEXT:,} characters")
+        elif isinstance(value, int | float) and not abs(value) < _CONFIG_NUMBER:
+            raise ValueError(f"a number in the config is not finite, or beyond {_CONFIG_NUMBER:g}")

@@ -1,0 +1,81 @@
+"""Routes that draw: every kind of chart, of what the filters leave, as a specification, a picture or a page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.reports.charts.registry import CHARTS
+from accel_platform.reports.charts.render import Kind, render
+from accel_platform.reports.charts.theme import Theme
+from accel_platform.settings import Settings
+from predictor.advisor.advisor import Advisor
+from predictor.service.background.charts import drawn, made_of
+from predictor.service.http.conditional import NOT_MODIFIED, unless_kept, validators
+from predictor.service.http.problems import documented
+from predictor.service.middleware.security_headers import ALONE
+
+_TYPES: dict[Kind, str] = {
+    "json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "html": "text/html; charset=utf-8",
+}
+
+
+class ChartQuery(Selection):
+    """What is drawn, and in which colours."""
+
+    theme: Theme = "light"
+
+
+class Chart(BaseModel):
+    """One kind of chart."""
+
+    name: str
+    shows: str
+    needs: str = Field(description="Which figures it is made of.")
+
+
+class Charts(BaseModel):
+    """The kinds of charts that `/charts/{name}.{kind}` draws."""
+
+    charts: list[Chart]
+
+
+def router(advisor: Advisor, settings: Settings) -> APIRouter:
+    routes = APIRouter(tags=["charts"])
+    reader = advisor.reader
+    picture = {"schema": {"type": "string", "format": "binary"}}
+    content = {kind.partition(";")[0]: picture for kind in _TYPES.values()} | {"application/json": {"schema": {}}}
+    answers: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": content}}
+
+    @routes.get("/charts")
+    def charts() -> Charts:
+        """The kinds of charts there are."""
+        return Charts(charts=[Chart(name=n, shows=d.shows, needs=d.needs) for n, d in CHARTS.items()])
+
+    @routes.get(
+        "/charts/{name}.{kind}",
+        responses={**answers, **documented(404, 422, 503), **NOT_MODIFIED},
+        response_class=Response,
+    )
+    def one(request: Request, name: str, kind: Kind, asked: Annotated[ChartQuery, Query()]) -> Response:
+        """A chart as Vega-Lite, SVG, PNG, or a page with everything in it. 404, and why, where there is nothing to
+        draw."""
+        now = reader.pinned()
+        headers = validators(now, request, f"{kind}{made_of(name, settings)}", media_type=_TYPES[kind])
+        if kind == "html":
+            headers["Content-Security-Policy"] = ALONE
+        selection = Selection(**asked.model_dump(exclude={"theme"}))
+
+        def made() -> Response:
+            content = render(drawn(name, now, settings, selection), kind, asked.theme)
+            return Response(content, headers=headers)
+
+        return unless_kept(request, headers, made)
+
+    return routes

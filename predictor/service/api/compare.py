@@ -1,0 +1,128 @@
+"""Routes that hold figures against each other: side by side, over time, between two snapshots. `analysis` judges."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.regressions.trend import Metric, Point, Shift, trends
+from accel_platform.analysis.summaries.comparison import By, side_by_side
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.background.past_tables import Past
+from predictor.service.http.conditional import NOT_MODIFIED, answer
+from predictor.service.http.problems import documented
+
+Models = Annotated[tuple[str, ...], Field(min_length=1, max_length=50, description="Keys, ids or families.")]
+Ref = Annotated[str, Field(min_length=1, max_length=200)]
+Rows = list[dict[str, Any]]
+
+
+class CompareQuery(Selection):
+    """What stands side by side."""
+
+    model: Models
+    by: By = Field(default="hardware", description="One model over hardware names, or models on one of them.")
+
+
+class ChangesQuery(Selection):
+    """Which cells, and between which snapshots."""
+
+    model: Models
+    before: Ref = Field(description="A snapshot's name or id, or a date.")
+    after: Ref | None = Field(default=None, description="Default: what is in service.")
+    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+
+
+class TrendQuery(Selection):
+    """Which series of which figure."""
+
+    model: Models
+    metric: Metric = "latency_ms"
+    min_change_percent: float = Field(default=3.0, ge=1, le=1000)
+    limit: int = Field(default=50, ge=1, le=500, description="Series, those with most points first.")
+
+
+class SideBySide(BaseModel):
+    """Figures of equal shapes; ratios are of latencies, to those of the first name."""
+
+    snapshot_id: str
+    by: By
+    names: list[str] = Field(description="What is compared, the first of them with the others.")
+    rows: Rows = Field(description="Cells of each shape together: figures, spread, provenance, evidence; `ratio` or"
+                       " `note` why there is none.")  # fmt: skip
+    unpaired: Rows = Field(description="Cells of shapes that one name alone was measured at.")
+    lacking: dict[str, str] = Field(description="Names without any figure, and the command that would measure one.")
+
+
+class Changed(BaseModel):
+    """Cells that were measured before and again since."""
+
+    before: str = Field(description="Id of the snapshot.")
+    after: str
+    rows: Rows = Field(description="With a `verdict`: slower, faster, fails now, works now, undecided or same.")
+    only_before: int
+    only_after: int
+
+
+class OneTrend(BaseModel):
+    """One cell under one fingerprint, oldest point first."""
+
+    series: dict[str, Any]
+    metric: Metric
+    median: float | None
+    spread_percent: float | None
+    points: list[Point]
+    shifts: list[Shift]
+    undated: int = Field(description="Results that are in no point, for nobody knows when they occurred.")
+
+
+class Trends(BaseModel):
+    """Series of one figure."""
+
+    trends: list[OneTrend]
+    series: int = Field(description="How many there are, also beyond the limit.")
+    snapshot_id: str
+
+
+def router(advisor: Advisor, past: Past) -> APIRouter:
+    routes = APIRouter(tags=["comparing"])
+    reader = advisor.reader
+    problems = documented(400, 404, 422, 503)
+
+    @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
+    def compare(request: Request, asked: Annotated[CompareQuery, Query()]) -> Response:
+        """Equal shapes side by side: one model over its hardware, or several models on one hardware name.
+
+        Nothing is averaged over unlike shapes, devices or provenance.
+        """
+        return answer(reader, request, lambda now: asdict(side_by_side(now, _selection(asked), asked.by)))
+
+    @routes.get("/changes", responses=problems)
+    def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
+        """What got slower, faster or broke between two snapshots. Tables of the past are made where there are none,
+        which takes seconds: for one at a time, others come again."""
+        found = past.changed(asked.before, asked.after, _selection(asked), asked.min_change_percent)
+        return Changed.model_validate(asdict(found))
+
+    @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
+    def trend(request: Request, asked: Annotated[TrendQuery, Query()]) -> Response:
+        """A figure over time: a series per cell, device and fingerprint, where it moved, and the commits around it."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            found = trends(now, _selection(asked), asked.metric, min_change_percent=asked.min_change_percent)
+            found.sort(key=lambda trend: -len(trend.points))
+            told = [one.document() for one in found[: asked.limit]]
+            return {"trends": told, "series": len(found), "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes
+
+
+def _selection(asked: Selection) -> Selection:
+    return Selection(**{name: getattr(asked, name) for name in Selection.model_fields})

@@ -1,0 +1,100 @@
+"""Routes that read the log: its events as the tables have them, and its snapshots."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.snapshots import taken
+from accel_platform.events.types import SnapshotTaken
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.background.intake import PENDING, pending
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import EventsQuery
+from predictor.service.schemas.rows import EventPage, StoredEvent
+
+_COLUMNS = ", ".join(f"r.{name}" for name in StoredEvent.model_fields)
+_EVENTS = Listing("events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), found_by="event_id")
+_ONE = f"SELECT {_COLUMNS} FROM events AS r WHERE event_id = $id"
+
+
+class OneEvent(BaseModel):
+    """An event as the tables have it."""
+
+    event: StoredEvent
+    snapshot_id: str
+
+
+class Taken(BaseModel):
+    """A snapshot that somebody took to come back to."""
+
+    snapshot_id: str
+    name: str | None
+    taken_at: datetime
+    segments: int
+    events: int
+
+
+class Snapshots(BaseModel):
+    """What the log is, what the tables are of, and the snapshots taken, oldest first."""
+
+    log: str = Field(description="Snapshot of the log as it is now.")
+    tables: str | None = Field(description="Snapshot in service; null before the first.")
+    taken: list[Taken]
+
+
+def router(advisor: Advisor, log: EventLog) -> APIRouter:
+    routes = APIRouter(tags=["events"])
+    reader = advisor.reader
+
+    @routes.get("/events", response_model=EventPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def events(request: Request, asked: Annotated[EventsQuery, Query()]) -> Response:
+        """Events as the tables have them, the latest recorded first."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = equal(**asked.model_dump(include={"type", "run_id", "host_id", "source"}))
+            for name, sign in (("since", ">="), ("until", "<")):
+                if (moment := getattr(asked, name)) is not None:
+                    condition += f" AND r.recorded_at {sign} ${name}"
+                    values[name] = moment
+            rows, more = _EVENTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"events": parsed(rows, "payload"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get(
+        "/events/{event_id}", response_model=OneEvent, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+    )
+    def event(request: Request, event_id: UUID) -> Response:
+        """One event. What was just written is 202 until the tables have followed."""
+
+        def read(now: Reader) -> dict[str, Any] | Response:
+            rows = parsed(now.rows(_ONE, {"id": event_id}), "payload")
+            if not rows:
+                if (soon := pending(log, event_id, now)) is not None:
+                    return soon
+                raise NotFound(f"There is no event {event_id}.")
+            return {"event": rows[0], "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/snapshots", responses=documented(503))
+    def snapshots() -> Snapshots:
+        """The snapshot the log is at, the one the tables are of, and those that somebody took."""
+        found = []
+        for event in taken(log):
+            payload = event.payload
+            assert isinstance(payload, SnapshotTaken)
+            found.append(Taken(taken_at=event.recorded_at, **payload.model_dump()))
+        return Snapshots(log=log.snapshot().id, tables=reader.snapshot_id, taken=found)
+
+    return routes

@@ -1,0 +1,172 @@
+"""Routes that read hardware: the names and what answers to them here, devices seen on hosts, and the spec sheet."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.backends.registry import RUNTIMES
+from accel_platform.errors import NotFound
+from accel_platform.hardware.catalog import catalog
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import DevicesQuery
+from predictor.service.schemas.rows import Device, DevicePage
+
+_DEVICES = Listing(
+    "devices",
+    ", ".join(f"r.{name}" for name in Device.model_fields),
+    (
+        ("coalesce(r.host_id, '')", "VARCHAR"),
+        ("r.hardware", "VARCHAR"),
+        ("coalesce(r.choice, '')", "VARCHAR"),
+        ("coalesce(r.device_id, '')", "VARCHAR"),
+    ),
+    descending=False,
+)
+_RESULTS = """
+SELECT hardware, count(*) AS results, count(DISTINCT model_id) AS models, count(DISTINCT device_id) AS devices
+FROM results WHERE $name IS NULL OR hardware = $name GROUP BY hardware
+"""
+_SEEN = f"SELECT {', '.join(Device.model_fields)} FROM devices WHERE $name IS NULL OR hardware = $name ORDER BY ALL"
+_MEASURED = """
+SELECT device_id, min(device_name) AS device_name, count(*) AS results, count(DISTINCT model_id) AS models
+FROM results WHERE hardware = $name GROUP BY device_id ORDER BY results DESC, device_id
+"""
+
+
+class Hardware(BaseModel):
+    """One hardware name: what drives it, whether some host has it, and how much is known of it."""
+
+    hardware: str
+    backend: str | None = Field(description="null for names that only imported results have.")
+    available: bool = Field(description="Whether a device answered to it where it was last looked for.")
+    results: int
+    models: int
+    devices: int = Field(description="Different devices that results are of.")
+
+
+class HardwareList(BaseModel):
+    """Every hardware name that this platform runs or has results of."""
+
+    hardware: list[Hardware]
+    snapshot_id: str
+
+
+class MeasuredDevice(BaseModel):
+    """A device that results are of."""
+
+    device_id: str | None
+    device_name: str | None
+    results: int
+    models: int
+
+
+class OneHardware(BaseModel):
+    """One hardware name with the devices behind it."""
+
+    hardware: Hardware
+    seen: list[Device] = Field(description="What hosts found under this name.")
+    measured: list[MeasuredDevice]
+    snapshot_id: str
+
+
+class Spec(BaseModel):
+    """A device as its vendor states it; null where nothing is published. Rates are dense."""
+
+    name: str
+    vendor: str | None
+    kind: str
+    peak_fp32_tflops: float | None
+    peak_fp16_tensor_tflops: float | None
+    bandwidth_gb_s: float | None
+    memory_gib: float | None
+    tdp_w: float | None
+    release_year: int | None
+    source: str
+    aliases: list[str]
+    peak_int8_tensor_tops: float | None
+    cache_mib: float | None
+    usd_per_hour: float | None
+    usd_source: str | None
+    usd_date: str | None
+
+
+class Catalogue(BaseModel):
+    """The public spec sheet of this version of the platform."""
+
+    devices: list[Spec]
+    version: str
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["hardware"])
+    reader = advisor.reader
+
+    @routes.get("/hardware", response_model=HardwareList, responses=documented(503) | NOT_MODIFIED)
+    def hardware(request: Request) -> Response:
+        """Every hardware name that this platform runs or has results of."""
+        return answer(
+            reader, request, lambda now: {"hardware": [*_names(now).values()], "snapshot_id": now.snapshot_id}
+        )
+
+    @routes.get("/hardware/{name}", response_model=OneHardware, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def one(request: Request, name: str) -> Response:
+        """One hardware name: what hosts found under it, and the devices that results are of."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            found = _names(now, name)
+            if name not in found:
+                raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(now))}.")
+            return {
+                "hardware": found[name],
+                "seen": parsed(now.rows(_SEEN, {"name": name}), "runtime_versions"),
+                "measured": now.rows(_MEASURED, {"name": name}),
+                "snapshot_id": now.snapshot_id,
+            }
+
+        return answer(reader, request, read)
+
+    @routes.get("/devices", response_model=DevicePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def devices(request: Request, asked: Annotated[DevicesQuery, Query()]) -> Response:
+        """Each hardware name on each host as it was last seen: the device behind it, or why there is none."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = equal(host_id=asked.host_id, hardware=asked.hardware, available=asked.available)
+            rows, more = _DEVICES.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"devices": parsed(rows, "runtime_versions"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/catalogue")
+    def catalogue() -> Catalogue:
+        """The spec sheet that questions may name devices of: peaks, bandwidth, memory, power, price."""
+        specs = [Spec.model_validate(asdict(spec)) for spec in catalog()]
+        return Catalogue(devices=specs, version=version("accel-platform"))
+
+    return routes
+
+
+def _names(now: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
+    """All names, or one."""
+    counted = {row["hardware"]: row for row in now.rows(_RESULTS, {"name": name})}
+    answering = {row["hardware"] for row in now.rows(_SEEN, {"name": name}) if row["available"]}
+    known = [known for known in RUNTIMES if name in (None, known)]
+    none = {"results": 0, "models": 0, "devices": 0}
+    return {
+        each: {
+            **none,
+            **counted.get(each, {}),
+            "hardware": each,
+            "backend": RUNTIMES[each].backend if each in RUNTIMES else None,
+            "available": each in answering,
+        }
+        for each in [*known, *sorted(counted.keys() - set(known))]
+    }

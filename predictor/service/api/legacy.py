@@ -1,0 +1,184 @@
+"""Routes of the API that this service replaces, under the column names of its tables. New programs use the others.
+
+`/hardware`, `/models` and `POST /query` keep their paths with answers of today; `POST /performance` is `POST /results`.
+Memory is in MiB under names that end in `_mb`, as those tables had it, and unknown is null where they wrote 0.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection, recorded_id
+from accel_platform.errors import NotFound
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.http.conditional import NOT_MODIFIED, answer
+from predictor.service.http.paging import Listing
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import MatrixQuery, ResultsQuery
+from predictor.service.schemas.rows import Page
+
+_PERFORMANCE = Listing(
+    "results",
+    """r.result_id, r.model_id AS model_name, r.model_family, r.hardware AS hardware_type, r.device_name,
+    r.batch_size, r.precision, r.sequence_length, r.mode AS test_case, r.latency_mean_ms AS average_latency_ms,
+    r.latency_p50_ms AS median_latency_ms, r.throughput_items_per_s AS throughput_items_per_second,
+    r.memory_peak_mib AS memory_peak_mb, r.status, r.reason AS error_message, r.provenance,
+    coalesce(r.occurred_at, timezone('UTC', r.occurred_local)) AS test_timestamp, r.source_path AS source_file""",
+    (("r.result_id", "UUID"),),
+    found_by="result_id",
+)
+_COMPATIBILITY = Listing(
+    "compat_matrix",
+    """r.model_id AS model_name, r.model_family, r.hardware AS hardware_type, r.device_name, r.mode AS test_case,
+    r.state = 'compatible' AS is_compatible, r.rating AS performance_rating, r.latency_p50_ms AS median_latency_ms,
+    r.batch_size, r.reason AS error_message""",
+    (
+        ("r.model_id", "VARCHAR"),
+        ("r.hardware", "VARCHAR"),
+        ("coalesce(r.device_id, '')", "VARCHAR"),
+        ("r.mode", "VARCHAR"),
+    ),
+    descending=False,
+)
+
+
+class Performance(BaseModel):
+    """A row of `performance_results`."""
+
+    result_id: UUID
+    model_name: str
+    model_family: str
+    hardware_type: str
+    device_name: str | None
+    batch_size: int | None
+    precision: str | None
+    sequence_length: int | None
+    test_case: str
+    average_latency_ms: float | None
+    median_latency_ms: float | None
+    throughput_items_per_second: float | None
+    memory_peak_mb: float | None
+    status: str
+    error_message: str | None
+    provenance: str
+    test_timestamp: datetime | None
+    source_file: str | None
+
+
+class PerformancePage(Page):
+    """Results, newest first."""
+
+    performance: list[Performance]
+
+
+class HardwareFigures(BaseModel):
+    """One cell of a model on one device: the median over its results, of one provenance."""
+
+    hardware_type: str
+    device_name: str | None
+    batch_size: int | None
+    precision: str | None
+    sequence_length: int | None
+    test_case: str
+    median_latency_ms: float | None
+    throughput_items_per_second: float | None
+    memory_peak_mb: float | None
+    provenance: str
+    results: int
+
+
+class ModelComparison(BaseModel):
+    """A model on all hardware that has figures of it, by shape."""
+
+    model_name: str
+    comparison: list[HardwareFigures]
+    snapshot_id: str
+
+
+class Compatibility(BaseModel):
+    """A row of `hardware_compatibility`."""
+
+    model_name: str
+    model_family: str | None
+    hardware_type: str
+    device_name: str | None
+    test_case: str
+    is_compatible: bool
+    performance_rating: str | None
+    median_latency_ms: float | None
+    batch_size: int | None
+    error_message: str | None
+
+
+class CompatibilityPage(Page):
+    """Compatibility by model and hardware."""
+
+    compatibility: list[Compatibility]
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["old routes"], deprecated=True)
+    reader = advisor.reader
+
+    @routes.get("/performance", response_model=PerformancePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def performance(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
+        """`GET /results` under the old names."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = asked.where()
+            rows, more = _PERFORMANCE.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"performance": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get(
+        "/performance/comparison/{model:path}",
+        response_model=ModelComparison,
+        responses=documented(404, 422, 503) | NOT_MODIFIED,
+    )
+    def comparison(request: Request, model: str) -> Response:
+        """A model on all hardware that has figures of it. `GET /compare` says more."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            cells = read_cells(now, Selection(model=(model,)))
+            if not cells:
+                raise NotFound(f"There are no figures of a model {model!r}: GET /models has those that there are.")
+            figures = [
+                {
+                    "hardware_type": cell["hardware"],
+                    "device_name": cell["device_name"],
+                    "batch_size": cell["batch_size"],
+                    "precision": cell["precision"],
+                    "sequence_length": cell["sequence_length"],
+                    "test_case": cell["mode"],
+                    "median_latency_ms": cell["latency_ms"],
+                    "throughput_items_per_second": cell["throughput_items_per_s"],
+                    "memory_peak_mb": cell["memory_peak_mib"],
+                    "provenance": cell["provenance"],
+                    "results": cell["results"],
+                }
+                for cell in cells
+            ]
+            return {"model_name": recorded_id(model), "comparison": figures, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/compatibility", response_model=CompatibilityPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def compatibility(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
+        """`GET /matrix` under the old names."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = asked.where()
+            rows, more = _COMPATIBILITY.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"compatibility": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes

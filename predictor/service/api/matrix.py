@@ -1,0 +1,92 @@
+"""Routes that read the compatibility matrix and the coverage of architectures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.matrix_history import Change, matrix_history
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import CoverageQuery, MatrixQuery
+from predictor.service.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
+
+_MATRIX = Listing(
+    "compat_matrix",
+    ", ".join(f"r.{name}" for name in MatrixCell.model_fields),
+    (
+        ("r.model_id", "VARCHAR"),
+        ("r.hardware", "VARCHAR"),
+        ("coalesce(r.device_id, '')", "VARCHAR"),
+        ("r.mode", "VARCHAR"),
+    ),
+    descending=False,
+)
+_COVERAGE = Listing(
+    "coverage",
+    ", ".join(f"r.{name}" for name in Coverage.model_fields),
+    (("r.model_type", "VARCHAR"), ("r.hardware", "VARCHAR"), ("coalesce(r.host_id, '')", "VARCHAR")),
+    descending=False,
+)
+
+
+class HistoryQuery(BaseModel):
+    """Of which models, hardware and mode."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: tuple[str, ...] = Field(min_length=1, max_length=50, description="Keys, ids or families.")
+    hardware: tuple[str, ...] = Field(default=(), max_length=50)
+    mode: str | None = Field(default=None, max_length=200)
+
+
+class MatrixHistory(BaseModel):
+    """Changes of verdicts, the oldest first."""
+
+    changes: list[Change]
+    snapshot_id: str
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["matrix"])
+    reader = advisor.reader
+
+    @routes.get("/matrix", response_model=MatrixPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def matrix(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
+        """Cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = asked.where()
+            rows, more = _MATRIX.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"cells": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/matrix/history", response_model=MatrixHistory, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def history(request: Request, asked: Annotated[HistoryQuery, Query()]) -> Response:
+        """How cells came to be what they are: each day on which a verdict changed, replayed from the log."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            selection = Selection(model=asked.model, hardware=asked.hardware)
+            return {"changes": matrix_history(now, selection, mode=asked.mode), "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/coverage", response_model=CoveragePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def coverage(request: Request, asked: Annotated[CoverageQuery, Query()]) -> Response:
+        """Whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            filters = asked.model_dump(exclude={"limit", "cursor"})
+            rows, more = _COVERAGE.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
+            found = parsed(rows, "versions")
+            return {"coverage": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    return routes

@@ -1,0 +1,88 @@
+"""Routes that read models: those that were described or have results, and what a name of the catalogue means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.query.filters import recorded_id
+from accel_platform.errors import NotFound
+from accel_platform.warehouse.reader import Reader
+from accel_platform.workloads.model_catalog import find_model, sets_of
+from predictor.advisor.advisor import Advisor
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import ModelsQuery
+from predictor.service.schemas.rows import MatrixCell, Model, ModelPage
+
+_MODELS = Listing("models", ", ".join(Model.model_fields), (("r.model_id", "VARCHAR"),), descending=False)
+_ONE = f"SELECT {', '.join(Model.model_fields)} FROM models WHERE model_id = $model"
+_COUNTS = """
+SELECT hardware, mode, provenance, status, count(*) AS results, count(DISTINCT run_id) AS runs
+FROM results WHERE model_id = $model GROUP BY ALL ORDER BY ALL
+"""
+_CELLS = f"SELECT {', '.join(MatrixCell.model_fields)} FROM compat_matrix WHERE model_id = $model ORDER BY ALL"
+
+
+class ResultCount(BaseModel):
+    """How many results there are of one kind."""
+
+    hardware: str
+    mode: str
+    provenance: str
+    status: str
+    results: int
+    runs: int
+
+
+class OneModel(BaseModel):
+    """A model, where it runs, and what of it was measured or imported."""
+
+    model: Model
+    sets: list[str] = Field(description="The named sets of the catalogue that hold it.")
+    matrix: list[MatrixCell]
+    results: list[ResultCount]
+    snapshot_id: str
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["models"])
+    reader = advisor.reader
+
+    @routes.get("/models", response_model=ModelPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def models(request: Request, asked: Annotated[ModelsQuery, Query()]) -> Response:
+        """Models by id: those that were described, and those that have results."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = equal(family=asked.family, modality=asked.modality)
+            rows, more = _MODELS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"models": parsed(rows, "aliases", "config"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    # A model's id may have slashes in it.
+    @routes.get("/models/{model_id:path}", response_model=OneModel, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def model(request: Request, model_id: str) -> Response:
+        """One model, by its id or another name that the catalogue has for it."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            values = {"model": recorded_id(model_id)}
+            rows = parsed(now.rows(_ONE, values), "aliases", "config")
+            if not rows:
+                known = find_model(model_id)
+                hint = f"`accel bench run --models {known.model_id}` measures it" if known else "GET /models has them"
+                raise NotFound(f"Nothing is recorded of a model {model_id!r}: {hint}.")
+            return {
+                "model": rows[0],
+                "sets": sets_of(known) if (known := find_model(rows[0]["model_id"])) else [],
+                "matrix": now.rows(_CELLS, values),
+                "results": now.rows(_COUNTS, values),
+                "snapshot_id": now.snapshot_id,
+            }
+
+        return answer(reader, request, read)
+
+    return routes

@@ -1,0 +1,135 @@
+"""Routes about regressions: what was found to have moved, and what people say of it. `analysis` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.query.filters import recorded_id
+from accel_platform.analysis.regressions.triage import acceptance, rejection
+from accel_platform.errors import Conflict, NotFound
+from accel_platform.events import Event
+from accel_platform.events.types import ShiftAccepted, ShiftRejected
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.api.ingest import Key, LogFor
+from predictor.service.background.intake import SOURCE, Written, request_id, store
+from predictor.service.http.bodies import strictly
+from predictor.service.http.conditional import NOT_MODIFIED, answer
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.middleware.identity import speaker
+from predictor.service.schemas.queries import RegressionsQuery
+from predictor.service.schemas.rows import Regression, RegressionPage
+
+_COLUMNS = ", ".join(f"r.{name}" for name in Regression.model_fields)
+_FOUND = "coalesce(r.found_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
+_REGRESSIONS = Listing("regressions", _COLUMNS, ((_FOUND, "TIMESTAMPTZ"), ("r.regression_id", "VARCHAR")))
+_ONE = f"SELECT {_COLUMNS} FROM regressions AS r WHERE regression_id = $id"
+
+
+class OneRegression(BaseModel):
+    """A regression as the tables have it."""
+
+    regression: Regression
+    snapshot_id: str
+
+
+class Word(BaseModel):
+    """What a person says of a shift: who, and why; kept for ever."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        str_strip_whitespace=True,
+        json_schema_extra={"examples": [{"by": "ada", "reason": "the machine was throttled that night"}]},
+    )
+    by: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Needed where no API keys are asked for. Else it is the key's name, and nobody else's will do.",
+    )
+    reason: str = Field(min_length=1, max_length=2000)
+
+
+def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
+    routes = APIRouter(tags=["regressions"])
+    reader, problems, body = advisor.reader, documented(400, 404, 409, 413, 422, 503), [strictly(Word)]
+
+    @routes.get("/regressions", response_model=RegressionPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
+        """Shifts found in series of measurements, the latest found first."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            filters = asked.model_dump(include={"hardware", "mode", "state", "direction"})
+            condition, values = equal(**filters, model_id=asked.model and recorded_id(asked.model))
+            rows, more = _REGRESSIONS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"regressions": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get(
+        "/regressions/{regression_id}", response_model=OneRegression, responses=documented(404, 422, 503) | NOT_MODIFIED
+    )
+    def regression(request: Request, regression_id: str) -> Response:
+        """One regression by its whole id."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            return {"regression": _row(now, regression_id), "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.post("/regressions/{regression_id}/accept", status_code=202, responses=problems, dependencies=body)
+    def accept(
+        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
+    ) -> Written:
+        """Take a regression for granted: its level is the new baseline of its series. The history stays.
+
+        Of accepting and rejecting the last word counts.
+        """
+        return _keep(request, response, regression_id, word, idempotency_key, acceptance, "accepted")
+
+    @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
+    def reject(
+        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
+    ) -> Written:
+        """Say that a regression is none: its results no longer count in their series, whose baseline stays as it was.
+
+        The same level measured again is a regression again. Of accepting and rejecting the last word counts.
+        """
+        return _keep(request, response, regression_id, word, idempotency_key, rejection, "rejected")
+
+    def _keep(
+        request: Request,
+        response: Response,
+        regression_id: str,
+        word: Word,
+        key: str | None,
+        make: Callable[..., ShiftAccepted | ShiftRejected],
+        state: Literal["accepted", "rejected"],
+    ) -> Written:
+        by = speaker(request, word.by)
+        now = reader.pinned()
+        row = _row(now, regression_id)
+        payload = make(now, regression_id, by=by, reason=word.reason)
+        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, word))
+        if key is None and row["state"] == state:
+            raise Conflict(f"The regression {regression_id} was {state} already, by {row[f'{state}_by']}.")
+        stored = store(log_for(request), [event], key=key)
+        written()
+        if stored.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        response.headers["Location"] = f"/events/{stored.events[0].event_id}"
+        return Written(event_ids=[stored.events[0].event_id], segment=stored.segment)
+
+    return routes
+
+
+def _row(now: Reader, regression_id: str) -> dict[str, Any]:
+    rows = now.rows(_ONE, {"id": regression_id})
+    if not rows:
+        raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
+    return rows[0]

@@ -1,0 +1,211 @@
+"""Routes about benchmarks that are asked for: asking, following what becomes of a request, taking it back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.backends.registry import RUNTIMES
+from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
+from accel_platform.bench.requests.requests import PREFIX, Requests, State, asking, close
+from accel_platform.bench.requests.requests import Request as Asked
+from accel_platform.errors import Conflict, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.types import Mode
+from predictor.service.api.ingest import Key, LogFor
+from predictor.service.background.intake import request_id, store
+from predictor.service.http.bodies import strictly
+from predictor.service.http.paging import NO_PAGE
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import PageQuery
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Precision = Literal["float32", "float16", "bfloat16", "int8"]
+_HARDWARE = "^({})$".format(
+    "|".join(f"{name}(:{runtime.choices})?" if runtime.choices else name for name, runtime in RUNTIMES.items())
+)
+
+HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
+
+
+class Benchmark(BaseModel):
+    """What to measure, as in a suite file, without what is the measuring machine's: files, browsers, weights."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"models": ["bert-base"], "hardware_types": ["cpu"], "batch_sizes": [1, 4]}]},
+    )
+    models: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = Field(
+        default=None, description="Keys, aliases or hub ids of the catalogue."
+    )
+    set: Name | None = Field(default=None, description="A named set; with neither this nor `models` it is `small`.")
+    hardware_types: list[HardwareName] = Field(min_length=1, max_length=20, description="Each is a request of its own.")
+    batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]] = Field(
+        default=[1, 4], min_length=1, max_length=64
+    )
+    sequence_lengths: (
+        Annotated[list[Annotated[int, Field(ge=1, le=MAX_SEQUENCE_LENGTH)]], Field(min_length=1, max_length=64)] | None
+    ) = None
+    precisions: (
+        Annotated[list[Literal["float32", "float16", "bfloat16", "int8"]], Field(min_length=1, max_length=8)] | None
+    ) = None
+    modes: list[Mode] = Field(default=["inference"], min_length=1, max_length=3)
+    processes: int = Field(default=1, ge=1, le=1024)
+    effort: Literal["quick", "standard", "thorough"] = "standard"
+    missing: bool = Field(default=False, description="Only what the log lacks for the host that measures.")
+    labels: dict[Name, Name] = Field(default={}, max_length=50)
+    priority: int = Field(default=0, ge=-1000, le=1000, description="Higher goes first.")
+    max_runtime_s: float | None = Field(default=None, gt=0, le=604_800, description="A run that takes longer is ended.")
+
+
+class BenchmarkRequest(BaseModel):
+    """A benchmark that was asked for on one hardware name, and what became of it."""
+
+    request_id: UUID
+    state: State
+    hardware: str
+    requested_by: str
+    requested_at: datetime
+    priority: int
+    max_runtime_s: float | None
+    attempts: int
+    claimed_by: str | None
+    claimed_at: datetime | None
+    closed_at: datetime | None
+    reason: str | None
+    run_ids: list[str]
+    config: dict[str, Any]
+
+    @classmethod
+    def of(cls, one: Asked) -> Self:
+        asked, closed = one.asked, one.closed
+        return cls(
+            request_id=one.id,
+            state=one.state,
+            hardware=asked.hardware,
+            requested_by=asked.requested_by,
+            requested_at=one.requested_at,
+            priority=asked.priority,
+            max_runtime_s=asked.max_runtime_s,
+            attempts=one.attempts,
+            claimed_by=one.claimed_by,
+            claimed_at=one.claimed_at,
+            closed_at=one.closed_at,
+            reason=closed.reason if closed else None,
+            run_ids=list(closed.run_ids) if closed else [],
+            config=asked.config,
+        )
+
+
+class BenchmarkRequests(BaseModel):
+    """The requests that were stored, one per hardware name."""
+
+    requests: list[BenchmarkRequest]
+
+
+class RequestPage(BenchmarkRequests):
+    """Requests, the newest first, straight from the log."""
+
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null after the last.")
+
+
+class RequestsQuery(PageQuery):
+    """Which requests."""
+
+    state: State | None = None
+    hardware: str | None = Field(default=None, max_length=200)
+
+
+class Looking:
+    """The requests of the log, looked at anew by each question; safe to share between threads."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._requests = Requests(log)
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Asked]:
+        """The newest first."""
+        with self._lock:
+            self._requests.look()
+            return self._requests.all()[::-1]
+
+    def one(self, request: UUID) -> Asked:
+        """Raises NotFound."""
+        with self._lock:
+            self._requests.look()
+            return self._requests[request]
+
+
+def _decoded(cursor: str | None) -> UUID | None:
+    try:
+        return None if cursor is None else UUID(cursor)
+    except ValueError as error:
+        raise NotFound(NO_PAGE) from error
+
+
+def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
+    routes = APIRouter(tags=["requests"])
+    looking = Looking(log)
+
+    @routes.get("/requests", responses=documented(404, 422, 503))
+    def requests(asked: Annotated[RequestsQuery, Query()]) -> RequestPage:
+        """Benchmarks that were asked for, the newest first."""
+        before = _decoded(asked.cursor)
+        found = [
+            one
+            for one in looking.all()
+            if (before is None or one.id < before)
+            and asked.state in (None, one.state)
+            and asked.hardware in (None, one.asked.hardware)
+        ]
+        page = [BenchmarkRequest.of(one) for one in found[: asked.limit]]
+        more = str(page[-1].request_id) if len(found) > asked.limit else None
+        return RequestPage(requests=page, next_cursor=more)
+
+    @routes.get("/requests/{id}", responses=documented(404, 422, 503))
+    def request_(id: UUID) -> BenchmarkRequest:  # noqa: A002
+        """One request."""
+        return BenchmarkRequest.of(looking.one(id))
+
+    @routes.post(
+        "/benchmarks",
+        status_code=202,
+        responses=documented(400, 404, 413, 422, 503),
+        dependencies=[strictly(Benchmark)],
+    )
+    def benchmark(
+        request: Request, response: Response, asked: Benchmark, idempotency_key: Key = None
+    ) -> BenchmarkRequests:
+        """Ask for a benchmark on whichever host has the hardware; it is measured while that host is at work."""
+        config = asked.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
+        events = asking(
+            config,
+            by="api",
+            priority=asked.priority,
+            max_runtime_s=asked.max_runtime_s,
+            causation_id=request_id(request.url.path, asked),
+        )
+        stored = store(log_for(request), events, key=idempotency_key, prefix=PREFIX)
+        if stored.replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+        written()
+        response.headers["Location"] = f"/requests/{stored.events[0].event_id}"
+        return BenchmarkRequests(requests=[BenchmarkRequest.of(looking.one(e.event_id)) for e in stored.events])
+
+    @routes.post("/requests/{id}/cancel", responses=documented(404, 409, 422, 503))
+    def cancel(request: Request, id: UUID) -> BenchmarkRequest:  # noqa: A002
+        """Take a request back; it stays on record. What is being measured for it stops within seconds."""
+        found = looking.one(id)
+        if found.closed is not None or not close(log_for(request), found, "cancelled", "taken back through the API"):
+            raise Conflict(f"The request {id} has ended already: {looking.one(id).state}.")
+        written()
+        return BenchmarkRequest.of(looking.one(id))
+
+    return routes

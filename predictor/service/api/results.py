@@ -1,0 +1,121 @@
+"""Routes that read results: pages of them, one with all that is known of it, and all of them as a stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.errors import NotFound
+from accel_platform.events import EventLog
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.background.intake import PENDING, pending
+from predictor.service.http import streaming
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed, unless_kept, validators
+from predictor.service.http.paging import Listing
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import ResultsQuery
+from predictor.service.schemas.rows import Doubt, Result, ResultPage, StoredEvent, Verification
+
+_COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
+_RESULTS = Listing("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
+_ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
+# Of its own run alone: what another one found says nothing of it.
+_VERIFICATIONS = f"""
+SELECT {", ".join(f"v.{name}" for name in Verification.model_fields)}
+FROM verifications AS v JOIN results AS r ON r.result_id = $id
+    AND r.run_id IS NOT DISTINCT FROM v.run_id AND r.model_id = v.model_id AND r.hardware = v.hardware
+    AND r.choice IS NOT DISTINCT FROM v.choice AND r.mode = v.mode AND r.processes IS NOT DISTINCT FROM v.processes
+    AND r.device_id IS NOT DISTINCT FROM v.device_id AND r.precision IS NOT DISTINCT FROM v.precision
+    AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
+    AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
+ORDER BY v.event_id
+"""
+_DOUBTS = """
+SELECT s.event_id, s.rule, s.verdict, s.evidence, s.confidence, min(o.overruled_by) AS overruled_by
+FROM suspicions AS s LEFT JOIN overrulings AS o USING (result_id, rule)
+WHERE s.result_id = $id
+GROUP BY ALL ORDER BY s.rule, s.evidence
+"""
+_EVENT = f"SELECT {', '.join(StoredEvent.model_fields)} FROM events WHERE event_id = $id"
+
+
+class OneResult(BaseModel):
+    """A result with what it rests on and what speaks against it."""
+
+    result: Result
+    samples_ms: list[float] = Field(description="Raw samples in order, each of one whole batch; none for claims.")
+    verifications: list[Verification] = Field(description="Of its own run; empty where outputs were never compared.")
+    suspicions: list[Doubt]
+    event: StoredEvent
+    snapshot_id: str
+
+
+def router(advisor: Advisor, log: EventLog) -> APIRouter:
+    routes = APIRouter(tags=["results"])
+    reader = advisor.reader
+
+    @routes.get("/results", response_model=ResultPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def results(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
+        """Rows of the results table, newest first."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            condition, values = asked.where()
+            rows, more = _RESULTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+            return {"results": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/results.{form}", responses=_streams() | documented(422, 503) | NOT_MODIFIED, response_class=Response)
+    def export(request: Request, form: streaming.Form, asked: Annotated[Selection, Query()]) -> Response:
+        """All results that the filters leave, in no order, as a stream: Arrow IPC, CSV or a JSON object per line.
+
+        Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
+        """
+        now = reader.pinned()
+        headers = validators(now, request, form, media_type=streaming.TYPES[form])
+        headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
+
+        def streamed() -> Response:
+            condition, values = asked.where()
+            rows = now.stream(f"SELECT {streaming.columns(form)} FROM results AS r WHERE {condition}", values)
+            return StreamingResponse(streaming.written(form, rows), headers=headers)
+
+        return unless_kept(request, headers, streamed)
+
+    @routes.get(
+        "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+    )
+    def result(request: Request, result_id: UUID) -> Response:
+        """One result with its raw samples, the verifications of its run, what speaks against it, and its event."""
+
+        def read(now: Reader) -> dict[str, Any] | Response:
+            values = {"id": result_id}
+            found = now.rows(_ONE, values)
+            if not found:
+                if (soon := pending(log, result_id, now)) is not None:
+                    return soon
+                raise NotFound(f"There is no result {result_id}.")
+            [event] = parsed(now.rows(_EVENT, values), "payload")
+            return {
+                "result": found[0],
+                "samples_ms": [sample / 1e6 for sample in event["samples_ns"] or ()],
+                "verifications": now.rows(_VERIFICATIONS, values),
+                "suspicions": now.rows(_DOUBTS, values),
+                "event": event,
+                "snapshot_id": now.snapshot_id,
+            }
+
+        return answer(reader, request, read)
+
+    return routes
+
+
+def _streams() -> dict[int | str, dict[str, Any]]:
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in streaming.TYPES.values()}
+    return {200: {"description": "The rows.", "content": content}}

@@ -1,0 +1,82 @@
+"""Routes that read runs: benchmark runs, imports, trainings. Their results are `GET /results`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from accel_platform.errors import NotFound
+from accel_platform.warehouse.reader import Reader
+from predictor.advisor.advisor import Advisor
+from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
+from predictor.service.http.paging import Listing, equal
+from predictor.service.http.problems import documented
+from predictor.service.schemas.queries import RunsQuery
+from predictor.service.schemas.rows import Run, RunPage
+
+_COLUMNS = ", ".join(f'r."{name}"' for name in Run.model_fields)
+_STARTED = "coalesce(r.started_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
+_RUNS = Listing("runs", _COLUMNS, ((_STARTED, "TIMESTAMPTZ"), ("r.run_id", "VARCHAR")))
+_ONE = f"SELECT {_COLUMNS} FROM runs AS r WHERE run_id = $id"
+_CELLS = """
+SELECT model_id, hardware, mode, status, count(*) AS results
+FROM results WHERE run_id = $id GROUP BY ALL ORDER BY ALL LIMIT 1000
+"""
+
+
+class RunCell(BaseModel):
+    """What a run found for one model on one hardware name."""
+
+    model_id: str
+    hardware: str
+    mode: str
+    status: str
+    results: int
+
+
+class OneRun(BaseModel):
+    """A run and a summary of its results."""
+
+    run: Run
+    cells: list[RunCell] = Field(description="By model, hardware, mode and status; at most 1,000.")
+    events: dict[str, int] = Field(description="How many events of each type it recorded.")
+    snapshot_id: str
+
+
+def router(advisor: Advisor) -> APIRouter:
+    routes = APIRouter(tags=["runs"])
+    reader = advisor.reader
+
+    @routes.get("/runs", response_model=RunPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def runs(request: Request, asked: Annotated[RunsQuery, Query()]) -> Response:
+        """Runs, the latest start first; those of which only results are known come last."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            filters = asked.model_dump(include={"kind", "status", "host_id", "commit"})
+            rows, more = _RUNS.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
+            found = parsed(rows, "plan", "software", "labels")
+            return {"runs": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
+
+        return answer(reader, request, read)
+
+    @routes.get("/runs/{run_id:path}", response_model=OneRun, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    def run(request: Request, run_id: str) -> Response:
+        """One run: what it was to do, in which environment, how it ended and what it found."""
+
+        def read(now: Reader) -> dict[str, Any]:
+            rows = parsed(now.rows(_ONE, {"id": run_id}), "plan", "software", "labels")
+            if not rows:
+                raise NotFound(f"There is no run {run_id!r}: GET /runs has them.")
+            types = "SELECT type, count(*) AS events FROM events WHERE run_id = $id GROUP BY type ORDER BY type"
+            return {
+                "run": rows[0],
+                "cells": now.rows(_CELLS, {"id": run_id}),
+                "events": {row["type"]: row["events"] for row in now.rows(types, {"id": run_id})},
+                "snapshot_id": now.snapshot_id,
+            }
+
+        return answer(reader, request, read)
+
+    return routes

@@ -1,0 +1,1 @@
+"""Background work of the service: warehouse updates, change feed, ingestion."""

@@ -1,0 +1,75 @@
+"""The page of what changed between two snapshots. What a change is, is `analysis/regressions/cell_changes.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.regressions.cell_changes import Verdict
+from accel_platform.analysis.stats.regression_test import MIN_CHANGE_PERCENT
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import EventLog
+from accel_platform.events.snapshots import taken
+from accel_platform.events.types import SnapshotTaken
+from predictor.service.background.past_tables import Past
+from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.results import choices
+from predictor.service.dashboard.urls import asked
+
+_MOST_ROWS = 200
+_ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "undecided", "same")
+assert {*_ORDER} == {*get_args(Verdict)}
+
+
+class ChangesQuery(Selection):
+    """Which cells, between which snapshots, and which verdicts of them."""
+
+    before: str | None = Field(default=None, max_length=200)
+    after: str | None = Field(default=None, max_length=200)
+    min_change_percent: float = Field(default=MIN_CHANGE_PERCENT, ge=1, le=1000)
+    verdict: Verdict | None = None
+
+
+def router(site: Site, past: Past) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/compare/changes")
+
+    @routes.get("")
+    def changed(request: Request, query: Annotated[ChangesQuery, Depends(asked(ChangesQuery))]) -> Response:
+        return site.page(request, "changes.html", lambda: _content(site, past, query))
+
+    return routes
+
+
+def _content(site: Site, past: Past, query: ChangesQuery) -> dict[str, Any]:
+    snapshots = [e.payload for e in taken(EventLog.open(site.settings)) if isinstance(e.payload, SnapshotTaken)]
+    content: dict[str, Any] = {
+        "query": query,
+        "snapshots": [one.name for one in snapshots[::-1] if one.name],
+        "verdicts": _ORDER,
+        "choices": {**choices(site), "model": [row["model_id"] for row in known_models(site)]},
+        "changed": None,
+        "problem": None,
+    }
+    if query.before is None or not query.model:
+        return content
+    selection = Selection(**{name: getattr(query, name) for name in Selection.model_fields})
+    try:
+        found = past.changed(query.before, query.after, selection, query.min_change_percent)
+    except (InvalidInput, NotFound) as error:
+        status = 404 if isinstance(error, NotFound) else 422
+        return {**content, "problem": str(error), "status_code": status}
+    rows = [row for row in found.rows if query.verdict in (None, row["verdict"])]
+    rows.sort(key=lambda row: (_ORDER.index(row["verdict"]), -abs(row["change_percent"] or 0)))
+    counts = Counter(row["verdict"] for row in found.rows)
+    return {
+        **content,
+        "changed": found,
+        "counts": {verdict: counts[verdict] for verdict in _ORDER},
+        "rows": rows[:_MOST_ROWS],
+        "found": len(rows),
+    }

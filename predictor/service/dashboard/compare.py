@@ -1,0 +1,105 @@
+"""The page that holds models or hardware side by side, shape by shape. What a cell is, is `analysis/query/cells.py`;
+ratios, and whether they are more than chance, `analysis/summaries/comparison.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
+
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.comparison import Comparison, side_by_side
+from accel_platform.events.types import Provenance
+from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.results import choices
+from predictor.service.dashboard.urls import asked
+
+Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
+METRICS: dict[Metric, tuple[str, bool]] = {
+    "latency_ms": ("latency, ms", True),
+    "throughput_items_per_s": ("throughput, items/s", False),
+    "memory_peak_mib": ("peak memory, MiB", True),
+    "energy_j_per_item": ("energy, J per item", True),
+}
+"""What each is called, and whether less of it is better."""
+_MOST_ROWS = 200
+_MOST_HELD = 80
+"""Cells that are held against each other: it takes the samples of them all."""
+_TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
+"""Of which the best of a row is told, each among its like."""
+_SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
+
+
+class CompareQuery(Selection):
+    """What to hold side by side, and by which figure."""
+
+    metric: Metric = "latency_ms"
+    by: Literal["hardware", "model"] = Field(default="hardware", description="What the columns are.")
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/compare")
+
+    @routes.get("")
+    def compare(request: Request, query: Annotated[CompareQuery, Depends(asked(CompareQuery))]) -> Response:
+        return site.page(request, "compare.html", lambda: _content(site, query))
+
+    return routes
+
+
+def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
+    models = [row["model_id"] for row in known_models(site)]
+    selection = Selection(**query.model_dump(exclude={"metric", "by"}))
+    complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
+    cells = read_cells(site.reader, selection) if complete else []
+    held = _held(site, selection, query.by, cells) if complete and len(cells) <= _MOST_HELD else None
+    cells = [cell for cell in cells if cell[query.metric] is not None]
+    columns, rows = _table(cells, query)
+    return {
+        "query": query,
+        "complete": complete,
+        "held": held,
+        "filters": selection.model_dump(exclude_defaults=True, mode="json"),
+        "most_held": _MOST_HELD,
+        "columns": columns,
+        "rows": rows[:_MOST_ROWS],
+        "found": len(rows),
+        "metrics": METRICS,
+        "less_is_better": METRICS[query.metric][1],
+        "choices": {**choices(site), "model": models},
+    }
+
+
+def _held(site: Site, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
+    return side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
+
+
+def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Columns are hardware on one device, or models; a row is all else that must be alike. Within a row and a column
+    provenances stay apart: each has a line of its own."""
+    lower = METRICS[query.metric][1]
+    columns: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for cell in cells:
+        place = (cell["hardware"], cell["choice"], cell["device_id"])
+        column = place if query.by == "hardware" else (cell["model_id"],)
+        about = (cell["model_id"],) if query.by == "hardware" else place
+        columns.setdefault(column, cell)
+        key = (*about, *(cell[name] for name in _SHAPE))
+        row = rows.setdefault(key, {"cell": cell, "columns": {}, "best": {}})
+        row["columns"].setdefault(column, []).append(cell)
+    shared = sorted(rows.values(), key=lambda row: -len(row["columns"]))
+    for row in shared:
+        for provenance in _TRUSTED:
+            alike = [
+                cell[query.metric]
+                for found in row["columns"].values()
+                for cell in found
+                if cell["provenance"] == provenance and cell["verified"] is not False
+            ]
+            if len(alike) > 1:
+                row["best"][provenance] = (min if lower else max)(alike)
+    return [{"key": key, "cell": cell} for key, cell in columns.items()], shared

@@ -1,0 +1,70 @@
+"""Pages of the event log: what was stored, by type and time, and one event whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import NotFound
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked
+
+_SHOWN = 50
+_TYPES = """
+SELECT type, count(*) AS events, max(recorded_at) AS newest_at FROM events GROUP BY type ORDER BY events DESC, type
+"""
+_EVENTS = """
+SELECT event_id, type, occurred_at, recorded_at, source, host_id, run_id FROM events
+WHERE ($type IS NULL OR type = $type) AND ($source IS NULL OR source = $source)
+    AND ($host IS NULL OR host_id = $host) AND ($run IS NULL OR run_id = $run)
+    AND ($before IS NULL OR event_id < $before)
+ORDER BY event_id DESC LIMIT $limit
+"""
+# What an event followed from, and what followed from it.
+_CAUSED = "SELECT event_id, type, recorded_at FROM events WHERE causation_id = ? ORDER BY event_id LIMIT 20"
+
+
+class EventsQuery(BaseModel):
+    """Which events, and from which on."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: str | None = Field(default=None, max_length=200)
+    source: str | None = Field(default=None, max_length=200)
+    host: str | None = Field(default=None, max_length=200)
+    run: str | None = Field(default=None, max_length=200)
+    before: UUID | None = None
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/events")
+
+    @routes.get("")
+    def events(request: Request, query: Annotated[EventsQuery, Depends(asked(EventsQuery))]) -> Response:
+        return site.page(request, "events.html", lambda: _list(site, query))
+
+    @routes.get("/{event_id}")
+    def event(request: Request, event_id: UUID) -> Response:
+        return site.page(request, "event.html", lambda: _one(site, event_id))
+
+    return routes
+
+
+def _list(site: Site, query: EventsQuery) -> dict[str, Any]:
+    rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
+    more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
+    lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host"
+    [choices] = site.once("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
+    types = site.once("event types", lambda: site.reader.rows(_TYPES))
+    return {"query": query, "events": rows[:_SHOWN], "more": more, "types": types, "choices": choices}
+
+
+def _one(site: Site, event_id: UUID) -> dict[str, Any]:
+    found = site.reader.rows(
+        "SELECT * EXCLUDE (samples_ns), len(samples_ns) AS samples FROM events WHERE event_id = ?", (event_id,)
+    )
+    if not found:
+        raise NotFound(f"No event has the id {event_id}: the list of events shows all there are")
+    return {"event": found[0], "caused": site.reader.rows(_CAUSED, (event_id,))}

@@ -1,0 +1,67 @@
+"""The page of the imported past: what is doubted and why, what became of every file, and what was set aside."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked
+
+_REASONS = 3
+_SHOWN = 50
+_LEDGER = """
+SELECT format, outcome, count(*) AS documents, sum(records)::BIGINT AS records, sum(failures)::BIGINT AS failures,
+    sum(suspects)::BIGINT AS suspects
+FROM import_ledger GROUP BY format, outcome ORDER BY records DESC, documents DESC, format, outcome
+"""
+_QUARANTINE = """
+SELECT event_id, rule, reason, source_path, pointer, occurred_at FROM quarantine
+WHERE $rule IS NULL OR rule = $rule ORDER BY event_id DESC LIMIT $limit
+"""
+_DOUBTED = """
+SELECT s.result_id, s.rule, s.verdict, s.evidence, s.confidence, r.model_id, r.hardware, r.source_path,
+    o.rule IS NOT NULL AS overruled
+FROM suspicions AS s JOIN results AS r USING (result_id)
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+WHERE s.rule = $rule ORDER BY s.confidence DESC, s.result_id LIMIT $limit
+"""
+
+
+class HistoryQuery(BaseModel):
+    """Which doubt, or which reason to be set aside, to see the cases of."""
+
+    model_config = ConfigDict(extra="forbid")
+    rule: str | None = Field(default=None, max_length=200)
+    quarantine: str | None = Field(default=None, max_length=200)
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/history")
+
+    @routes.get("")
+    def history(request: Request, query: Annotated[HistoryQuery, Depends(asked(HistoryQuery))]) -> Response:
+        return site.page(request, "history.html", lambda: _content(site, query))
+
+    return routes
+
+
+def _content(site: Site, query: HistoryQuery) -> dict[str, Any]:
+    reader = site.reader
+    kept = site.once(
+        "history",
+        lambda: {
+            "provenance": read_provenance(reader),
+            "verdicts": read_verdicts(reader, reasons=_REASONS),
+            "ledger": reader.rows(_LEDGER),
+            "rules": reader.rows(
+                "SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule"
+            ),
+        },
+    )
+    doubted = reader.rows(_DOUBTED, {"rule": query.rule, "limit": _SHOWN}) if query.rule else []
+    quarantine = reader.rows(_QUARANTINE, {"rule": query.quarantine, "limit": _SHOWN})
+    return {**kept, "query": query, "doubted": doubted, "quarantine": quarantine, "shown": _SHOWN}

@@ -1,0 +1,121 @@
+"""Pages of compatibility: models by hardware as a heat map, and what one cell of it rests on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matrix
+from accel_platform.analysis.summaries.matrix_history import DAYS_MOST, matrix_history
+from accel_platform.errors import NotFound
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked
+
+_SHOWN = 100
+_MODES = "SELECT DISTINCT mode FROM compat_matrix ORDER BY mode"
+_CELL = """
+SELECT * FROM compat_matrix WHERE model_id = $model AND hardware = $hardware AND mode = $mode
+ORDER BY state, relative_speed DESC NULLS LAST, device_id
+"""
+_EVIDENCE = """
+SELECT result_id, run_id, device_name, mode, precision, batch_size, sequence_length, processes,
+    coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms, samples, noisy, provenance, status, reason, occurred_at,
+    source_path
+FROM results WHERE result_id IN (SELECT unnest($ids))
+ORDER BY batch_size, sequence_length, precision, result_id
+"""
+_MOST_EVIDENCE = 200
+
+
+class MatrixQuery(BaseModel):
+    """Which part of the matrix."""
+
+    model_config = ConfigDict(extra="forbid")
+    q: str | None = Field(default=None, max_length=200)
+    family: str | None = Field(default=None, max_length=200)
+    mode: str = Field(default="inference", max_length=40)
+    page: int = Field(default=1, ge=1, le=100_000)
+
+
+class CellQuery(BaseModel):
+    """Which cell."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str = Field(max_length=500)
+    hardware: str = Field(max_length=200)
+    mode: str = Field(default="inference", max_length=40)
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/matrix")
+
+    @routes.get("")
+    def matrix(request: Request, query: Annotated[MatrixQuery, Depends(asked(MatrixQuery))]) -> Response:
+        return site.page(request, "matrix.html", lambda: _heat(site, query))
+
+    @routes.get("/cell")
+    def cell(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
+        return site.page(request, "matrix_cell.html", lambda: _cell(site, query))
+
+    @routes.get("/history")
+    def history(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
+        return site.page(request, "matrix_history.html", lambda: _history(site, query))
+
+    return routes
+
+
+def _heat(site: Site, query: MatrixQuery) -> dict[str, Any]:
+    modes = [row["mode"] for row in site.once("matrix modes", lambda: site.reader.rows(_MODES))]
+    matrix: Matrix
+    if query.mode in modes:
+        matrix = site.once(("matrix", query.mode), lambda: compatibility_matrix(site.reader, mode=query.mode))
+    else:
+        matrix = Matrix(snapshot_id="", hardware=[], models={})
+    families = site.once("families", lambda: _families(site))
+    wanted = (query.q or "").casefold()
+    names = [
+        name for name in matrix["models"] if wanted in name.casefold() and query.family in (None, families.get(name))
+    ]
+    names.sort(key=lambda name: sum(cell["state"] == "untested" for cell in matrix["models"][name].values()))
+    first = (query.page - 1) * _SHOWN
+    shown = names[first : first + _SHOWN]
+    return {
+        "query": query,
+        "modes": modes,
+        "families": sorted({family for family in families.values() if family}),
+        "hardware": matrix["hardware"],
+        "rows": [(name, families.get(name), matrix["models"][name]) for name in shown],
+        "found": len(names),
+        "first": first,
+        "more": len(names) > first + _SHOWN,
+    }
+
+
+def _families(site: Site) -> dict[str, str | None]:
+    return {row["model_id"]: row["family"] for row in site.reader.rows("SELECT model_id, family FROM models")}
+
+
+def _cell(site: Site, query: CellQuery) -> dict[str, Any]:
+    devices = site.reader.rows(_CELL, query.model_dump())
+    if not devices:
+        _require_known(site, query.model)
+    ids = [event_id for row in devices for event_id in row["evidence"]]
+    evidence = site.reader.rows(_EVIDENCE, {"ids": ids[:_MOST_EVIDENCE]}) if ids else []
+    return {"query": query, "devices": devices, "evidence": evidence, "evidence_found": len(ids)}
+
+
+def _history(site: Site, query: CellQuery) -> dict[str, Any]:
+    _require_known(site, query.model)
+    selection = Selection(model=(query.model,), hardware=(query.hardware,))
+    changes = [
+        change for change in matrix_history(site.reader, selection, mode=query.mode) if change.model_id == query.model
+    ]
+    return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
+
+
+def _require_known(site: Site, model_id: str) -> None:
+    if not site.reader.rows("SELECT model_id FROM models WHERE model_id = ?", (model_id,)):
+        raise NotFound(f"No model is called {model_id!r} here: the matrix shows all there are")

@@ -1,0 +1,164 @@
+"""Pages of models: the list, and one with all that is known of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.query.cells import read_cells
+from accel_platform.analysis.query.filters import Selection, recorded_id
+from accel_platform.errors import NotFound
+from accel_platform.events.types import MeasuredSeries, Provenance
+from accel_platform.reports.regressions import cell
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.results import RECENT
+from predictor.service.dashboard.urls import asked, order
+
+_SHOWN = 100
+_MOST_CELLS = 100
+_SORTS = ("model_id", "family", "parameters", "flops_per_item", "results", "newest_at")
+_CELL_SORTS = (
+    "hardware",
+    "batch_size",
+    "latency_ms",
+    "throughput_items_per_s",
+    "memory_peak_mib",
+    "results",
+    "precision",
+)
+_BELIEVED: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
+"""What answers for something comes first."""
+_IDENTITY = ", ".join(f"r.{name}" for name in MeasuredSeries.model_fields)
+
+_MODELS = """
+WITH newest AS (SELECT model_id, max(occurred_at) AS newest_at FROM results GROUP BY model_id),
+hardware AS (
+    SELECT model_id, list({hardware: hardware, state: state, rating: rating} ORDER BY hardware) AS hardware FROM (
+        SELECT model_id, hardware, min(state) AS state, max_by(rating, relative_speed) AS rating FROM compat_matrix
+        WHERE mode = 'inference' GROUP BY model_id, hardware
+    ) GROUP BY model_id
+)
+SELECT m.model_id, m.family, m.modality, m.parameters, m.flops_per_item, m.results, n.newest_at, h.hardware
+FROM models AS m LEFT JOIN newest AS n USING (model_id) LEFT JOIN hardware AS h USING (model_id)
+WHERE m.results > 0
+ORDER BY m.results DESC, m.model_id
+"""
+_COMPATIBILITY = """
+SELECT * EXCLUDE (evidence), len(evidence) AS evidence FROM compat_matrix WHERE model_id = $model
+ORDER BY mode, relative_speed DESC NULLS LAST, hardware, device_name LIMIT 100
+"""
+# Ids of our own results begin with their time.
+_SERIES = f"""
+SELECT {_IDENTITY}, list(r.latency_p50_ms ORDER BY r.result_id) AS medians, max(r.result_id) AS newest
+FROM judged_results AS r
+WHERE r.provenance = 'measured' AND r.status = 'ok' AND r.verified IS NOT FALSE AND r.latency_p50_ms IS NOT NULL
+    AND r.precision IS NOT NULL AND r.batch_size IS NOT NULL AND {{condition}}
+GROUP BY {_IDENTITY} HAVING count(*) > 1 ORDER BY count(*) DESC, {_IDENTITY} LIMIT 12
+"""
+_REGRESSIONS = "SELECT * FROM regressions WHERE model_id = $model ORDER BY found_at DESC, regression_id LIMIT 10"
+
+
+class ModelsQuery(BaseModel):
+    """Which models, in which order."""
+
+    model_config = ConfigDict(extra="forbid")
+    q: str | None = Field(default=None, max_length=200)
+    family: str | None = Field(default=None, max_length=200)
+    modality: str | None = Field(default=None, max_length=200)
+    hardware: str | None = Field(default=None, max_length=200)
+    sort: str | None = Field(default=None, max_length=40)
+    page: int = Field(default=1, ge=1, le=100_000)
+
+
+class CellsQuery(Selection):
+    """Which cells of a model, in which order."""
+
+    sort: str | None = Field(default=None, max_length=40)
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/models")
+
+    @routes.get("")
+    def models(request: Request, query: Annotated[ModelsQuery, Depends(asked(ModelsQuery))]) -> Response:
+        return site.page(request, "models.html", lambda: _list(site, query))
+
+    @routes.get("/{name:path}")
+    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(asked(CellsQuery))]) -> Response:
+        return site.page(request, "model.html", lambda: _one(site, name, query))
+
+    return routes
+
+
+def known_models(site: Site) -> list[dict[str, Any]]:
+    """Every model that results are of, those with most results first."""
+    return site.once("models", lambda: site.reader.rows(_MODELS))
+
+
+def _list(site: Site, query: ModelsQuery) -> dict[str, Any]:
+    rows = known_models(site)
+    wanted = (query.q or "").casefold()
+    found = [
+        row
+        for row in rows
+        if wanted in f"{row['model_id']} {row['family']}".casefold()
+        and query.family in (None, row["family"])
+        and query.modality in (None, row["modality"])
+        and (query.hardware is None or any(h["hardware"] == query.hardware for h in row["hardware"] or ()))
+    ]
+    found = order(found, query.sort, _SORTS)
+    first = (query.page - 1) * _SHOWN
+    return {
+        "query": query,
+        "models": found[first : first + _SHOWN],
+        "found": len(found),
+        "first": first,
+        "more": len(found) > first + _SHOWN,
+        "families": sorted({row["family"] for row in rows if row["family"]}),
+        "modalities": sorted({row["modality"] for row in rows if row["modality"]}),
+        "hardware": sorted({h["hardware"] for row in rows for h in row["hardware"] or ()}),
+    }
+
+
+def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
+    reader, model_id = site.reader, recorded_id(name)
+    described = reader.rows("SELECT * FROM models WHERE model_id = ?", (model_id,))
+    if not described:
+        raise NotFound(f"No result and no description is of a model {name!r}: the list of models shows all there are")
+    [model] = described
+    selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
+    condition, values = selection.where()
+    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _BELIEVED.index(row["provenance"]))
+    cells = order(cells, query.sort, _CELL_SORTS)
+    about = {"model": model_id}
+    return {
+        "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},
+        "query": query,
+        "filters": selection.model_dump(exclude_defaults=True, mode="json"),
+        "cells": cells[:_MOST_CELLS],
+        "cells_found": len(cells),
+        "series": _series(site, condition, values),
+        "compatibility": reader.rows(_COMPATIBILITY, about),
+        "regressions": reader.rows(_REGRESSIONS, about),
+        "recent": reader.rows(RECENT.format(condition=condition, limit=15), values),
+        "choices": _choices(site, model_id),
+    }
+
+
+def _choices(site: Site, model_id: str) -> dict[str, list[Any]]:
+    """What its results may be filtered by."""
+    names = ("hardware", "mode", "precision", "batch_size", "provenance")
+    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
+    [row] = site.reader.rows(f"SELECT {lists} FROM results WHERE model_id = ?", (model_id,))
+    return {name: row[name] or [] for name in names}
+
+
+def _series(site: Site, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Medians of our own processes in order of time, the longest series first."""
+    return [
+        {**row, "cell": cell(MeasuredSeries.model_construct(**row))}
+        for row in site.reader.rows(_SERIES.format(condition=condition), values)
+    ]

@@ -1,0 +1,77 @@
+"""The first page: what is new, what regressed, what is covered, and what to distrust, kept per snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.reports.regressions import cell
+from accel_platform.warehouse.reader import Reader
+from predictor.service.dashboard.rendering import Site
+
+_TOTALS = """
+SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM events) AS events,
+    (SELECT count(*) FROM models WHERE results > 0) AS models, (SELECT count(*) FROM runs) AS runs,
+    (SELECT count(DISTINCT device_id) FROM devices WHERE available) AS devices,
+    (SELECT count(*) FROM regressions WHERE state = 'open' AND direction = 'regressed') AS regressed,
+    (SELECT count(*) FROM regressions WHERE state = 'open' AND direction = 'improved') AS improved,
+    (SELECT count(*) FROM quarantine) AS quarantined
+"""
+_PROVENANCE = """
+SELECT provenance, count(*) AS results, count(*) FILTER (WHERE status <> 'ok') AS failed
+FROM results GROUP BY provenance ORDER BY results DESC, provenance
+"""
+_DAYS = """
+SELECT recorded_at::DATE AS day, count(*) AS results FROM results GROUP BY day ORDER BY day DESC LIMIT 30
+"""
+_RUNS = """
+SELECT run_id, kind, source, status, started_at, finished_at, results, cells_ok, cells_failed, "commit" FROM runs
+ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT 8
+"""
+_IMPORTED = """
+SELECT event_id, parse_filename(source_path) AS file, format, outcome, records, occurred_at FROM import_ledger
+WHERE records > 0 ORDER BY event_id DESC LIMIT 6
+"""
+_COVERAGE = """
+SELECT hardware, count(DISTINCT model_id) FILTER (WHERE state = 'compatible') AS compatible,
+    count(DISTINCT model_id) FILTER (WHERE state = 'failed') AS failed, count(DISTINCT model_id) AS models
+FROM compat_matrix WHERE mode = 'inference' GROUP BY hardware ORDER BY compatible DESC, hardware
+"""
+_OPEN = """
+SELECT * FROM regressions WHERE state = 'open'
+ORDER BY direction = 'regressed' DESC, abs(change_percent) DESC NULLS FIRST, regression_id LIMIT 6
+"""
+_QUARANTINE = "SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule LIMIT 6"
+_ARCHITECTURES = """
+SELECT hardware, count(*) FILTER (WHERE status = 'ok') AS ok, count(*) AS checked FROM coverage
+GROUP BY hardware ORDER BY hardware
+"""
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/")
+    @routes.get("")
+    def overview(request: Request) -> Response:
+        return site.page(request, "overview.html", lambda: site.once("overview", lambda: _content(site.reader)))
+
+    return routes
+
+
+def _content(reader: Reader) -> dict[str, Any]:
+    [totals] = reader.rows(_TOTALS)
+    days = reader.rows(_DAYS)[::-1]
+    return {
+        "totals": totals,
+        "provenance": reader.rows(_PROVENANCE),
+        "days": days,
+        "runs": reader.rows(_RUNS),
+        "imported": reader.rows(_IMPORTED),
+        "coverage": reader.rows(_COVERAGE),
+        "open": [{**row, "cell": cell(MeasuredSeries.model_construct(**row))} for row in reader.rows(_OPEN)],
+        "quarantine": reader.rows(_QUARANTINE),
+        "architectures": reader.rows(_ARCHITECTURES),
+    }

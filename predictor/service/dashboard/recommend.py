@@ -1,0 +1,103 @@
+"""The page of a question and its answer, explained. What is answered is decided in `predictor`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import AccelError, InvalidInput, NotFound
+from predictor.advisor import batch_tables
+from predictor.schemas.requests import Constraints, Objective, RecommendQuery, checked
+from predictor.schemas.responses import Figures, Interval, Recommendation
+from predictor.service.dashboard.models import known_models
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked
+
+_MOST_ROWS = 30
+_LIMITS = tuple(Constraints.model_fields)
+_FIGURES: dict[Objective, tuple[str, str]] = {
+    "latency": ("latency of a batch", "ms"),
+    "throughput": ("throughput", "items/s"),
+    "memory": ("peak memory", "MiB"),
+    "cost": ("cost", "USD per million items"),
+    "energy": ("energy", "J per item"),
+}
+
+
+class RecommendForm(BaseModel):
+    """A question as a form puts it: numbers come as text."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = Field(default=None, max_length=200)
+    batch_size: int = 1
+    sequence_length: int | None = None
+    precision: str | None = None
+    mode: Literal["inference", "generation", "training"] = "inference"
+    objective: Objective = "latency"
+    hardware: tuple[str, ...] = ()
+    max_latency_ms: float | None = None
+    max_memory_mib: float | None = None
+    max_usd_per_hour: float | None = None
+    max_watts: float | None = None
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/recommend")
+
+    @routes.get("")
+    def recommend(request: Request, form: Annotated[RecommendForm, Depends(asked(RecommendForm))]) -> Response:
+        predictor = site.advisor.knowledge().predictor
+        also = predictor.predictor_id if predictor else ""
+        return site.page(request, "recommend.html", lambda: _content(site, form), also=also)
+
+    return routes
+
+
+def _content(site: Site, form: RecommendForm) -> dict[str, Any]:
+    evidence = site.advisor.knowledge().evidence
+    content: dict[str, Any] = {
+        "form": form,
+        "models": [row["model_id"] for row in known_models(site)],
+        "known_hardware": batch_tables.hardware_known(evidence),
+        "objectives": get_args(Objective),
+        "limits": _LIMITS,
+        "most": _MOST_ROWS,
+        "answer": None,
+        "problem": None,
+    }
+    if form.model is None:
+        return content
+    try:
+        answer = site.advisor.recommend(_question(form))
+    except (InvalidInput, NotFound) as error:
+        return {**content, "problem": str(error), "status_code": _status(error)}
+    label, unit = _FIGURES[form.objective]
+    shown = [{"is": r, "figure": _figure(r, form.objective)} for r in answer.recommendations]
+    return {**content, "answer": answer, "shown": shown, "label": label, "unit": unit}
+
+
+def _status(error: AccelError) -> int:
+    return 404 if isinstance(error, NotFound) else 422
+
+
+def _question(form: RecommendForm) -> RecommendQuery:
+    given = {name: value for name, value in form.model_dump(exclude_defaults=True).items() if name not in _LIMITS}
+    limits = {name: getattr(form, name) for name in _LIMITS if getattr(form, name) is not None}
+    if form.hardware:
+        given["hardware"] = list(form.hardware)
+    return checked(RecommendQuery, {**given, "constraints": limits})
+
+
+def _figure(of: Recommendation, objective: Objective) -> Interval | None:
+    """What the ranking goes by; None where it is not known."""
+    figures: Figures = of
+    found: dict[Objective, Interval | None] = {
+        "latency": figures.latency_ms,
+        "throughput": figures.throughput_items_per_s,
+        "memory": figures.memory_peak_mib,
+        "cost": figures.cost.usd_per_million_items if figures.cost else None,
+        "energy": figures.energy.j_per_item if figures.energy else None,
+    }
+    return found[objective]

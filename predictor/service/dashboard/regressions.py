@@ -1,0 +1,131 @@
+"""Pages of shifts found in series of measurements, and the form by which a person accepts or rejects one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.analysis.query.measured import read_measured
+from accel_platform.analysis.regressions.triage import acceptance, read_decided, rejection
+from accel_platform.errors import InvalidInput, NotFound
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import MeasuredSeries
+from accel_platform.reports.regressions import cell
+from accel_platform.settings import Settings
+from accel_platform.warehouse.publish import bring_up_to_date
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked, link, read_pairs
+from predictor.service.middleware.identity import key_name_of, log_of, speaker
+
+_SHOWN = 100
+_LIST = """
+SELECT * FROM regressions
+WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = $direction)
+    AND ($model IS NULL OR model_id = $model) AND ($hardware IS NULL OR hardware = $hardware)
+ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
+"""
+_SAID = """
+SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
+FROM events
+WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
+ORDER BY recorded_at DESC, event_id DESC
+"""
+_COUNTS = "SELECT state, direction, count(*) AS shifts FROM regressions GROUP BY state, direction"
+
+
+class RegressionsQuery(BaseModel):
+    """Which shifts."""
+
+    model_config = ConfigDict(extra="forbid")
+    state: Literal["open", "accepted", "rejected", "gone"] | None = None
+    direction: Literal["regressed", "improved"] | None = None
+    model: str | None = Field(default=None, max_length=500)
+    hardware: str | None = Field(default=None, max_length=200)
+
+
+class Word(BaseModel):
+    """Who decides, where no key says it, and why: both kept for ever."""
+
+    model_config = ConfigDict(extra="forbid")
+    by: str | None = Field(default=None, max_length=200)
+    reason: str = Field(default="", max_length=2000)
+
+
+def router(site: Site, settings: Settings) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/regressions")
+
+    @routes.get("")
+    def regressions(request: Request, query: Annotated[RegressionsQuery, Depends(asked(RegressionsQuery))]) -> Response:
+        return site.page(request, "regressions.html", lambda: _list(site, query))
+
+    @routes.get("/{regression_id}")
+    def regression(request: Request, regression_id: str) -> Response:
+        return site.page(request, "regression.html", lambda: _one(site, request, regression_id))
+
+    @routes.post("/{regression_id}/{word}")
+    async def decide(request: Request, regression_id: str, word: Literal["accept", "reject"]) -> Response:
+        pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
+        try:
+            form = read_pairs(Word, pairs)
+            by, log = speaker(request, form.by), log_of(request, settings)
+            await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
+        except InvalidInput as error:
+            given, problem = dict(pairs), str(error)
+            return await run_in_threadpool(
+                site.page,
+                request,
+                "regression.html",
+                lambda: {**_one(site, request, regression_id), "given": given, "problem": problem, "status_code": 422},
+            )
+        return RedirectResponse(link("regressions", regression_id), status_code=303)
+
+    return routes
+
+
+def _list(site: Site, query: RegressionsQuery) -> dict[str, Any]:
+    rows = site.reader.rows(_LIST, query.model_dump())
+    counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
+    return {
+        "query": query,
+        "regressions": [{**row, "cell": _cell(row)} for row in rows],
+        "counts": counts,
+        "shown": _SHOWN,
+    }
+
+
+def _one(site: Site, request: Request, regression_id: str) -> dict[str, Any]:
+    found = site.reader.rows("SELECT * FROM regressions WHERE regression_id = ?", (regression_id,))
+    if not found:
+        raise NotFound(f"No regression {regression_id!r} is recorded: the list of regressions shows all there are")
+    [row] = found
+    series = MeasuredSeries.model_validate({name: row[name] for name in MeasuredSeries.model_fields})
+    processes = read_measured(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
+    points = [process for process in processes if process.median_ms is not None]
+    return {
+        "regression": {**row, "cell": _cell(row)},
+        "points": points,
+        "medians": [point.median_ms for point in points],
+        "first": sum(point.result_id < row["first_result"] for point in points),
+        "rejected": read_decided(site.reader).rejected,
+        "said": site.reader.rows(_SAID, (regression_id,)),
+        "speaker": key_name_of(request),
+        "given": {},
+        "problem": None,
+    }
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return cell(MeasuredSeries.model_construct(**row))
+
+
+def _decide(site: Site, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str) -> None:
+    """Store the person's word, and bring the tables up to it."""
+    make = acceptance if word == "accept" else rejection
+    event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
+    log.append([event], key=f"decided-{event.event_id}")
+    bring_up_to_date(settings)

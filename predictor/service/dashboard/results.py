@@ -1,0 +1,125 @@
+"""Pages of results: a list by any filter, and one down to its raw samples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Annotated, Any
+from uuid import UUID
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
+
+from accel_platform.analysis.query.filters import Selection
+from accel_platform.errors import NotFound
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.urls import asked
+
+SHOWN = 50
+_BINS = 40
+RECENT = """
+SELECT r.result_id, r.run_id, r.model_id, r.hardware, r.device_name, r.mode, r.precision, r.batch_size,
+    r.sequence_length, r.processes, coalesce(r.latency_p50_ms, r.latency_mean_ms) AS latency_ms,
+    r.throughput_items_per_s, r.memory_peak_mib, r.samples, r.noisy, r.provenance, r.status, r.reason, r.occurred_at
+FROM results AS r WHERE {condition} ORDER BY r.result_id DESC LIMIT {limit}
+"""
+_FACTS = """
+SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
+"""
+_SAMPLES = "SELECT samples_ns FROM events WHERE event_id = ?"
+_DOUBTS = """
+SELECT s.rule, s.verdict, s.evidence, s.confidence, o.overruled_by, o.reason AS overruled_reason
+FROM suspicions AS s LEFT JOIN overrulings AS o USING (result_id, rule)
+WHERE s.result_id = ? ORDER BY s.confidence DESC, s.rule
+"""
+_VERIFICATIONS = """
+SELECT v.* FROM verifications AS v JOIN results AS r ON r.run_id = v.run_id AND r.model_id = v.model_id
+    AND r.hardware = v.hardware AND r.mode = v.mode AND r.precision = v.precision AND r.batch_size = v.batch_size
+    AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length AND r.choice IS NOT DISTINCT FROM v.choice
+WHERE r.result_id = ? LIMIT 5
+"""
+
+
+class ResultsQuery(Selection):
+    """Which results, and from which on."""
+
+    before: UUID | None = Field(default=None, description="Results with smaller ids, which are older ones.")
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/results")
+
+    @routes.get("")
+    def results(request: Request, query: Annotated[ResultsQuery, Depends(asked(ResultsQuery))]) -> Response:
+        return site.page(request, "results.html", lambda: _list(site, query))
+
+    @routes.get("/{result_id}")
+    def result(request: Request, result_id: UUID) -> Response:
+        return site.page(request, "result.html", lambda: _one(site, result_id))
+
+    @routes.get("/{result_id}/samples.csv")
+    def samples(result_id: UUID) -> Response:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(["sample", "latency_ns"])
+        writer.writerows(enumerate(_samples(site, result_id), start=1))
+        disposition = f'attachment; filename="samples-{result_id}.csv"'
+        return Response(text.getvalue(), media_type="text/csv", headers={"content-disposition": disposition})
+
+    return routes
+
+
+def choices(site: Site) -> dict[str, list[str]]:
+    """What results may be filtered by."""
+    names = ("hardware", "mode", "precision", "provenance", "status")
+    lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
+    [row] = site.once("choices", lambda: site.reader.rows(f"SELECT {lists} FROM results"))
+    return {name: row[name] or [] for name in names}
+
+
+def _list(site: Site, query: ResultsQuery) -> dict[str, Any]:
+    condition, values = query.where()
+    if query.before is not None:
+        condition, values = f"{condition} AND r.result_id < $before", {**values, "before": query.before}
+    rows = site.reader.rows(RECENT.format(condition=condition, limit=SHOWN + 1), values)
+    more = rows[SHOWN - 1]["result_id"] if len(rows) > SHOWN else None
+    return {"query": query, "results": rows[:SHOWN], "more": more, "choices": choices(site)}
+
+
+def _one(site: Site, result_id: UUID) -> dict[str, Any]:
+    found = site.reader.rows(_FACTS, (result_id,))
+    if not found:
+        raise NotFound(f"No result has the id {result_id}: the list of results shows all there are")
+    [row] = found
+    payload = json.loads(row.pop("payload"))
+    samples_ms = [ns / 1e6 for ns in _samples(site, result_id)]
+    return {
+        "result": row,
+        "environment": payload.get("environment") or {},
+        "original": payload.get("original") or {},
+        "noisy_reason": payload.get("noisy_reason"),
+        "samples": samples_ms,
+        "bins": _bins(samples_ms),
+        "doubts": site.reader.rows(_DOUBTS, (result_id,)),
+        "verifications": site.reader.rows(_VERIFICATIONS, (result_id,)),
+    }
+
+
+def _samples(site: Site, result_id: UUID) -> list[int]:
+    rows = site.reader.rows(_SAMPLES, (result_id,))
+    return rows[0]["samples_ns"] or [] if rows else []
+
+
+def _bins(samples_ms: list[float]) -> list[dict[str, float]]:
+    """How many samples lie where, up to the 99th percentile: what is beyond counts with the last."""
+    if len(samples_ms) < 2:
+        return []
+    most = float(np.percentile(samples_ms, 99))
+    counts, edges = np.histogram(np.minimum(samples_ms, most), bins=min(_BINS, len(samples_ms)))
+    top = counts.max()
+    return [
+        {"low": float(edges[i]), "high": float(edges[i + 1]), "count": int(n), "share": float(n / top)}
+        for i, n in enumerate(counts)
+    ]

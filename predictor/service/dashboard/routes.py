@@ -1,0 +1,36 @@
+"""All pages put together under one address, with the files that they load."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from accel_platform.settings import Settings
+from predictor.advisor.advisor import Advisor
+from predictor.service.background.past_tables import Past
+from predictor.service.dashboard import (
+    changes,
+    charts,
+    compare,
+    events,
+    hardware,
+    history,
+    matrix,
+    models,
+    overview,
+    recommend,
+    regressions,
+    results,
+    runs,
+)
+from predictor.service.dashboard.rendering import HERE, ROOT, Site
+
+
+def install(app: FastAPI, advisor: Advisor, settings: Settings, past: Past) -> None:
+    """Answer under /dashboard."""
+    site = Site(advisor, settings)
+    app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
+    for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
+        app.include_router(noun.router(site), prefix=ROOT)
+    app.include_router(changes.router(site, past), prefix=ROOT)
+    app.include_router(regressions.router(site, settings), prefix=ROOT)

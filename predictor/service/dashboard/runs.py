@@ -1,0 +1,70 @@
+"""Pages of runs: the newest, and one with its plan, its software and what it measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from accel_platform.errors import NotFound
+from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.results import RECENT
+from predictor.service.dashboard.urls import asked
+
+_SHOWN = 50
+_MOST_RESULTS = 200
+_RUNS = """
+SELECT run_id, kind, source, host_id, status, started_at, finished_at, duration_s, results, cells_ok, cells_failed,
+    cells_skipped, "commit"
+FROM runs WHERE ($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
+    AND ($commit IS NULL OR starts_with("commit", $commit))
+ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT $limit OFFSET $first
+"""
+
+
+class RunsQuery(BaseModel):
+    """Which runs."""
+
+    model_config = ConfigDict(extra="forbid")
+    kind: str | None = Field(default=None, max_length=200)
+    status: str | None = Field(default=None, max_length=200)
+    commit: str | None = Field(default=None, max_length=200)
+    page: int = Field(default=1, ge=1, le=100_000)
+
+
+def router(site: Site) -> APIRouter:
+    routes = APIRouter(include_in_schema=False, prefix="/runs")
+
+    @routes.get("")
+    def runs(request: Request, query: Annotated[RunsQuery, Depends(asked(RunsQuery))]) -> Response:
+        return site.page(request, "runs.html", lambda: _list(site, query))
+
+    @routes.get("/{run_id:path}")
+    def run(request: Request, run_id: str) -> Response:
+        return site.page(request, "run.html", lambda: _one(site, run_id))
+
+    return routes
+
+
+def _list(site: Site, query: RunsQuery) -> dict[str, Any]:
+    given = query.model_dump(exclude={"page"})
+    rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
+    lists = "list_sort(list(DISTINCT kind)) AS kind, list_sort(list(DISTINCT status)) AS status"
+    [choices] = site.once("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
+    return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}
+
+
+def _one(site: Site, run_id: str) -> dict[str, Any]:
+    found = site.reader.rows("SELECT * FROM runs WHERE run_id = ?", (run_id,))
+    if not found:
+        raise NotFound(f"No run has the id {run_id!r}: the list of runs shows all there are")
+    [run] = found
+    limit = _MOST_RESULTS
+    return {
+        "run": {**run, **{name: json.loads(run[name] or "{}") for name in ("plan", "software", "labels")}},
+        "hosts": site.reader.rows("SELECT * FROM hosts WHERE host_id = ?", (run["host_id"],)),
+        "results": site.reader.rows(RECENT.format(condition="r.run_id = $run", limit=limit), {"run": run_id}),
+        "limit": limit,
+    }

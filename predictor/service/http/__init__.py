@@ -1,0 +1,1 @@
+"""HTTP building blocks: problems, paging, conditional responses, streaming."""

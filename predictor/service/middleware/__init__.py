@@ -1,0 +1,31 @@
+"""What stands before every route: who may come in, how often, and what is told of it. No route's work is done here."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from accel_platform.settings import Settings
+from predictor.service.middleware import sign_in
+from predictor.service.middleware.auth import Gate
+from predictor.service.middleware.head_requests import Head
+from predictor.service.middleware.security_headers import Headers
+from predictor.service.middleware.telemetry import Watching
+
+
+def install(app: FastAPI, settings: Settings, host: str | None) -> None:
+    """Put the door before the app's routes; `host` is what it listens on, None where something else decides that."""
+    app.include_router(sign_in.router(settings))
+    # What is added last stands first.
+    app.add_middleware(Head)
+    app.add_middleware(Gate, settings=settings, host=host)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "If-None-Match"],
+            expose_headers=["ETag", "X-Request-ID", "Retry-After"],
+        )
+    app.add_middleware(Watching)
+    app.add_middleware(Headers)

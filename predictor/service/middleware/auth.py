@@ -1,0 +1,177 @@
+"""Who may come in: Host, Origin, key, scope and rate of every request, before any route. What a key is: `keys.py`.
+
+A key is asked for as soon as one was ever made, and always where others than this machine can connect. Until then the
+service is for the programs of this machine, and only a browser could be made to speak for somebody else: so a page of
+another site finds no way in, neither by its own requests nor by a name of its own that leads here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from accel_platform.api_keys import Key, Keys
+from accel_platform.api_keys import Scope as Allowed
+from accel_platform.errors import AccelError
+from accel_platform.settings import Settings
+from predictor.service.http import problems
+from predictor.service.middleware.identity import LOOPBACK, Caller
+from predictor.service.middleware.rate_limit import Buckets
+
+COOKIE = "accel_key"
+SIGN_IN = "/sign-in"
+OPEN = frozenset((SIGN_IN, "/sign-out", "/health", "/ready"))
+"""Without a key: what probes ask, and the way to sign in."""
+ASKS = frozenset(("/recommend", "/predict", "/predict/batch", "/query"))
+"""What is asked by POST, for its question does not fit into a URL; it changes nothing."""
+_READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_BURST_S = 5
+"""Seconds' worth of requests that may come at once."""
+_WRONG_KEYS_PER_MINUTE = 10
+
+
+class Gate:
+    """Lets a request through with its `Caller` in the scope's state, or answers it with a problem."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, host: str | None) -> None:
+        self._app = app
+        self._keys = Keys(settings)
+        self._asks_always = host is not None and not is_loopback(host)
+        self._knows_host = host is not None
+        self._origins = frozenset(settings.cors_origins)
+        self._rates = Buckets(settings.rate_per_s, max(1.0, settings.rate_per_s * _BURST_S))
+        self._wrong = Buckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            refusal = self._refusal(scope)
+        except AccelError as error:
+            refusal = await problems.accel_error(Request(scope), error)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        asks_for_keys = self._asks_always or bool(self._keys.all())
+        if self._knows_host and not asks_for_keys and not _named_loopback(headers.get(b"host", b"").decode("latin-1")):
+            return _problem(
+                scope, 421, "misdirected", "This service answers to localhost and 127.0.0.1 only: its name may be "
+                "somebody's trick. With API keys (`accel keys create NAME`) it answers to every name.",
+            )  # fmt: skip
+        if scope["method"] not in _READS and self._is_of_another_site(headers) and not _Sent.of(headers).by_program:
+            return _problem(
+                scope, 403, "cross-site", "A page of another site sent this. ACCEL_CORS_ORIGINS names those that may; "
+                "behind a proxy, have it pass the Host header on.",
+            )  # fmt: skip
+        if not asks_for_keys:
+            scope["state"]["caller"] = LOOPBACK
+            return None
+        if scope["path"] in OPEN:
+            return None
+        return self._refusal_by_key(scope, headers)
+
+    def _refusal_by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
+        sent = _Sent.of(headers)
+        address = scope["client"][0] if scope.get("client") else "unknown"
+        key = self._keys.check(sent.key) if sent.key is not None else None
+        if key is None:
+            if sent.key is not None and (wait_s := self._wrong.take(address)):
+                return _too_many(scope, wait_s, "wrong keys")
+            return _unknown(scope, headers, wrong=sent.key is not None)
+        # Known from here on: a page that refuses lets them sign out, and the log names them.
+        scope["state"]["caller"] = _caller(key)
+        needed = needed_for(scope["method"], scope["path"])
+        if not key.scope.includes(needed):
+            return _problem(
+                scope, 403, "scope", f"The key {key.name!r} may {key.scope}; this needs {needed}: `accel keys create "
+                f"NAME --scope {needed}` makes one that may.",
+                {"WWW-Authenticate": f'Bearer realm="accel", error="insufficient_scope", scope="{needed}"'},
+            )  # fmt: skip
+        if wait_s := self._rates.take(key.key_id):
+            return _too_many(scope, wait_s, "requests with this key")
+        return None
+
+    def _is_of_another_site(self, headers: dict[bytes, bytes]) -> bool:
+        origin = headers.get(b"origin")
+        if origin is None:
+            return headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+        text = origin.decode("latin-1")
+        return text not in self._origins and urlsplit(text).netloc != headers.get(b"host", b"").decode("latin-1")
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The key that came with a request, and whether a program put it there: a browser adds only its cookie."""
+
+    key: str | None
+    by_program: bool
+
+    @classmethod
+    def of(cls, headers: dict[bytes, bytes]) -> _Sent:
+        scheme, _, bearer = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme.lower() == "bearer" and bearer:
+            return cls(bearer.strip(), by_program=True)
+        if b"x-api-key" in headers:
+            return cls(headers[b"x-api-key"].decode("latin-1").strip(), by_program=True)
+        for pair in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == COOKIE and value:
+                return cls(value, by_program=False)
+        return cls(None, by_program=False)
+
+
+def needed_for(method: str, path: str) -> Allowed:
+    """What a key must allow: asking needs read, changing write, deleting admin."""
+    if method in _READS or path in ASKS:
+        return Allowed.read
+    return Allowed.admin if method == "DELETE" else Allowed.write
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address; a name that is not `localhost` could be anybody's."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _named_loopback(host: str) -> bool:
+    """Of a Host header, which may have a port and, around an IPv6 address, brackets."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+
+
+def _caller(key: Key) -> Caller:
+    return Caller(key.name, key.key_id, key.scope)
+
+
+def _unknown(scope: Scope, headers: dict[bytes, bytes], *, wrong: bool) -> Response:
+    """Programs are told; a person's browser is shown where to sign in."""
+    if scope["method"] in _READS and b"text/html" in headers.get(b"accept", b""):
+        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+        return RedirectResponse(f"{SIGN_IN}?next={quote(scope['path'] + query, safe='')}", 303)
+    detail = "The API key is not one that works" if wrong else "An API key is needed"
+    return _problem(
+        scope, 401, "unauthorized", f"{detail}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`. "
+        "`accel keys create NAME`, where the service runs, makes one.",
+        {"WWW-Authenticate": 'Bearer realm="accel"' + (', error="invalid_token"' if wrong else "")},
+    )  # fmt: skip
+
+
+def _too_many(scope: Scope, wait_s: int, what: str) -> Response:
+    return _problem(scope, 429, "too-many", f"Too many {what}: wait {wait_s} s.", {"Retry-After": str(wait_s)})
+
+
+def _problem(scope: Scope, status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> Response:
+    return problems.refusal(Request(scope), status, kind, detail, headers or {})

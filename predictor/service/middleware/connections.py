@@ -1,0 +1,279 @@
+"""Limits on connections whose client keeps the service waiting: a server state and an HTTP protocol for uvicorn.
+
+uvicorn itself ends only connections that are idle after a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as AutoHTTPProtocol
+else:
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+_MOST_DESCRIPTORS = 8_192
+"""A worker asks for no more, because each connection also costs memory."""
+_OWN_DESCRIPTORS = 128
+"""Left at least to files of the warehouse and log, to threads that read them and to child processes."""
+_BODY_STEP_BYTES = 16 * 1024
+"""A body gets its time anew with so many bytes, because single bytes could keep a connection for ever."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits of one worker: on the number of connections, and on the time (in s) a client may keep one waiting."""
+
+    most: int
+    headers_s: float = 10.0
+    """From the opening, or the last response, to the end of a request's headers."""
+    body_s: float = 30.0
+    """For each 16 KiB of a request's body, or all of a smaller one."""
+    unread_s: float = 60.0
+    """For reading any of a response that is ready."""
+    last_request_s: float = 1.0
+    """Instead of `headers_s`, once the service was told to stop."""
+
+    @property
+    def most_per_address(self) -> int:
+        """Half of all, because every client of this machine, and of a proxy, has the same address."""
+        return max(1, self.most // 2)
+
+
+def most_connections() -> int:
+    """Raise this process's soft limit on descriptors and return how many of them connections may use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(wanted - max(wanted // 4, _OWN_DESCRIPTORS), 1)
+
+
+class _Address:
+    """The connections of one peer address, those that wait for it in the order in which their time began."""
+
+    __slots__ = ("bodies", "connections", "heads")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.heads: OrderedDict[GuardedProtocol, float] = OrderedDict()
+        """Without a request: new, idle or with incomplete headers."""
+        self.bodies: OrderedDict[GuardedProtocol, float] = OrderedDict()
+        """With a request whose body is incomplete."""
+
+    def waiting(self) -> int:
+        return len(self.heads) + len(self.bodies)
+
+    def pop_oldest(self) -> GuardedProtocol | None:
+        waiting = self.heads or self.bodies
+        return waiting.popitem(last=False)[0] if waiting else None
+
+
+class ConnectionTable(ServerState):
+    """The connections of one worker. Used from its event loop alone."""
+
+    connections: set[GuardedProtocol]  # type: ignore[assignment]  # every one is ours
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        super().__init__()
+        self.limits = limits
+        self.stopping = False
+        """True once the service was told to stop."""
+        self._addresses: dict[str, _Address] = {}
+        self._unread: dict[GuardedProtocol, tuple[int, float]] = {}
+
+    def add(self, connection: GuardedProtocol) -> _Address:
+        """Take in a new connection, for the oldest that waits for its client where there are too many.
+
+        The old make way for the new, because a probe of /health is new, and may come from the very address that holds
+        the most.
+        """
+        host = connection.client[0] if connection.client else ""
+        address = self._addresses.setdefault(host, _Address())
+        address.connections += 1
+        crowded: _Address | None = None
+        if address.connections > self.limits.most_per_address:
+            crowded = address
+        elif len(self.connections) > self.limits.most:
+            crowded = max(self._addresses.values(), key=_Address.waiting)
+        if crowded is not None:
+            oldest = crowded.pop_oldest()
+            if oldest is None:
+                connection.app = _refuse
+            else:
+                oldest.transport.abort()
+        address.heads[connection] = monotonic()
+        return address
+
+    def remove(self, connection: GuardedProtocol, address: _Address) -> None:
+        """Forget a connection that ended."""
+        address.heads.pop(connection, None)
+        address.bodies.pop(connection, None)
+        address.connections -= 1
+        if not address.connections:
+            host = connection.client[0] if connection.client else ""
+            del self._addresses[host]
+
+    def stop(self) -> None:
+        """Keep no connection open after its response, and wait less for requests."""
+        self.stopping = True
+        for connection in self.connections:
+            if connection.cycle is not None:
+                connection.cycle.keep_alive = False
+
+    def idle(self) -> bool:
+        """Return whether no connection is without a request."""
+        return not any(address.heads for address in self._addresses.values())
+
+    def end_overdue(self) -> None:
+        """End connections that kept the service waiting for headers or a body for too long."""
+        now = monotonic()
+        headers_s = self.limits.headers_s
+        if self.stopping:
+            headers_s = min(headers_s, self.limits.last_request_s)
+        for address in list(self._addresses.values()):
+            for connection in _pop_until(address.heads, now - headers_s):
+                connection.time_out()
+            for connection in _pop_until(address.bodies, now - self.limits.body_s):
+                if connection.waits_for_us():
+                    address.bodies[connection] = now
+                else:
+                    connection.time_out()
+
+    def end_unread(self) -> None:
+        """End connections whose client reads nothing of what was sent, also where they are closed but for that."""
+        now = monotonic()
+        unread: dict[GuardedProtocol, tuple[int, float]] = {}
+        for connection in list(self.connections):
+            size = connection.transport.get_write_buffer_size()
+            if not size:
+                continue
+            before, since = self._unread.get(connection, (size, now))
+            if size < before:
+                before, since = size, now
+            if now - since > self.limits.unread_s:
+                connection.transport.abort()
+            else:
+                unread[connection] = before, since
+        self._unread = unread
+
+    def has_read(self, connection: GuardedProtocol) -> None:
+        """Give a client its time anew: its response goes on."""
+        self._unread.pop(connection, None)
+
+
+class GuardedProtocol(AutoHTTPProtocol):
+    """uvicorn's HTTP protocol, which tells the table whom each connection waits for."""
+
+    server_state: ConnectionTable
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begun = False
+        self._body_bytes = 0
+        self._address = self.server_state.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.server_state.remove(self, self._address)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        heads, bodies = self._address.heads, self._address.bodies
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._begun = True
+            return
+        heads.pop(self, None)
+        if self.server_state.stopping:
+            cycle.keep_alive = False
+        if not cycle.more_body:
+            bodies.pop(self, None)
+            return
+        self._body_bytes += len(data)
+        if self not in bodies or self._body_bytes >= _BODY_STEP_BYTES:
+            self._body_bytes = 0
+            bodies.pop(self, None)
+            bodies[self] = monotonic()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.cycle.response_complete:
+            return  # the next of several requests that came at once
+        self._address.bodies.pop(self, None)
+        if self.server_state.stopping:
+            self.transport.close()
+        if not self.transport.is_closing():
+            self._begun = False
+            self._address.heads[self] = monotonic()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.server_state.has_read(self)
+
+    def waits_for_us(self) -> bool:
+        """Return whether the rest of a body is not read yet, because the application or an earlier response is slow."""
+        return self.flow.read_paused or bool(getattr(self, "pipeline", ()))
+
+    def time_out(self) -> None:
+        """Close the connection; a request that was begun and has no response yet gets a problem document."""
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            answerable, path, missing = not cycle.response_started, self.scope["path"], "body"
+            # The application must not send after this.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        else:
+            # After a response, what comes may be the rest of a body that nobody wanted.
+            answerable, path, missing = self._begun and (cycle is None or not cycle.more_body), "", "headers"
+        if answerable:
+            detail = f"The request's {missing} did not arrive in time: send it again."
+            self.transport.write(_timed_out(self.server_state.default_headers, path, detail))
+        self.transport.close()
+
+
+def _pop_until(waiting: OrderedDict[GuardedProtocol, float], latest: float) -> Iterator[GuardedProtocol]:
+    """Take out those whose time began by then."""
+    while waiting:
+        connection, since = next(iter(waiting.items()))
+        if since > latest:
+            return
+        del waiting[connection]
+        yield connection
+
+
+def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> bytes:
+    """A whole response, because the application has no request to answer."""
+    from predictor.service.http.problems import CONTENT_TYPE
+    from predictor.service.schemas.queries import Problem
+
+    status = HTTPStatus.REQUEST_TIMEOUT
+    problem = Problem(
+        type="urn:accel:problem:request-timeout", title=status.phrase, status=status, detail=detail, instance=path
+    )
+    body = problem.model_dump_json(exclude_none=True).encode()
+    head = b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode())
+    own = {b"content-type": CONTENT_TYPE.encode(), b"content-length": b"%d" % len(body), b"connection": b"close"}
+    return head + b"".join(b"%s: %s\r\n" % pair for pair in (*headers, *own.items())) + b"\r\n" + body
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request where every connection that the service may hold has one already."""
+    from predictor.service.http.problems import refusal
+
+    detail = "The service answers as many requests at once as it may hold connections: wait 1 s."
+    headers = {"Retry-After": "1", "Connection": "close"}
+    await refusal(Request(scope), 503, "too-many-connections", detail, headers)(scope, receive, send)

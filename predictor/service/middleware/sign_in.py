@@ -1,0 +1,81 @@
+"""The page on which a person gives a key, so that a browser can use the service where keys are asked for.
+
+The cookie is the key itself: no script can read it, no other site can send it, and it ends with the key.
+"""
+
+from __future__ import annotations
+
+import html
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from accel_platform.api_keys import Keys
+from accel_platform.settings import Settings
+from predictor.service.middleware.auth import COOKIE, SIGN_IN
+
+_HOURS = 12
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Sign in · accel</title>
+<link rel="icon" href="data:,">
+<style>
+:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
+main {{ max-width: 26rem; margin: 15vh auto; padding: 0 1rem }}
+input, button {{ font: inherit; width: 100%; box-sizing: border-box; padding: .6rem; margin-top: .4rem }}
+.wrong {{ color: #b00020; color: light-dark(#b00020, #ff8a80) }}
+</style></head>
+<body><main><h1>Sign in</h1>
+<form method="post" action="{action}">
+{problem}<label for="key">API key</label>
+<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
+<input type="hidden" name="next" value="{next}">
+<button>Sign in</button></form>
+<p>Where the service runs, <code>accel keys create NAME</code> makes one.</p>
+</main></body></html>
+"""
+
+
+def router(settings: Settings) -> APIRouter:
+    routes = APIRouter(include_in_schema=False)
+    keys = Keys(settings)
+
+    @routes.get(SIGN_IN)
+    def form(request: Request) -> HTMLResponse:
+        return _page(request, request.query_params.get("next", "/"))
+
+    @routes.post(SIGN_IN)
+    async def sign_in(request: Request) -> Response:
+        given = parse_qs((await request.body()).decode(errors="replace"))
+        after = _local(given.get("next", ["/"])[0])
+        key = given.get("key", [""])[0].strip()
+        if keys.check(key) is None:
+            return _page(request, after, problem="This is no key that works.", status=401)
+        answer = RedirectResponse(after, 303)
+        answer.set_cookie(
+            COOKIE, key, max_age=_HOURS * 3600, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        )
+        return answer
+
+    @routes.post("/sign-out")
+    def sign_out() -> RedirectResponse:
+        answer = RedirectResponse(SIGN_IN, 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return answer
+
+    return routes
+
+
+def _page(request: Request, after: str, *, problem: str = "", status: int = 200) -> HTMLResponse:
+    said = f'<p class="wrong" role="alert">{html.escape(problem)}</p>' if problem else ""
+    action = html.escape(f"{request.scope.get('root_path', '')}{SIGN_IN}")
+    page = _PAGE.format(problem=said, next=html.escape(_local(after)), action=action)
+    return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
+
+
+def _local(target: str) -> str:
+    """Where to go after signing in: a path of this service, whatever a link said."""
+    parts = urlsplit(target.replace("\\", "/"))
+    clean = target.startswith("/") and not parts.scheme and not parts.netloc and target.isprintable()
+    return target if clean and "\\" not in target and not target.startswith("//") else "/"

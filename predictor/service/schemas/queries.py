@@ -1,0 +1,139 @@
+"""What the routes that read are asked, and problem documents; what they answer is in `rows.py`. No logic lives here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from accel_platform.analysis.query.filters import Selection, dated, recorded_id, require_no_choice
+from predictor.service.http.paging import equal
+
+
+class PageQuery(BaseModel):
+    """How many rows at a time, and after which; a parameter of another name is an error, not one that does nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(default=None, max_length=2000, description="`next_cursor` of the page before.")
+
+
+class ResultsQuery(Selection, PageQuery):
+    """Which results, and how many at a time."""
+
+
+Name = Annotated[str | None, Field(default=None, max_length=200)]
+
+
+class MatrixQuery(PageQuery):
+    """Which cells of the matrix."""
+
+    model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id, or a family.")
+    hardware: Name
+    mode: Name = Field(default=None, max_length=200, description="inference, generation or training.")
+    state: Name = Field(default=None, max_length=200, description="compatible or failed.")
+    limit: int = Field(default=1000, ge=1, le=10_000)
+
+    def where(self) -> tuple[str, dict[str, Any]]:
+        """A condition over the matrix as `r`, and its values."""
+        require_no_choice([self.hardware] if self.hardware else ())
+        condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
+        if self.model is None:
+            return condition, values
+        return f"{condition} AND $model IN (r.model_id, r.model_family)", {**values, "model": recorded_id(self.model)}
+
+
+class ModelsQuery(PageQuery):
+    """Which models."""
+
+    family: Name
+    modality: Name
+
+
+class DevicesQuery(PageQuery):
+    """Which devices."""
+
+    host_id: Name
+    hardware: Name
+    available: bool | None = None
+
+
+class RunsQuery(PageQuery):
+    """Which runs."""
+
+    kind: Name = Field(default=None, max_length=200, description="benchmark, import or training, say.")
+    status: Name
+    host_id: Name
+    commit: Name
+
+
+class RegressionsQuery(PageQuery):
+    """Which regressions."""
+
+    model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
+    hardware: Name
+    mode: Name
+    state: Literal["open", "accepted", "rejected", "gone"] | None = None
+    direction: Literal["regressed", "improved"] | None = None
+
+
+class CoverageQuery(PageQuery):
+    """Which architectures."""
+
+    model_type: Name
+    family: Name
+    category: Name
+    hardware: Name
+    status: Name
+
+
+Moment = Annotated[AwareDatetime | None, BeforeValidator(dated)]
+
+
+class EventsQuery(PageQuery):
+    """Which events."""
+
+    type: Name = Field(default=None, max_length=200, description="Such as ResultRecorded.")
+    run_id: Name
+    host_id: Name
+    source: Name
+    since: Moment = Field(default=None, description="Recorded at or after this time.")
+    until: Moment = Field(default=None, description="Recorded before this time.")
+
+
+class Health(BaseModel):
+    """The service answers; from what it does."""
+
+    status: str = Field(examples=["ok"])
+    version: str
+    snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
+    predictor_id: str | None
+    predictor_missing: str | None = Field(description="Why there is no predictor; null where there is one.")
+    log_problem: str | None = Field(
+        description="What the log had lost when the service started, and the way out; null where it is whole. The "
+        "tables in service still hold it."
+    )
+    results: int = Field(description="Rows of the results table.")
+    cells: int = Field(description="Distinct configurations that answers may rest on.")
+
+
+class Ready(BaseModel):
+    """Questions are answered."""
+
+    status: str = Field(examples=["ready"])
+    snapshot_id: str
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    model_config = ConfigDict(extra="forbid")
+    type: str = Field(examples=["urn:accel:problem:not-found"])
+    title: str
+    status: int
+    detail: str = Field(description="What went wrong and what to do.")
+    instance: str = Field(description="The path that was asked for.")
+    request_id: str | None = Field(default=None, description="As in the header X-Request-ID and the service's log.")
+    errors: list[dict[str, Any]] | None = Field(
+        default=None, description="For invalid input: `field` and what is wrong with it, one per error."
+    )

@@ -1,0 +1,1 @@
+"""Training, promotion and evaluation of the predictor."""

@@ -1,0 +1,205 @@
+"""How good the learner is, on cases of anybody's: every split, against every baseline, in one run. Nothing is saved.
+
+Errors are of the rate (items per second): |predicted - true| / true. A latency's error is the same to first order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import kendalltau
+
+from accel_platform.errors import InvalidInput
+from predictor.calibration.conformal import quantile, worst_quantile
+from predictor.calibration.cv_splits import SPLITS, Indices
+from predictor.data.samples import Case
+from predictor.models.baselines import BASELINES
+from predictor.models.latency_model import FEW, Learner, log_latency
+from predictor.schemas.responses import Interval
+from predictor.training.train import fit
+
+Array = npt.NDArray[np.float64]
+_FEWEST = FEW
+_NEW_DEVICE = ("unseen hardware", "unseen hardware + 10", "both unseen")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Every case that a split asked about, in one order, in natural logs of milliseconds."""
+
+    split: str
+    cases: tuple[Case, ...]
+    truth: Array
+    predicted: Array
+    half_width: Array
+    """Of the interval around the prediction; NaN where there was nothing to calibrate on."""
+    supported: npt.NDArray[np.bool_]
+    baselines: dict[str, Array]
+
+
+def trials(cases: Sequence[Case], say: Callable[[str], None]) -> list[Asked]:
+    """Every split that these cases allow. Raises InvalidInput where they are too few."""
+    _require_enough(cases)
+    found = []
+    for name, split in SPLITS.items():
+        rounds = list(split(cases))
+        if rounds:
+            say(f"{name}: {len(rounds)} rounds over {len(cases)} cases")
+            found.append(_ask(name, cases, rounds))
+    return found
+
+
+def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None]) -> Asked:
+    """Learn from one set of cases and be asked about another: as training does, and as the service answers.
+
+    Intervals come from the first set alone, by what each test case lacks there. Raises InvalidInput where the first are
+    too few or the second none.
+    """
+    _require_enough(train)
+    if not test:
+        raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
+    predictor, _, _ = fit(
+        {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
+    )
+    told = predictor.judge(test)
+    figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
+    predicted = np.log([figure.p50 for figure in figures])
+    highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
+    return Asked(
+        split="train and test",
+        cases=tuple(test),
+        truth=log_latency(test),
+        predicted=predicted,
+        half_width=np.log(highs) - predicted,
+        supported=np.array([judgement.supported for judgement in told], dtype=bool),
+        baselines={name: run(train, test) for name, run in BASELINES.items()},
+    )
+
+
+def metrics_of(asked: Asked) -> dict[str, Any]:
+    """The figures of one split; `supported` is the share of cases that the learner stands behind."""
+    error = _error(asked.predicted, asked.truth)
+    behind = asked.supported
+    limits = np.isfinite(asked.half_width) & behind
+    inside = np.abs(asked.predicted - asked.truth) <= asked.half_width
+    return {
+        "split": asked.split,
+        "cases": len(asked.cases),
+        **_errors_of(asked.predicted, asked),
+        "median_ape_supported": float(np.median(error[behind])) if behind.any() else None,
+        "supported": float(behind.mean()),
+        "coverage": float(inside[limits].mean()) if limits.any() else None,
+        "interval_high_over_low": float(np.median(np.exp(2 * asked.half_width[limits]))) if limits.any() else None,
+        "median_ape_by_device": _by([case.device for case in asked.cases], error),
+        "coverage_by_device": _by(list(np.array([c.device for c in asked.cases])[limits]), inside[limits], np.mean),
+        "median_ape_by_family": _by([case.family for case in asked.cases], error),
+        "baselines": {name: _errors_of(logs, asked) for name, logs in asked.baselines.items()},
+    }
+
+
+def _errors_of(logs: Array, asked: Asked) -> dict[str, Any]:
+    error = _error(logs, asked.truth)
+    return {
+        "median_ape": float(np.median(error)),
+        "mean_ape": float(np.mean(error)),
+        "kendall_tau": _tau(asked.cases, logs, asked.truth),
+        "top1_regret": _regret(asked.cases, logs, asked.truth),
+    }
+
+
+def _ask(name: str, cases: Sequence[Case], rounds: Sequence[tuple[Indices, Indices]]) -> Asked:
+    logs = log_latency(cases)
+    predicted = np.full(len(cases), np.nan)
+    supported = np.zeros(len(cases), dtype=bool)
+    baselines = {baseline: np.full(len(cases), np.nan) for baseline in BASELINES}
+    turn = np.full(len(cases), -1)
+    for number, (train, test) in enumerate(rounds):
+        known, asked = [cases[i] for i in train.tolist()], [cases[i] for i in test.tolist()]
+        told = Learner(known).predict(asked)
+        predicted[test], supported[test], turn[test] = told.logs, told.supported, number
+        for baseline, run in BASELINES.items():
+            baselines[baseline][test] = run(known, asked)
+    at = np.flatnonzero(turn >= 0).tolist()
+    return Asked(
+        split=name,
+        cases=tuple(cases[i] for i in at),
+        truth=logs[at],
+        predicted=predicted[at],
+        half_width=_half_widths(np.abs(predicted - logs)[at], turn[at], supported[at], name, [cases[i] for i in at]),
+        supported=supported[at],
+        baselines={baseline: values[at] for baseline, values in baselines.items()},
+    )
+
+
+def _half_widths(
+    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, cases: Sequence[Case]
+) -> Array:
+    """Conformal, cross-fitted: each round's interval from the errors of the other rounds, whose groups are as new.
+
+    Where the device itself is new, the errors of one other device say little of the next: the largest over the other
+    devices of their own quantiles is taken.
+    """
+    widths = np.full(len(errors), np.nan)
+    new_device = name in _NEW_DEVICE
+    group = np.unique([case.device for case in cases], return_inverse=True)[1] if new_device else turn
+    for here in np.unique(group):
+        others = (group != here) & supported
+        if not others.any():
+            continue
+        if new_device:
+            widths[group == here] = worst_quantile(errors[others], group[others])
+        else:
+            widths[group == here] = quantile(errors[others])
+    return widths
+
+
+def _error(logs: Array, truth: Array) -> Array:
+    return np.asarray(np.abs(np.expm1(truth - logs)))
+
+
+def _tau(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
+    """Kendall's tau of the rates per item within each device, averaged over cases."""
+    batch = np.log([case.batch_size for case in cases])
+    rows: dict[str, list[int]] = defaultdict(list)
+    for i, case in enumerate(cases):
+        rows[case.device].append(i)
+    found = [
+        (len(at), kendalltau((logs - batch)[at], (truth - batch)[at]).statistic) for at in rows.values() if len(at) > 1
+    ]
+    found = [(count, tau) for count, tau in found if np.isfinite(tau)]
+    return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
+
+
+def _regret(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
+    """How much longer an item takes where the prediction sends it than where it were fastest: the mean over the works
+    that were asked about on several devices or in several ways."""
+    batch = np.log([case.batch_size for case in cases])
+    rows: dict[Any, list[int]] = defaultdict(list)
+    for i, case in enumerate(cases):
+        rows[case.shape].append(i)
+    lost = []
+    for at in rows.values():
+        if len({(cases[i].device, cases[i].compiler, cases[i].layout, cases[i].backend) for i in at}) > 1:
+            seen, real = (logs - batch)[at], (truth - batch)[at]
+            lost.append(float(np.expm1(real[seen.argmin()] - real.min())))
+    return float(np.mean(lost)) if lost else None
+
+
+def _by(names: Sequence[str], values: Any, how: Callable[[Any], Any] = np.median) -> dict[str, float]:
+    labels = np.array(names)
+    return {str(name): float(how(np.asarray(values)[labels == name])) for name in np.unique(labels)}
+
+
+def _require_enough(cases: Sequence[Case]) -> None:
+    families = {case.family for case in cases}
+    if len(cases) < _FEWEST or len(families) < 3:
+        raise InvalidInput(
+            f"{len(cases)} usable figures of {len(families)} model families are too few to judge anything: at least "
+            f"{_FEWEST} of 3 are needed, with known devices and models whose cost is stated."
+        )

@@ -1,0 +1,127 @@
+"""An evaluation as one HTML page that needs no network: a table, and charts of the errors. Nothing is fitted."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+from scipy.special import erfinv
+
+from accel_platform.reports.charts.render import page
+from predictor.schemas.responses import LEVEL
+from predictor.training.evaluate import Asked, metrics_of
+
+_POINTS = 1500
+"""Cases drawn per chart, evenly spaced: a page stays small enough to send."""
+_LEVELS = np.linspace(0.05, 0.95, 19)
+
+
+def write(path: Path, results: Sequence[tuple[str, Asked]]) -> None:
+    """Write the page: per dataset and split its figures, calibration, predicted against measured, errors by family
+    and device."""
+    metrics = [(dataset, metrics_of(asked)) for dataset, asked in results]
+    charts = [_charts(dataset, asked, m) for (dataset, asked), (_, m) in zip(results, metrics, strict=True)]
+    text = page(
+        alt.vconcat(*charts).resolve_scale(color="independent"),
+        heading="What the predictor knows, and what it does not",
+        below=_table(metrics),
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _charts(dataset: str, asked: Asked, metrics: dict[str, Any]) -> alt.HConcatChart:
+    step = max(1, len(asked.cases) // _POINTS)
+    points = [
+        {
+            "device": case.device,
+            "model": case.model,
+            "measured": case.batch_size / float(np.exp(truth)) * 1e3,
+            "predicted": case.batch_size / float(np.exp(told)) * 1e3,
+        }
+        for case, truth, told in list(zip(asked.cases, asked.truth, asked.predicted, strict=True))[::step]
+    ]
+    against = (
+        alt.Chart({"values": points}, title=f"{dataset}, {asked.split}: items per second")
+        .mark_circle(size=14, opacity=0.5)
+        .encode(
+            x=alt.X("measured:Q", scale=alt.Scale(type="log")),
+            y=alt.Y("predicted:Q", scale=alt.Scale(type="log")),
+            color="device:N",
+            tooltip=["model:N", "device:N", "measured:Q", "predicted:Q"],
+        )
+        .properties(width=260, height=240)
+    )
+    return alt.hconcat(
+        against,
+        _calibration(asked),
+        _bars("by device, the 25 worst", metrics["median_ape_by_device"]),
+        _bars("by family, the 25 worst", metrics["median_ape_by_family"]),
+    )
+
+
+def _calibration(asked: Asked) -> alt.LayerChart:
+    """How many cases lie within the interval of each level, were errors normal and scaled by the interval given."""
+    known = np.isfinite(asked.half_width) & asked.supported
+    share = np.abs(asked.predicted - asked.truth)[known] / asked.half_width[known]
+    points = [
+        {"level": float(level), "inside": float(np.mean(share <= erfinv(level) / erfinv(LEVEL)))}
+        for level in _LEVELS
+        if known.any()
+    ]
+    line = alt.Chart({"values": points}, title="Calibration").mark_line(point=True)
+    line = line.encode(x=alt.X("level:Q", title="level claimed"), y=alt.Y("inside:Q", title="share inside"))
+    ideal = alt.Chart({"values": [{"level": 0, "inside": 0}, {"level": 1, "inside": 1}]})
+    dashed = ideal.mark_line(strokeDash=[4, 4]).encode(x="level:Q", y="inside:Q")
+    chart: alt.LayerChart = (line + dashed).properties(width=200, height=240)
+    return chart
+
+
+def _bars(title: str, errors: dict[str, float]) -> alt.Chart:
+    worst = sorted(errors.items(), key=lambda item: -item[1])[:25]
+    rows = [{"name": name, "median error": error} for name, error in worst]
+    bars = alt.Chart({"values": rows}, title=f"Median error {title}").mark_bar()
+    x = alt.X("median error:Q").axis(format="%")
+    chart: alt.Chart = bars.encode(x=x, y=alt.Y("name:N", title=None).sort("-x")).properties(width=220)
+    return chart
+
+
+def _table(metrics: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    rows = [row for dataset, found in metrics for row in rows_of(dataset, found)]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
+    lines = ("".join(f"<td>{html.escape(_text(value))}</td>" for value in row.values()) for row in rows)
+    return f"<table border=1 cellpadding=4><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def rows_of(dataset: str, metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The learner's line and those of the baselines, for a table."""
+    own = {
+        "supported": metrics["supported"],
+        "coverage": metrics["coverage"],
+        "high/low": metrics["interval_high_over_low"],
+    }
+    lines = [
+        ("learner", metrics, own),
+        *((name, found, dict.fromkeys(own)) for name, found in metrics["baselines"].items()),
+    ]
+    return [
+        {
+            "dataset": dataset,
+            "split": metrics["split"],
+            "cases": metrics["cases"],
+            "predictor": name,
+            "median error": found["median_ape"],
+            "mean error": found["mean_ape"],
+            "tau": found["kendall_tau"],
+            "regret": found["top1_regret"],
+            **more,
+        }
+        for name, found, more in lines
+    ]
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)

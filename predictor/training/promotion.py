@@ -1,0 +1,244 @@
+"""Which predictor serves: a candidate that is not worse than the one in service, or an earlier one that somebody wants.
+
+What the two learned from is compared, not what they happen to hold: a predictor answers well for what it was told. So
+the learner is fitted to the cases of either, the same families held out, and asked about them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accel_platform.errors import AccelError, NotFound
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import PredictorPromoted, PredictorTrained
+from accel_platform.settings import Settings
+from predictor.calibration.cross_validation import FEWEST, ROUNDS, sample
+from predictor.calibration.cv_splits import folds_of
+from predictor.calibration.predictor import Predictor
+from predictor.data.samples import Case
+from predictor.models.latency_model import Learner, log_latency
+from predictor.training import artifact
+from predictor.training.artifact import Manifest
+
+_FOLDS = 3
+MORE = 0.10
+"""By how much of the other's median error a candidate may err more, and still count as not worse,"""
+MORE_POINTS = 0.01
+"""plus this: two fits to nearly equal cases differ by about as much."""
+
+
+NEWEST_KEPT = 5
+"""Artifacts that stay, beside the one in service and those it replaced."""
+
+
+class NothingToGoBackTo(AccelError):
+    """No predictor served before this one."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a candidate may serve."""
+
+    promoted: bool
+    reason: str
+    report: dict[str, Any]
+
+
+def compare(candidate: Predictor, serving: Predictor | None) -> Verdict:
+    """Median errors of both on the same held-out families, by mode; the candidate must not be worse in any.
+
+    Not worse is at most (1 + MORE) times the other's median error plus MORE_POINTS. Asked is about cells that both
+    know, or, where those are too few, all that the candidate knows.
+    """
+    if serving is None:
+        return Verdict(True, "nothing that could be read was in service", {})
+    report: dict[str, Any] = {}
+    worse = []
+    for mode in sorted(candidate.modes.keys() & serving.modes.keys()):
+        found = _errors(candidate.modes[mode].learner.told, serving.modes[mode].learner.told)
+        if found is None:
+            continue
+        ours, theirs, count = found
+        report[mode] = {"cases": count, "median_ape": ours, "median_ape_in_service": theirs}
+        if ours > theirs * (1 + MORE) + MORE_POINTS:
+            worse.append(f"{mode}: {ours:.1%} against {theirs:.1%}")
+    if worse:
+        return Verdict(
+            False, f"it errs more on unseen families than {serving.predictor_id} ({'; '.join(worse)})", report
+        )
+    return Verdict(True, f"not worse than {serving.predictor_id} on the same unseen families", report)
+
+
+def promote(settings: Settings, log: EventLog, predictor_id: str, verdict: Verdict) -> None:
+    """Put a stored predictor into service and tell why."""
+    replaced = _serving(settings)
+    artifact.put_in_service(settings, predictor_id)
+    told = PredictorPromoted(
+        predictor_id=predictor_id,
+        replaced=replaced if replaced != predictor_id else None,
+        cause="trained",
+        reason=verdict.reason,
+        report=verdict.report,
+    )
+    log.append([Event.of(told, source="predictor.training.train")], key=f"promoted-{predictor_id}")
+
+
+def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None) -> PredictorPromoted:
+    """Put an earlier predictor into service: the one named, or the one that served before this one.
+
+    Raises NotFound for one that is not kept, NothingToGoBackTo where none served before, and ArtifactRefused for one
+    that cannot be read any more; then nothing changes.
+    """
+    serving = _serving(settings)
+    before = predictor_id or _before(promotions(log), serving)
+    if before is None:
+        raise NothingToGoBackTo(
+            "No predictor served before this one. `accel predictor list` shows those that are kept; name one."
+        )
+    wanted = _named(settings, before)
+    artifact.load(settings, wanted)
+    artifact.put_in_service(settings, wanted)
+    told = PredictorPromoted(
+        predictor_id=wanted, replaced=serving, cause="rollback", reason="somebody asked for it", report={}
+    )
+    log.append([Event.of(told, source="predictor.rollback")])
+    return told
+
+
+def shown(settings: Settings, predictor_id: str | None) -> Manifest:
+    """The manifest of the one named, else of the one in service. Raises NotFound and ArtifactRefused."""
+    wanted = predictor_id or artifact.current_id(settings)
+    if wanted is None:
+        raise NotFound("No predictor serves yet: `accel train` makes one.")
+    return artifact.manifest_of(settings, _named(settings, wanted))
+
+
+def kept(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
+    """Every predictor kept, the newest first: when it was trained, from what, and whether it serves."""
+    trained = {}
+    for event in log.read(types={"PredictorTrained"}):
+        if isinstance(event.payload, PredictorTrained):
+            trained[event.payload.predictor_id] = (event.recorded_at, event.payload)
+    serving = _serving(settings)
+    rows = []
+    for name in artifact.stored_ids(settings):
+        at, told = trained.get(name, (None, None))
+        try:
+            artifact.checked(settings, name)
+            state = "serves" if name == serving else "kept"
+        except artifact.ArtifactRefused as error:
+            state = f"refused: {error}"
+        rows.append(
+            {
+                "predictor": name,
+                "state": state,
+                "trained_at": at,
+                "cases": told.rows if told else None,
+                "snapshot": told.snapshot_id[:12] if told else None,
+                "why_not": told.reason if told else None,
+            }
+        )
+    return sorted(rows, key=lambda row: str(row["trained_at"] or ""), reverse=True)
+
+
+def promotions(log: EventLog) -> list[PredictorPromoted]:
+    """Every change of service, the oldest first."""
+    events = sorted(log.read(types={"PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id))
+    return [event.payload for event in events if isinstance(event.payload, PredictorPromoted)]
+
+
+def remove_old(settings: Settings, log: EventLog) -> list[str]:
+    """Delete the artifacts but the newest few, the one in service and those it replaced; returns their ids."""
+    ids = artifact.stored_ids(settings)
+    by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
+    serving = _serving(settings)
+    if serving is None:
+        return []
+    replaced = {change.replaced for change in promotions(log) if change.predictor_id == serving}
+    gone = [name for name in by_age[:-NEWEST_KEPT] if name != serving and name not in replaced]
+    for name in gone:
+        artifact.remove(settings, name)
+    return gone
+
+
+def why_refused(log: EventLog, predictor_id: str) -> str | None:
+    """Why a candidate does not serve; None where it was not judged, or another serves than it was compared with."""
+    events = sorted(
+        log.read(types={"PredictorTrained", "PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id)
+    )
+    reason = None
+    for event in events:
+        told = event.payload
+        if isinstance(told, PredictorPromoted):
+            reason = None
+        elif isinstance(told, PredictorTrained) and told.predictor_id == predictor_id:
+            reason = told.reason
+    return reason
+
+
+def given_up(log: EventLog) -> set[str]:
+    """Predictors that somebody went back from and nobody put into service again."""
+    out: set[str] = set()
+    for change in promotions(log):
+        out.discard(change.predictor_id)
+        if change.cause == "rollback" and change.replaced is not None:
+            out.add(change.replaced)
+    return out
+
+
+def _before(changes: Sequence[PredictorPromoted], serving: str | None) -> str | None:
+    """What a predictor replaced when it was trained: going back twice goes back two."""
+    mine = [change for change in changes if change.predictor_id == serving]
+    trained = [change for change in mine if change.cause == "trained"]
+    return (trained or mine)[-1].replaced if mine else None
+
+
+def _named(settings: Settings, beginning: str) -> str:
+    ids = artifact.stored_ids(settings)
+    found = [name for name in ids if name.startswith(beginning)]
+    if len(found) != 1:
+        what = f"Several predictors begin with {beginning!r}" if found else f"No predictor kept is called {beginning!r}"
+        raise NotFound(f"{what}. Kept: {', '.join(ids) or 'none'}.")
+    return found[0]
+
+
+def _serving(settings: Settings) -> str | None:
+    try:
+        return artifact.current_id(settings)
+    except artifact.ArtifactRefused:
+        return None
+
+
+def _errors(ours: Sequence[Case], theirs: Sequence[Case]) -> tuple[float, float, int] | None:
+    """Median errors of a learner of our cases and of one of theirs, on families that neither is told of; and of how
+    many cases. None where there are too few."""
+    known = Counter(case.without_figures() for case in theirs)
+    both = [case for case in ours if case.without_figures() in known]
+    asked = sample(both if len(both) >= FEWEST else ours)
+    models = {case.model for case in asked}
+    # Of large sets the learner sees the models asked about and as many others as a sample holds.
+    told = [[case for case in cases if case.model in models] or list(cases) for cases in map(sample, (ours, theirs))]
+    folds = folds_of([case.family for case in asked], _FOLDS)
+    errors: list[tuple[float, float]] = []
+    for fold in np.unique(folds):
+        held = {asked[i].family for i in np.flatnonzero(folds == fold)}
+        learners = []
+        for cases in told:
+            train = [case for case in cases if case.family not in held]
+            if len(train) >= FEWEST:
+                learners.append(Learner(train, rounds=ROUNDS))
+        about = [asked[i] for i in np.flatnonzero(folds == fold)]
+        about = [case for case in about if all(learner.why_not(case) is None for learner in learners)]
+        if len(learners) == 2 and about:
+            truth = log_latency(about)
+            found = [np.abs(np.expm1(learner.predict(about).logs - truth)).tolist() for learner in learners]
+            errors += zip(*found, strict=True)
+    if not errors:
+        return None
+    mine, other = np.median(np.array(errors), axis=0).tolist()
+    return mine, other, len(errors)

@@ -1,0 +1,75 @@
+"""Cases as a Parquet table and back: what an artefact keeps to carry figures over from. Nothing is chosen here."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from predictor.calibration.cross_validation import HeldOut, Lack
+from predictor.data.samples import Case, Work
+from predictor.models.latency_model import Grown
+
+Array = npt.NDArray[np.float64]
+_WORK = tuple(field.name for field in fields(Work))
+_CASE = tuple(field.name for field in fields(Case) if field.name != "work")
+COLUMNS = (*_CASE, *(f"work_{name}" for name in _WORK))
+"""What a case is made of: a table of other columns is of another version."""
+_LEFT = ("left_known", "left_new")
+
+
+def table_of(cases: Sequence[Case], known: Collection[str], grown: Grown) -> bytes:
+    """The cases in their order, with what the trees leave over of those whose device is known; NaN of the others."""
+    columns = {name: [getattr(case, name) for case in cases] for name in _CASE}
+    columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK}
+    learned = np.array([case.device in known for case in cases], dtype=bool)
+    for name, left in zip(_LEFT, (grown.left_known, grown.left_new), strict=True):
+        column = np.full(len(cases), np.nan)
+        column[learned] = left
+        columns[name] = column.tolist()
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, compression="zstd")
+    return out.getvalue()
+
+
+def cases_from(content: bytes) -> tuple[list[Case], Array, Array]:
+    """The cases, and what the specialist and the generalists leave over of the learned ones."""
+    table = pq.read_table(io.BytesIO(content))
+    columns = table.to_pydict()
+    works = [Work(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
+    cases = [
+        Case(work=work, **dict(zip(_CASE, row, strict=True)))
+        for work, row in zip(works, zip(*(columns[name] for name in _CASE), strict=True), strict=True)
+    ]
+    left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _LEFT]
+    return cases, left[0], left[1]
+
+
+def held_out_table(cases: Sequence[Case], found: Mapping[Lack, HeldOut]) -> bytes:
+    """What was held out of these cases: which one, what it was taken to lack, and the error."""
+    places = {id(case): place for place, case in enumerate(cases)}
+    columns: dict[str, list[Any]] = {"case": [], "lacks": [], "error": []}
+    for lack, held in found.items():
+        columns["case"] += [places[id(case)] for case in held.cases]
+        columns["lacks"] += [lack] * len(held.cases)
+        columns["error"] += held.errors
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, compression="zstd")
+    return out.getvalue()
+
+
+def held_out_from(content: bytes, cases: Sequence[Case]) -> dict[Lack, HeldOut]:
+    """The same again, of the same cases in the same order."""
+    found: dict[Lack, HeldOut] = {}
+    for row in pq.read_table(io.BytesIO(content)).to_pylist():
+        held = found.setdefault(row["lacks"], HeldOut())
+        held.cases.append(cases[row["case"]])
+        held.errors.append(row["error"])
+    return found

@@ -1,0 +1,247 @@
+"""Training: cases, what is held out of them, the fits, the artefact, whether it serves, and the events that tell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import lightgbm
+
+from accel_platform.errors import AccelError
+from accel_platform.events import Event, EventLog
+from accel_platform.events.types import PredictorTrained
+from accel_platform.settings import Settings
+from accel_platform.warehouse.reader import Reader
+from predictor.calibration.conformal import FEWEST_GROUPS
+from predictor.calibration.cross_validation import FEWEST, HeldOut, Lack, calibrations, hold_out, metrics_of
+from predictor.calibration.failure_model import Risks
+from predictor.calibration.memory_model import MemoryModel
+from predictor.calibration.predictor import Knowledge, Predictor, Range, typical_of
+from predictor.data.dataset import Casebook, load_cases
+from predictor.data.samples import Case
+from predictor.models.latency_model import Learner
+from predictor.models.residual_trees import SCHEMA
+from predictor.training import artifact
+from predictor.training.artifact import Manifest
+from predictor.training.promotion import Verdict, compare, given_up, promote, why_refused
+
+Say = Callable[[str], None]
+
+
+class NotEnoughEvidence(AccelError):
+    """Too little has been measured to learn from. Recommendations still come from what was measured."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What a training did. `new` is False where a predictor of exactly these data serves, or was refused."""
+
+    predictor_id: str
+    snapshot_id: str
+    rows: int
+    families: int
+    skipped: dict[str, int]
+    metrics: dict[str, Any]
+    promoted: bool
+    reason: str
+    """Why it serves or does not."""
+    new: bool
+
+
+def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> TrainingReport:
+    """Train on the projection in service, store the predictor, and put it into service if it is not worse.
+
+    Deterministic: equal data give an equal artefact. Raises NotEnoughEvidence, saying what to measure, and
+    WarehouseEmpty before the first projection.
+    """
+    say = progress or (lambda _: None)
+    snapshot_id, book = _read(settings)
+    skipped = dict(book.skipped)
+    cases = _by_mode(book, skipped)
+    rows = sum(map(len, cases.values()))
+    say(f"{rows} cases of {len(_families(cases))} families at snapshot {snapshot_id[:12]}")
+    digest = _digest(cases, book.failed)
+    serving = _serving(settings)
+    manifest = None if serving is None else artifact.manifest_of(settings, serving.predictor_id)
+    if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
+        same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
+        say(f"the predictor in service was trained {same}: kept")
+        predictor_id, new, verdict = serving.predictor_id, False, Verdict(True, "in service already", {})
+    elif (known := _refused_before(settings, log, digest)) is not None:
+        predictor_id, manifest, verdict = known
+        new = False
+        say("a predictor was trained on exactly these data before, and refused: not trained again")
+    else:
+        candidate, held, metrics = fit(cases, book.failed, say)
+        verdict = compare(candidate, serving)
+        metrics["compared"] = verdict.report
+        about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
+        manifest, files = artifact.packed(candidate, held, **about, metrics=metrics)
+        predictor_id, new = artifact.store(settings, manifest, files), True
+    # Also when kept: a training that died between publishing and telling tells now. The keys make it once.
+    log.append([_event(predictor_id, manifest, verdict)], key=f"trained-{predictor_id}")
+    if verdict.promoted and new:
+        promote(settings, log, predictor_id, verdict)
+    say(f"{predictor_id} {'serves' if verdict.promoted else 'does not serve'}: {verdict.reason}")
+    return TrainingReport(
+        predictor_id=predictor_id,
+        snapshot_id=snapshot_id,
+        rows=manifest.rows,
+        families=len(manifest.families),
+        skipped=skipped,
+        metrics=manifest.metrics,
+        promoted=verdict.promoted,
+        reason=verdict.reason,
+        new=new,
+    )
+
+
+def fit(
+    cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: Say
+) -> tuple[Predictor, dict[str, dict[Lack, HeldOut]], dict[str, Any]]:
+    """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
+    modes: dict[str, Knowledge] = {}
+    held: dict[str, dict[Lack, HeldOut]] = {}
+    latency: dict[str, Any] = {}
+    for mode, told in cases.items():
+        learner = Learner(told)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            testing, growing = pool.submit(hold_out, told), pool.submit(learner.grow)
+            held[mode] = testing.result()
+            growing.result()
+        latency[mode] = metrics_of(held[mode])
+        modes[mode] = Knowledge(learner, calibrations(held[mode]), Range.of(told), typical_of(learner))
+        errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
+        say(f"{mode}: {len(told)} cases; median error {errors}")
+    everything = [case for told in cases.values() for case in told]
+    memory = MemoryModel.fit(everything)
+    risks = Risks.fit(everything, failed, memory)
+    metrics = {"latency": latency, "failures": risks.metrics}
+    if memory is not None:
+        metrics["memory"] = memory.metrics
+        say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
+    predictor = Predictor("", "", len(everything), tuple(sorted(_families(cases))), modes, memory, risks)
+    return predictor, held, metrics
+
+
+def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The metrics of an artefact for people: a line per mode and lack, and one for memory."""
+
+    def percent(value: float | None) -> str | None:
+        return None if value is None else f"{value:.1%}"
+
+    rows = [
+        {
+            "figure": f"latency, {mode}",
+            "lacking": lack,
+            "held out": found["rows"],
+            "groups": found["groups"],
+            "median error": percent(found["median_ape"]),
+            "coverage": percent(found["coverage"]),
+            "aimed at": percent(found["coverage_aimed_at"]),
+        }
+        for mode, lacks in metrics["latency"].items()
+        for lack, found in lacks.items()
+    ]
+    memory = metrics.get("memory")
+    if memory is not None:
+        rows.append(
+            {
+                "figure": "memory peak",
+                "lacking": "family",
+                "held out": memory["rows"],
+                "groups": memory["groups"],
+                "median error": percent(memory["median_ape"]),
+                "coverage": percent(memory["coverage"]),
+                "aimed at": percent(memory["coverage_aimed_at"]),
+            }
+        )
+    return rows
+
+
+def _read(settings: Settings) -> tuple[str, Casebook]:
+    reader = Reader(settings)
+    while True:
+        snapshot_id = reader.snapshot_id
+        book = load_cases(reader)
+        # Another snapshot may have been published between two of the queries: then read again, from one.
+        if reader.snapshot_id == snapshot_id:
+            return snapshot_id, book
+
+
+def _by_mode(book: Casebook, skipped: dict[str, int]) -> dict[str, list[Case]]:
+    """The cases of each mode that has enough; those of the others count as skipped."""
+    modes: dict[str, list[Case]] = {}
+    for mode in sorted({case.mode for case in book.measured}):
+        told = [case for case in book.measured if case.mode == mode]
+        if len(told) >= FEWEST and len({case.family for case in told}) >= FEWEST_GROUPS:
+            modes[mode] = told
+        else:
+            skipped[f"too few figures in mode {mode}"] = len(told)
+    if not modes:
+        families = sorted({case.family for case in book.measured})
+        left_out = "".join(f"; {count} left out: {reason}" for reason, count in book.skipped.items())
+        raise NotEnoughEvidence(
+            f"A predictor needs {FEWEST} measured cells of {FEWEST_GROUPS} model families in one mode; the warehouse "
+            f"has {len(book.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. Measure more "
+            "with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be recommended "
+            "already."
+        )
+    return modes
+
+
+def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, Verdict] | None:
+    """A predictor of exactly these data that somebody went back from, or that was worse than the one still in service:
+    it would be made again, and refused again."""
+    gone = given_up(log)
+    for name in artifact.stored_ids(settings):
+        try:
+            manifest = artifact.manifest_of(settings, name)
+        except artifact.ArtifactRefused:
+            continue
+        if (manifest.dataset_sha256, manifest.lightgbm) != (digest, lightgbm.__version__):
+            continue
+        again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
+        reason = again if name in gone else why_refused(log, name)
+        if reason is not None:
+            return name, manifest, Verdict(False, reason, manifest.metrics.get("compared", {}))
+    return None
+
+
+def _serving(settings: Settings) -> Predictor | None:
+    """The predictor in service, None where there is none that can be read."""
+    try:
+        serving = artifact.current_id(settings)
+        return None if serving is None else artifact.load(settings, serving)
+    except artifact.ArtifactRefused:
+        return None
+
+
+def _families(cases: dict[str, list[Case]]) -> set[str]:
+    return {case.family for told in cases.values() for case in told}
+
+
+def _digest(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]]) -> str:
+    """Of everything the training depends on but the code: equal data need not be trained on twice."""
+    rows = [[astuple(case) for case in told] for told in cases.values()]
+    failures = sorted([repr(astuple(case)), kind] for case, kind in failed)
+    return hashlib.sha256(json.dumps([SCHEMA, rows, failures]).encode()).hexdigest()
+
+
+def _event(predictor_id: str, manifest: Manifest, verdict: Verdict) -> Event:
+    return Event.of(
+        PredictorTrained(
+            predictor_id=predictor_id,
+            snapshot_id=manifest.snapshot_id,
+            artifact_sha256=artifact.sha256_of(manifest),
+            rows=manifest.rows,
+            promoted=verdict.promoted,
+            metrics=manifest.metrics,
+            reason=None if verdict.promoted else verdict.reason,
+        ),
+        source="predictor.training.train",
+    )
