@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT
+from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.choice import stale_before
-from accel_platform.bench.plan.config import WEB, BenchmarkConfig, config_of, is_web
+from accel_platform.bench.plan.config import BenchmarkConfig, config_of, is_web
+from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
 from accel_platform.bench.plan.labels import with_commit
 from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.plan.presets import Effort, effort_named
+from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.resume import last_interrupted
 from accel_platform.bench.plan.support import refusal
 from accel_platform.bench.plan.work import How
@@ -28,9 +29,7 @@ from accel_platform.events import EventLog
 from accel_platform.hardware.host import host_id
 from accel_platform.precisions import precision_named
 from accel_platform.settings import Settings
-from accel_platform.workloads.custom_models import custom_models, read_models
-from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model, sequence_length_for
-from accel_platform.workloads.weights import with_weights
+from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 __all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "run_suite"]
 
@@ -183,72 +182,6 @@ def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_repor
 
         refresh(settings, progress=on_progress)
     return summary
-
-
-def effort_of(config: BenchmarkConfig) -> Effort:
-    """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
-    effort = effort_named(config.effort)
-    sampling = effort.sampling
-    if config.warmup_iterations is not None:
-        sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
-    if config.benchmark_iterations is not None:
-        sampling = replace(sampling, min_count=max(MEDIAN_COUNT, config.benchmark_iterations))
-    if config.timeout is not None:
-        # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
-        half = config.timeout / 2
-        sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
-        effort = replace(effort, timeout_s=config.timeout)
-    return replace(effort, sampling=sampling)
-
-
-def models_named(
-    names: tuple[str, ...] | None, set_: str | None, own: Mapping[str, ModelSpec], weights: Mapping[str, str]
-) -> list[ModelSpec]:
-    """The models that names and a set come to: one's own come before the catalogue's. Raises NotFound, InvalidInput."""
-    if set_ is None and names is None:
-        set_ = "custom" if own else "small"
-    found = [own[name] if name in own else resolve_model(name) for name in names or ()]
-    if set_ == "custom" and not own:
-        raise InvalidInput("The set custom is what a models file holds: name one.")
-    if set_ is not None:
-        found += own.values() if set_ == "custom" else model_set(set_)
-    found = list(dict.fromkeys(found))
-    for name, source in weights.items():
-        model = own[name] if name in own else resolve_model(name)
-        if model not in found:
-            raise InvalidInput(f"There are weights for {name}, which is not among the models to measure.")
-        found[found.index(model)] = with_weights(model, source)
-    return found
-
-
-def models_of(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
-    """The models of a configuration, and the headings of those that have one. Raises NotFound, InvalidInput."""
-    own: dict[str, ModelSpec] = {}
-    if config.models_file is not None:
-        own |= read_models(config.models_file)
-    names: list[str] = []
-    if isinstance(config.models, dict):
-        own |= custom_models(config.models, where="models")
-        names += config.models
-    else:
-        names += config.models or ()
-    headings: dict[str, str] = {}
-    for heading, members in (config.model_families or {}).items():
-        names += members
-        headings |= {(own[name] if name in own else resolve_model(name)).model_id: heading for name in members}
-    return models_named(tuple(names) or None, config.set, own, config.weights), headings
-
-
-def hardware_named(config: BenchmarkConfig) -> list[str]:
-    """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
-    names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
-    if config.include_web_platforms:
-        names += WEB
-    if config.include_web_platforms is False:
-        names = [name for name in names if not is_web(name)]
-    if config.browser is not None:
-        names = [in_browser(name, config.browser) for name in names]
-    return list(dict.fromkeys(runtime_for(name).name for name in names))
 
 
 def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:

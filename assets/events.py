@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.detect import detect
-from accel_platform.bench.measure.sampling import median_ns
 from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.plan.presets import effort_named
 from accel_platform.bench.run.runner import measure_cells

@@ -1,4 +1,4 @@
-"""The jobs of the graph. What runs inside them is decided by the assets; work that makes no asset is in `maintenance.py`."""
+"""Jobs of the asset graph."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pydantic import Field
 from accel_platform.analysis.query.measured import read_around
 from accel_platform.analysis.regressions.changepoint_history import histories, record
 from accel_platform.analysis.regressions.commit_gate import Commit, check_commit, commits, record_check
+from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decided
-from accel_platform.analysis.stats.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import RunStarted
 from accel_platform.reports.regressions import markdown

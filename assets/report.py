@@ -1,4 +1,4 @@
-"""What one day brought, as a page to read: the asset `daily_report`. The comparison is `analysis/regressions/snapshot_comparison.py`."""
+"""The asset `daily_report`: one day of the log as a page to read."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any

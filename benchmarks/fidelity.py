@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from accel_platform.analysis.stats.medians import median_ns, unsettled
 from accel_platform.analysis.stats.significance import compare, noise_between, noise_level_of, processes_needed
 from accel_platform.bench.measure.contention import contention, moment
-from accel_platform.bench.measure.sampling import Sampling, collect, median_ns, unsettled
+from accel_platform.bench.measure.sampling import Sampling, collect
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
 from fidelity_engine import HARDWARE, MODEL, Measured, Prepared, measure, prepare
 from fidelity_rivals import benchmark_app, plain_loop, torch_timer

@@ -7,9 +7,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.contention import Contention, crowded
-from accel_platform.bench.measure.sampling import Sampling, median_ns, noise
+from accel_platform.bench.measure.sampling import Sampling, noise
 from accel_platform.bench.plan.plan import plan
 from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.bench.prepare.preparation import prepare_models

@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 
 from accel_platform.analysis.query.measured import Process
-from accel_platform.analysis.stats.regression_test import Decision, decide
+from accel_platform.analysis.regressions.regression_test import Decision, decide
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(

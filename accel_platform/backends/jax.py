@@ -1,4 +1,4 @@
-"""JAX on the processor: interprets the graph of ATen operators that `bench/prepare/aten_export.py` writes, compiled by XLA per shape.
+"""JAX on the processor: interprets the ATen graph that `bench/prepare/aten_export.py` writes, compiled per shape.
 
 What each operator means is in `jax_operators.py`. torch is not imported.
 """

@@ -10,6 +10,7 @@ import typer
 
 from accel_platform.cli import campaign, requests, suite
 from accel_platform.cli.coverage import coverage
+from accel_platform.cli.options import numbers, words
 from accel_platform.cli.output import (
     FileFormat,
     Format,
@@ -229,18 +230,3 @@ def _weights(text: str | None, models: list[str] | None, models_file: Path | Non
     if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
         raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
     return found
-
-
-def words(text: str) -> list[str]:
-    """The parts of a comma-separated option."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def numbers(text: str) -> list[int]:
-    """The batch sizes of a comma-separated option. Raises InvalidInput."""
-    from accel_platform.errors import InvalidInput
-
-    try:
-        return [int(word) for word in words(text)]
-    except ValueError as error:
-        raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.") from error

@@ -166,7 +166,7 @@ def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
 
 def row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
     """A result or a verification as a flat row, with the figures that follow from its samples."""
-    from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
+    from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
     from accel_platform.events.types import VerificationRecorded
 
     if isinstance(entry, VerificationRecorded):

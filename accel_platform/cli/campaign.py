@@ -21,7 +21,7 @@ def export(
 ) -> None:
     """Write what was measured here, raw samples and all, to one file that another installation can import."""
     from accel_platform.bench.run.campaign import export_campaign
-    from accel_platform.cli.bench import words
+    from accel_platform.cli.options import words
     from accel_platform.events import EventLog
 
     written = export_campaign(EventLog.open(settings_for(home)), path, runs=words(runs or ""))

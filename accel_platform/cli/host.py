@@ -58,7 +58,7 @@ def serve(
     import socket
 
     from accel_platform.backends.registry import runtime_for
-    from accel_platform.cli.bench import words
+    from accel_platform.cli.options import words
     from assets.run_in_process import dagster_home
     from predictor.service.server import listen
 

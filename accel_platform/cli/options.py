@@ -108,3 +108,18 @@ def _repeated(args: list[str], several: Collection[str]) -> Iterable[str]:
             if taken > 1:
                 yield option
         yield arg
+
+
+def words(text: str) -> list[str]:
+    """The parts of a comma-separated option."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    """The batch sizes of a comma-separated option. Raises InvalidInput."""
+    from accel_platform.errors import InvalidInput
+
+    try:
+        return [int(word) for word in words(text)]
+    except ValueError as error:
+        raise InvalidInput(f"Batch sizes must be whole numbers such as 1,4, not {text!r}.") from error

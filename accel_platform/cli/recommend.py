@@ -264,7 +264,7 @@ def _hardware(names: list[str] | None, specs: list[Path] | None) -> list[str | d
 
 def _models(names: str | None, set_: str | None) -> list[str] | None:
     """None means every model that was measured."""
-    from accel_platform.cli.bench import words
+    from accel_platform.cli.options import words
     from accel_platform.workloads.model_catalog import model_set
 
     if set_ is not None:
@@ -273,6 +273,6 @@ def _models(names: str | None, set_: str | None) -> list[str] | None:
 
 
 def _batch_sizes(several: str | None, one: int) -> list[int]:
-    from accel_platform.cli.bench import numbers
+    from accel_platform.cli.options import numbers
 
     return [one] if several is None else numbers(several)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +26,11 @@ from accel_platform.cli.output import (
     settings_for,
     wants_json,
 )
+from accel_platform.cli.regress_check import record_found, require_now, tables
 
 if TYPE_CHECKING:
-    from accel_platform.events.types import RegressionFound, ShiftAccepted, ShiftRejected
+    from accel_platform.events.types import ShiftAccepted, ShiftRejected
     from accel_platform.settings import Settings
-    from accel_platform.warehouse.reader import Reader
 
 app = typer.Typer(help="Find performance changes in series of results.", no_args_is_help=True)
 app.command("check")(regress_check.check)
@@ -249,30 +249,3 @@ def _keep(settings: Settings, payload: ShiftAccepted | ShiftRejected, told: str,
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
         typer.echo(told)
-
-
-def require_now(as_of: str | None, **asked: bool) -> None:
-    """Looking back measures nothing and finds nothing new. Raises InvalidInput for an option that would."""
-    from accel_platform.errors import InvalidInput
-
-    options = [f"--{name}" for name, wanted in asked.items() if wanted]
-    if as_of is not None and options:
-        raise InvalidInput(f"--as-of looks back, and {' and '.join(options)} would add to the log: leave one away.")
-
-
-def tables(settings: Settings) -> Reader:
-    """The tables, brought up to the log."""
-    from accel_platform.warehouse.publish import bring_up_to_date
-    from accel_platform.warehouse.reader import Reader
-
-    bring_up_to_date(settings, progress=note)
-    return Reader(settings)
-
-
-def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
-    """Append what was found, each once: finding it again changes nothing."""
-    from accel_platform.analysis.regressions.changepoint_history import record
-    from accel_platform.events import EventLog
-
-    new = record(EventLog.open(settings), found, source="accel regress")
-    note(f"{len(found)} found, {new} of them new: recorded.")

@@ -9,12 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import AsOf, Home, Json, note, print_json, print_table, settings_for
+from accel_platform.cli.output import (
+    AsOf,
+    Home,
+    Json,
+    note,
+    print_json,
+    print_table,
+    settings_for,
+)
+
+if TYPE_CHECKING:
+    from accel_platform.events.types import RegressionFound
+    from accel_platform.settings import Settings
+    from accel_platform.warehouse.reader import Reader
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.run_refs import Side
     from accel_platform.analysis.regressions.check import Check
-    from accel_platform.analysis.stats.regression_test import Decision
+    from accel_platform.analysis.regressions.regression_test import Decision
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader
 
@@ -53,7 +66,6 @@ def check(
 
     Exit code 0: nothing regressed. 1: something did. 2: nothing can be decided, or the question is wrong.
     """
-    from accel_platform.cli.regress import require_now
     from accel_platform.errors import AccelError
 
     try:
@@ -74,7 +86,6 @@ def _check(
 ) -> Check:
     from accel_platform.analysis.query.run_refs import runs_of
     from accel_platform.analysis.regressions.check import check, suspects
-    from accel_platform.cli.regress import record_found, tables
     from accel_platform.errors import InvalidInput
 
     reader = tables(settings)
@@ -188,3 +199,30 @@ def as_document(checked: Check) -> dict[str, Any]:
         "snapshot_id": checked.snapshot_id,
         "cells": cells,
     }
+
+
+def require_now(as_of: str | None, **asked: bool) -> None:
+    """Looking back measures nothing and finds nothing new. Raises InvalidInput for an option that would."""
+    from accel_platform.errors import InvalidInput
+
+    options = [f"--{name}" for name, wanted in asked.items() if wanted]
+    if as_of is not None and options:
+        raise InvalidInput(f"--as-of looks back, and {' and '.join(options)} would add to the log: leave one away.")
+
+
+def tables(settings: Settings) -> Reader:
+    """The tables, brought up to the log."""
+    from accel_platform.warehouse.publish import bring_up_to_date
+    from accel_platform.warehouse.reader import Reader
+
+    bring_up_to_date(settings, progress=note)
+    return Reader(settings)
+
+
+def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
+    """Append what was found, each once: finding it again changes nothing."""
+    from accel_platform.analysis.regressions.changepoint_history import record
+    from accel_platform.events import EventLog
+
+    new = record(EventLog.open(settings), found, source="accel regress")
+    note(f"{len(found)} found, {new} of them new: recorded.")

@@ -69,7 +69,7 @@ def request(
     from accel_platform.bench.plan.config import BenchmarkConfig
     from accel_platform.bench.plan.labels import labels_of
     from accel_platform.bench.plan.modes import mode_named
-    from accel_platform.cli.bench import numbers, words
+    from accel_platform.cli.options import numbers, words
     from accel_platform.strict_json import validated
 
     asked = {
@@ -119,7 +119,7 @@ def requests(
     from typing import get_args
 
     from accel_platform.bench.requests.requests import State
-    from accel_platform.cli.bench import words
+    from accel_platform.cli.options import words
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.bench import numbers, words
+from accel_platform.cli.options import numbers, words
 from accel_platform.cli.output import Format, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
 

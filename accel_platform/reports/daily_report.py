@@ -1,4 +1,4 @@
-"""What one day brought, as Markdown. What a difference is, is decided in `analysis/regressions/snapshot_comparison.py`."""
+"""One day of the log as Markdown."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_export import Measured, Run
+from accel_platform.reports.run_record import Measured, Run
 
 _TASKS = {"inference": "feature-extraction", "generation": "text-generation", "training": "training"}
 _OWN = (

@@ -6,7 +6,7 @@ import re
 from xml.sax.saxutils import escape, quoteattr
 
 from accel_platform.analysis.regressions.check import Check
-from accel_platform.analysis.stats.regression_test import Decision, State
+from accel_platform.analysis.regressions.regression_test import Decision, State
 from accel_platform.events.types import MeasuredSeries
 
 _HEADINGS: dict[State, str] = {

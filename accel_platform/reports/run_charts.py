@@ -10,7 +10,7 @@ from accel_platform.reports.charts.curves import curves
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.render import render, svg
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_export import Run
+from accel_platform.reports.run_record import Run
 from accel_platform.table_io.text import html_page
 
 PAGE = "charts.html"

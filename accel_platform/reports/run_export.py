@@ -2,87 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
-from accel_platform.bench.plan.plan import SEGMENT_PREFIX
-from accel_platform.errors import InvalidInput, NotFound
-from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.integrity import require_sound
-from accel_platform.events.types import (
-    DeviceObserved,
-    HostObserved,
-    ModelDescribed,
-    Payload,
-    ResultRecorded,
-    VerificationRecorded,
-)
-
-Kind = TypeVar("Kind", bound=Payload)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A result and when it was recorded."""
-
-    result: ResultRecorded
-    at: datetime
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a benchmark run recorded."""
-
-    run_id: str
-    at: datetime
-    """When it began."""
-    host: HostObserved
-    devices: Mapping[str, DeviceObserved]
-    """By hardware name."""
-    models: Mapping[str, ModelDescribed]
-    results: tuple[Measured, ...]
-    """A result whose outputs were found wrong, at once or later in the run, is a failed one."""
-
-
-def read_run(log: EventLog, run_id: str) -> Run:
-    """A run of this log. Raises NotFound."""
-    names = {name for name in log.snapshot().segments if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")}
-    require_sound(log, names)
-    events = list(log.read(Snapshot(frozenset(names))))
-    started = next((event for event in events if event.type == "RunStarted"), None)
-    if started is None:
-        raise NotFound(f"The log holds no benchmark run {run_id}.")
-    wrong = {_cell(verdict): verdict for verdict in _all(VerificationRecorded, events) if not verdict.passed}
-    return Run(
-        run_id=run_id,
-        at=_time(started),
-        host=_all(HostObserved, events)[0],
-        devices={str(device.hardware): device for device in _all(DeviceObserved, events)},
-        models={model.model_id: model for model in _all(ModelDescribed, events)},
-        results=tuple(
-            Measured(_judged(event.payload, wrong), _time(event))
-            for event in events
-            if isinstance(event.payload, ResultRecorded)
-        ),
-    )
-
-
-def _all(kind: type[Kind], events: Iterable[Event]) -> list[Kind]:
-    return [event.payload for event in events if isinstance(event.payload, kind)]
-
-
-def _judged(result: ResultRecorded, wrong: Mapping[object, VerificationRecorded]) -> ResultRecorded:
-    verdict = wrong.get(_cell(result))
-    if verdict is None or result.status != "ok":
-        return result
-    return result.model_copy(update={"status": "failed", "failure_class": "wrong_output", "reason": verdict.reason})
-
-
-def _cell(of: ResultRecorded | VerificationRecorded) -> object:
-    return (of.model_id, of.hardware, of.precision, of.batch_size, of.sequence_length, of.weights_sha256)
+from accel_platform.errors import InvalidInput
+from accel_platform.events import EventLog
+from accel_platform.reports.run_record import read_run
 
 
 def write_reports(
@@ -129,8 +54,3 @@ def make_places(folder: Path | None, csv: Path | None) -> None:
             raise InvalidInput(f"Reports cannot go to {place}: {error.strerror}.") from error
     if csv is not None and csv.is_dir():
         raise InvalidInput(f"{csv} is a folder: name the CSV file to write.")
-
-
-def _time(event: Event) -> datetime:
-    assert event.occurred_at is not None, "what we measure has a time"
-    return event.occurred_at

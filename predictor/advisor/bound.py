@@ -1,4 +1,4 @@
-"""What holds a device up in answer to a question. The roofline itself is `accel_platform.analysis.summaries.roofline`."""
+"""The resource that limits a device, by the roofline, in answer to a query."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ from predictor.service.background.change_feed import Telling, on_leaving
 from predictor.service.background.past_tables import Past
 from predictor.service.background.warehouse_updates import Projecting
 from predictor.service.dashboard import routes as pages
+from predictor.service.dashboard.errors import page_for
 from predictor.service.http import problems
 from predictor.service.http.openapi import plain
 from predictor.service.middleware import metrics
@@ -72,7 +73,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
         lifespan=partial(_beside, advisor, projecting, telling, sandbox),
         telemetry=_NO_TELEMETRY,
     )
-    problems.install(app)
+    problems.install(app, page_for)
     middleware.install(app, settings, host)
 
     def log_for(request: Request) -> AuditedLog:

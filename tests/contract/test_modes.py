@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.base import Eager
 from accel_platform.backends.registry import make_backend
-from accel_platform.bench.measure import generation, training, worker
+from accel_platform.bench.measure import generation, job, training, worker
 from accel_platform.bench.measure.observe import Counted
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, Sampling
+from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.prepare.artifacts import Artefacts
@@ -70,7 +71,7 @@ class ModesContract:
         return backend
 
     def data(self, prepared: Prepared, spec: ModelSpec, mode: Mode) -> dict[str, dict[str, Any]]:
-        return worker.read_data(str(prepared[spec.model_id, mode].data(SHAPE)))
+        return job.read_data(str(prepared[spec.model_id, mode].data(SHAPE)))
 
     @pytest.mark.parametrize("spec", [GPT, T5], ids=lambda spec: spec.model_id)
     def test_generated_tokens_are_those_of_the_reference(self, prepared: Prepared, spec: ModelSpec) -> None:
@@ -149,7 +150,7 @@ class TestCuda(ModesContract):
 
 
 def test_the_reference_is_what_passes_without_a_cache_would_choose_one_by_one(prepared: Prepared) -> None:
-    data = worker.read_data(str(prepared["gpt2-tiny", "generation"].data(SHAPE)))
+    data = job.read_data(str(prepared["gpt2-tiny", "generation"].data(SHAPE)))
     model = build_model(GPT, head="AutoModelForCausalLM")
     tokens = torch.from_numpy(data["input"]["input_ids"])
     chosen: list[npt.NDArray[Any]] = []

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.bench.measure.generation import NEW_TOKENS
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.bench.plan.plan import plan
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.run.runner import measure_cells

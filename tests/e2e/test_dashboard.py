@@ -19,7 +19,7 @@ from pages_world import PATHS, pages_world
 from starlette import types as asgi
 
 from accel_platform.api_keys import Keys, Scope
-from accel_platform.backends.browser.session import find_browser
+from accel_platform.backends.browser.launch import find_browser
 from accel_platform.events import EventLog
 from accel_platform.events.types import WriteAudited
 from accel_platform.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.bench.plan.choice import stale_before, work_of
 from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,

@@ -11,16 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.bench.measure.sampling import (
-    Sampling,
-    collect,
-    is_warm,
-    median_ns,
-    noise,
-    out_of_time,
-    relative_error,
-    unsettled,
-)
+from accel_platform.analysis.stats.medians import median_ns, relative_error, unsettled
+from accel_platform.bench.measure.sampling import Sampling, collect, is_warm, noise, out_of_time
 
 durations = st.integers(min_value=1_000, max_value=10**10)
 

@@ -12,9 +12,10 @@ import pytest
 
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
+from accel_platform.backends.browser.launch import find_browser
 from accel_platform.backends.browser.placement import placement_of
 from accel_platform.backends.browser.server import Loopback
-from accel_platform.backends.browser.session import Browser, find_browser
+from accel_platform.backends.browser.session import Browser
 from accel_platform.backends.registry import BROWSERS
 from accel_platform.errors import AccelError
 
@@ -87,7 +88,7 @@ def test_a_page_that_asks_for_nothing_yet_is_told_to_ask_again(
 
 def test_browsers_are_found_by_name_and_by_preference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("accel_platform.backends.browser.session._PLACES", dict.fromkeys(BROWSERS, ()))
+    monkeypatch.setattr("accel_platform.backends.browser.launch._PLACES", dict.fromkeys(BROWSERS, ()))
     assert find_browser() is None
     for command in ("firefox", "microsoft-edge-stable", "google-chrome"):
         (tmp_path / command).write_text("#!/bin/sh\n")

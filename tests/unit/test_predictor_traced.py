@@ -77,7 +77,7 @@ def test_what_other_code_found_is_not_believed(cache: Path, monkeypatch: pytest.
     file.write_text(json.dumps(asdict(ItemCost(1.0, 1.0, 1.0, 1.0))))
     _forget()
     assert traced_cost(BERT, 64, Sizes()).flops == 1.0, "it is what lies there that is read"
-    monkeypatch.setattr(traced, "version", lambda package: "another")
+    monkeypatch.setattr(traced_models, "version", lambda package: "another")
     _forget()
     assert traced_cost(BERT, 64, Sizes()).flops > 1e6
 
@@ -91,6 +91,6 @@ def test_without_a_place_it_is_traced_each_time(place: str, monkeypatch: pytest.
 
 
 def test_no_more_is_kept_than_a_disk_has_room_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced, "_MOST", 1)
+    monkeypatch.setattr(traced_models, "_MOST", 1)
     assert traced_cost(BERT, 64, Sizes()) != traced_cost(BERT, 65, Sizes())
     assert len(_files(cache)) == 1

@@ -16,11 +16,11 @@ from accel_platform.analysis.query.measured import read_measured
 from accel_platform.analysis.query.run_refs import runs_of
 from accel_platform.analysis.regressions.changepoint_history import histories, regression_of
 from accel_platform.analysis.regressions.check import Check, check
+from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import acceptance, read_decided, rejection
-from accel_platform.analysis.stats.regression_test import Decision
 from accel_platform.bench.plan.labels import COMMIT_VARIABLES, labels_of, with_commit
 from accel_platform.cli import app
-from accel_platform.cli.regress import record_found
+from accel_platform.cli.regress_check import record_found
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, RunStarted

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 from accel_platform.analysis.query.measured import Process
-from accel_platform.analysis.stats.regression_test import EARLIER_LEAST, Decision, decide
+from accel_platform.analysis.regressions.regression_test import EARLIER_LEAST, Decision, decide
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(

@@ -18,7 +18,8 @@ from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescribed, ResultRecorded, RunStarted
 from accel_platform.reports.comparison_csv import COLUMNS
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_export import Run, make_places, read_run, write_reports
+from accel_platform.reports.run_export import make_places, write_reports
+from accel_platform.reports.run_record import Run, read_run
 from accel_platform.settings import Settings
 from factories import event, result
 from migrations.detect import recognise

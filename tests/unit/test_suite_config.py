@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from accel_platform.bench.measure.sampling import Sampling, is_warm
 from accel_platform.bench.plan.config import BenchmarkConfig, example, read_config, reference, write_example
+from accel_platform.bench.plan.config_resolution import effort_of, models_named
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.schedule import cron_of
-from accel_platform.benchmark_api import effort_of, models_named, plan_benchmark
+from accel_platform.benchmark_api import plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.model_catalog import resolve_model

@@ -181,3 +181,9 @@ def _instant(value: date | datetime) -> datetime:
     """Midnight of a date, and times without a zone, are UTC."""
     moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)  # noqa: DTZ001
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def equal(**columns: Any) -> tuple[str, dict[str, Any]]:
+    """A condition over a table as `r`, and its values; a column whose value is None leaves nothing out."""
+    given = {column: value for column, value in columns.items() if value is not None}
+    return " AND ".join(["true", *(f'r."{column}" = ${column}' for column in given)]), given

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from accel_platform.bench.measure.sampling import DISAGREE
+from accel_platform.analysis.stats.medians import DISAGREE
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 

@@ -12,7 +12,7 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
 from accel_platform.analysis.query.run_refs import Side
 from accel_platform.analysis.regressions.check import check
-from accel_platform.analysis.stats.regression_test import MIN_CHANGE_PERCENT, Decision
+from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT, Decision
 from accel_platform.warehouse.reader import Reader
 
 Verdict = Literal["slower", "faster", "fails now", "works now", "undecided", "same"]

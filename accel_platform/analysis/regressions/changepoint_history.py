@@ -9,9 +9,9 @@ from itertools import pairwise
 from uuid import UUID
 
 from accel_platform.analysis.query.measured import Measured, Process
+from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import Decided
 from accel_platform.analysis.stats.changepoint import Change, watch
-from accel_platform.analysis.stats.regression_test import Decision
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries, RegressionFound
 

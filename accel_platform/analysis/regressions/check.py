@@ -13,8 +13,14 @@ from uuid import UUID
 from accel_platform.analysis.query.fingerprints import Seen, devices_seen, differing
 from accel_platform.analysis.query.measured import Process, read_around, with_samples
 from accel_platform.analysis.query.run_refs import Side
+from accel_platform.analysis.regressions.regression_test import (
+    EARLIER_LEAST,
+    MIN_CHANGE_PERCENT,
+    Decision,
+    State,
+    decide,
+)
 from accel_platform.analysis.regressions.triage import Decided, read_decided
-from accel_platform.analysis.stats.regression_test import EARLIER_LEAST, MIN_CHANGE_PERCENT, Decision, State, decide
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 

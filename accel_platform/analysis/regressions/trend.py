@@ -1,6 +1,6 @@
 """A figure over time: one series per like cell, device and fingerprint, where it moved, and what is known of that.
 
-Unlike `changepoint_history.py`, which watches latencies of ours for alerts, this looks back over any figure and provenance.
+Unlike `changepoint_history.py`, which watches our own latencies for alerts, this covers any figure and provenance.
 """
 
 from __future__ import annotations

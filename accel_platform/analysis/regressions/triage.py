@@ -1,4 +1,4 @@
-"""What people decided about recorded shifts, and the events by which they do. How shifts are found is `changepoint_history.py`."""
+"""Decisions of people about recorded shifts, and the events that hold them."""
 
 from __future__ import annotations
 

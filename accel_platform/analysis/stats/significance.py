@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_interval_ns, median_ns
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_interval_ns, median_ns
 
 ALPHA = 0.05
 """How often noise alone may pass either test."""

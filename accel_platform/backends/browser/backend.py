@@ -11,8 +11,9 @@ import numpy.typing as npt
 from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupported, UnsupportedPrecision
 from accel_platform.backends.browser import package
 from accel_platform.backends.browser.adapter import is_software, name_of
+from accel_platform.backends.browser.launch import find_browser, open_tab
 from accel_platform.backends.browser.placement import placement_of
-from accel_platform.backends.browser.session import MEMORY_METHOD, find_browser, open_tab
+from accel_platform.backends.browser.session import MEMORY_METHOD
 from accel_platform.backends.op_precision import integer_share
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from accel_platform.backends.browser import package
-from accel_platform.backends.browser.session import find_browser, open_tab
+from accel_platform.backends.browser.launch import find_browser, open_tab
 
 _LIMIT_S = 90.0
 

@@ -82,7 +82,7 @@ def _together(answers: list[Message], threads: int) -> Message:
 
 def follow(job: Message, send: Callable[[Message], None]) -> None:
     """One replica: load, train with the others; each says `loaded` and `measured`, or what went wrong."""
-    from accel_platform.bench.measure.worker import failure, load
+    from accel_platform.bench.measure.job import failure, load
 
     try:
         _take_device(job)
@@ -120,8 +120,8 @@ def _train(backend: Any, job: Message) -> Message:
     from torch.nn.parallel import DistributedDataParallel
 
     from accel_platform.bench.measure import training
+    from accel_platform.bench.measure.job import counted_of, read_data, sampling_of
     from accel_platform.bench.measure.observe import observe
-    from accel_platform.bench.measure.worker import counted_of, read_data, sampling_of
     from accel_platform.hardware.memory import own_peak_mib
 
     training.require(job["precision"])

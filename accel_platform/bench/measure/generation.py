@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.measure.observe import Counted, observe
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, Sampling, median_ns
+from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.measure.verify import TOLERANCE, Verdict, unfounded, verify
 
 NEW_TOKENS = 32

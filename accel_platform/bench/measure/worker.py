@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.atomic_write import make_directory
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.job import _by_part, counted_of, failure, load, read_data, sampling_of
+from accel_platform.bench.measure.observe import observe
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message, serve
 
 if TYPE_CHECKING:
-    from accel_platform.backends.base import Backend, Eager
+    from accel_platform.backends.base import Backend
 
 PROFILED_RUNS = 10
 MAJORITY = 0.5
@@ -45,59 +46,6 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     for number in worked if job["traces"] else ():
         send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
     backend.close()
-
-
-def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
-    """The backend with the model, having said `loaded`; or None, having said `not_loaded` and why."""
-    from accel_platform.backends.registry import make_backend
-
-    try:
-        start = perf_counter_ns()
-        backend = make_backend(job["hardware"], threads=job["threads"])
-        imported = perf_counter_ns()
-        if job["mode"] == "inference":
-            backend.load(Path(job["artefact"]), precision=job["precision"])
-        else:
-            _eager(backend, job["mode"]).load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
-        loaded = perf_counter_ns()
-    except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
-        send(failure("not_loaded", error))
-        return None
-    send(
-        {
-            "kind": "loaded",
-            "import_ms": (imported - start) / 1e6,
-            "load_ms": (loaded - imported) / 1e6,
-            "versions": backend.versions(),
-        }
-    )
-    return backend
-
-
-def _eager(backend: Backend, mode: str) -> Eager:
-    from accel_platform.backends.base import Eager, UnsupportedMode
-
-    if not isinstance(backend, Eager):
-        raise UnsupportedMode(f"The {backend.name} backend runs inference only, not {mode}.")
-    return backend
-
-
-def failure(kind: str, error: Exception) -> Message:
-    """The message that says so."""
-    failure_class, reason = classify(error)
-    return {"kind": kind, "failure_class": failure_class, "reason": reason}
-
-
-def counted_of(job: Message) -> Counted:
-    """What is looked at beside the time."""
-    return Counted(job["hardware"], job["energy"])
-
-
-def sampling_of(job: Message) -> Sampling:
-    """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
-    if job["work"] == "verify":
-        return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
-    return Sampling(**job["sampling"])
 
 
 def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
@@ -148,14 +96,6 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
         "notes": remote.notes() if remote else {},
         **_judged(backend, outputs, other, data, job["precision"]),
     }
-
-
-def read_data(path: str) -> dict[str, dict[str, Any]]:
-    """All arrays of a prepared .npz by part and name."""
-    import numpy as np
-
-    with np.load(path) as stored:
-        return _by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
 
 
 def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str, Any]:
@@ -223,15 +163,6 @@ def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[
         return {"reason": classify(error)[1]}
     longest = sorted(found, key=lambda operator: -operator.total_ms)
     return {"trace": str(trace), "runs": PROFILED_RUNS, "operators": [vars(operator) for operator in longest]}
-
-
-def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {part: {} for part in parts}
-    for key in stored.files:
-        part, _, name = key.partition("/")
-        if part in found:
-            found[part][name] = stored[key]
-    return found
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.backends.detect import Inventory, fingerprint_of
 from accel_platform.backends.registry import Artefact, runtime_for
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded

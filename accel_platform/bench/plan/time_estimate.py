@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from accel_platform.bench.measure.sampling import Sampling, median_ns
+from accel_platform.analysis.stats.medians import median_ns
+from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import Cell, CellKey, cell_key, groups
 from accel_platform.events.types import ResultRecorded
 

@@ -212,8 +212,8 @@ def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> boo
 def _foreseen(config: BenchmarkConfig) -> list[str]:
     """The hardware names of a configuration. Raises what would stop it on any host; weights are not looked at."""
     from accel_platform.bench.plan.choice import stale_before
+    from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
     from accel_platform.bench.plan.plan import plan
-    from accel_platform.benchmark_api import effort_of, hardware_named, models_of
     from accel_platform.precisions import precision_named
 
     if config.hardware_types is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from accel_platform.analysis.stats.medians import median_ns, unsettled
 from accel_platform.backends.detect import fingerprint_of
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.contention import Contention, crowded
 from accel_platform.bench.measure.failures import Why
-from accel_platform.bench.measure.sampling import Sampling, median_ns, noise, unsettled
+from accel_platform.bench.measure.sampling import Sampling, noise
 from accel_platform.bench.measure.verify import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import Why
-from accel_platform.bench.measure.sampling import Sampling, median_ns
+from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
 from accel_platform.bench.plan.work import Work
 from accel_platform.bench.prepare import prepare

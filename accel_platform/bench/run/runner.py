@@ -1,7 +1,7 @@
 """The measuring parent: prepares models, gives each (model, hardware, precision) a fresh child, tries what may help.
 
 It sleeps while a child works. Every finished child is in the log before the next one starts, so a run that is stopped
-or killed keeps what it has measured. What is asked of children is in `worker_pool.py`, what is recorded in `recorder.py`.
+or killed keeps what it has measured.
 """
 
 from __future__ import annotations

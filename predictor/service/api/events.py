@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from accel_platform.analysis.query.filters import equal
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import taken
@@ -17,7 +18,7 @@ from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.intake import PENDING, pending
 from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing, equal
+from predictor.service.http.paging import Listing
 from predictor.service.http.problems import documented
 from predictor.service.schemas.queries import EventsQuery
 from predictor.service.schemas.rows import EventPage, StoredEvent

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from accel_platform.analysis.query.filters import equal
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing, equal
+from predictor.service.http.paging import Listing
 from predictor.service.http.problems import documented
 from predictor.service.schemas.queries import DevicesQuery
 from predictor.service.schemas.rows import Device, DevicePage

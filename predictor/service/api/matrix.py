@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection
+from accel_platform.analysis.query.filters import Selection, equal
 from accel_platform.analysis.summaries.matrix_history import Change, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing, equal
+from predictor.service.http.paging import Listing
 from predictor.service.http.problems import documented
 from predictor.service.schemas.queries import CoverageQuery, MatrixQuery
 from predictor.service.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage

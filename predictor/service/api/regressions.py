@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import recorded_id
+from accel_platform.analysis.query.filters import equal, recorded_id
 from accel_platform.analysis.regressions.triage import acceptance, rejection
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import Event
@@ -19,7 +19,7 @@ from predictor.service.api.ingest import Key, LogFor
 from predictor.service.background.intake import SOURCE, Written, request_id, store
 from predictor.service.http.bodies import strictly
 from predictor.service.http.conditional import NOT_MODIFIED, answer
-from predictor.service.http.paging import Listing, equal
+from predictor.service.http.paging import Listing
 from predictor.service.http.problems import documented
 from predictor.service.middleware.identity import speaker
 from predictor.service.schemas.queries import RegressionsQuery

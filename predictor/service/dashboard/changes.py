@@ -10,7 +10,7 @@ from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.regressions.cell_changes import Verdict
-from accel_platform.analysis.stats.regression_test import MIN_CHANGE_PERCENT
+from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import taken

@@ -1,4 +1,4 @@
-"""A problem as a page, in the same style as the others. Which error means which status is `problems.py`."""
+"""Problems as pages of the dashboard."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from predictor.service.dashboard.rendering import ROOT, render
 from predictor.service.schemas.queries import Problem
 
 
-def wants_page(request: Request) -> bool:
-    """Whether a person asked, for a page of the dashboard."""
-    return request.url.path == ROOT or request.url.path.startswith(f"{ROOT}/")
+def page_for(request: Request, problem: Problem) -> HTMLResponse | None:
+    """Return the problem as a page of the dashboard; None for a request to another route.
 
-
-def page_of(request: Request, problem: Problem) -> HTMLResponse:
-    """That nothing was measured yet is no failure of a page: it says how to begin."""
+    An empty installation is no failure of a page: its page tells how to begin, with status 200.
+    """
+    if request.url.path != ROOT and not request.url.path.startswith(f"{ROOT}/"):
+        return None
     empty = problem.type.endswith("warehouse-empty")
     text = render("empty_home.html" if empty else "error.html", request, problem=problem)
     return HTMLResponse(text, status_code=200 if empty else problem.status, headers={"cache-control": "no-store"})

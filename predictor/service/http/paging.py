@@ -73,9 +73,3 @@ class Listing:
 def _encode(place: list[Any]) -> str:
     texts = [value.isoformat() if isinstance(value, datetime) else str(value) for value in place]
     return base64.urlsafe_b64encode(json.dumps(texts, separators=(",", ":")).encode()).decode().rstrip("=")
-
-
-def equal(**columns: Any) -> tuple[str, dict[str, Any]]:
-    """A condition over a table as `r`, and its values; a column whose value is None leaves nothing out."""
-    given = {column: value for column, value in columns.items() if value is not None}
-    return " AND ".join(["true", *(f'r."{column}" = ${column}' for column in given)]), given

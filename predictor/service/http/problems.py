@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -28,7 +28,6 @@ from accel_platform.errors import (
 )
 from accel_platform.events.types import PAYLOADS
 from accel_platform.warehouse.layers import WarehouseDamaged
-from predictor.service.dashboard.errors import page_of, wants_page
 from predictor.service.schemas.queries import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -58,8 +57,13 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
-def install(app: FastAPI) -> None:
-    """Make every foreseeable error of the app a problem document, and refuse huge bodies."""
+PageFor = Callable[[Request, Problem], Response | None]
+"""Renders a problem as a page, or returns None where the request is not for a page."""
+
+
+def install(app: FastAPI, page_for: PageFor) -> None:
+    """Answer every foreseeable error of the app with a problem document or a page, and refuse huge bodies."""
+    app.state.page_for = page_for
     app.add_exception_handler(AccelError, accel_error)
     app.add_exception_handler(OSError, _system_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -77,8 +81,9 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
         request_id=request.scope.get("state", {}).get("request_id"),
         **more,
     )
-    if wants_page(request):
-        return page_of(request, problem)
+    page: Response | None = request.app.state.page_for(request, problem)
+    if page is not None:
+        return page
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
 
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, dated, recorded_id, require_no_choice
-from predictor.service.http.paging import equal
+from accel_platform.analysis.query.filters import Selection, dated, equal, recorded_id, require_no_choice
 
 
 class PageQuery(BaseModel):

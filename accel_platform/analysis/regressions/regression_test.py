@@ -18,6 +18,7 @@ import numpy as np
 
 from accel_platform.analysis.query.measured import Process
 from accel_platform.analysis.stats.changepoint import find_changes
+from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.analysis.stats.significance import (
     SMALLEST_EFFECT,
     Comparison,
@@ -26,7 +27,6 @@ from accel_platform.analysis.stats.significance import (
     noise_level_of,
     processes_needed,
 )
-from accel_platform.bench.measure.sampling import MEDIAN_COUNT, median_ns
 from accel_platform.events.types import MeasuredSeries
 
 State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"]
