@@ -20,8 +20,8 @@ from accel_platform.bench.plan.labels import with_commit
 from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.resume import last_interrupted
-from accel_platform.bench.plan.support import refusal
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.support import unsupported_reason
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.bench.run.recorder import RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import InvalidInput
@@ -39,14 +39,14 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """What a configuration comes to on this host."""
 
     config: BenchmarkConfig
     settings: Settings
     inventory: Inventory
     effort: Effort
-    how: How
+    how: RunOptions
     cells: tuple[Cell, ...]
     """All of it."""
     wanted: tuple[Cell, ...]
@@ -68,22 +68,22 @@ def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress
     the files written. A cell that fails is a result with its reason; hardware that is not here is in `unavailable`.
     Raises InvalidInput or NotFound before anything is measured; Ctrl-C keeps what was measured.
     """
-    return carry_out(plan_benchmark(config, home=home), on_progress=on_progress)
+    return execute(plan_benchmark(config, home=home), on_progress=on_progress)
 
 
 def run_suite(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
     """The same, and a folder of reports in any case: `report_dir`, else `reports/<run id>` in the state directory."""
-    return carry_out(plan_benchmark(config, home=home), on_progress=on_progress, always_report=True)
+    return execute(plan_benchmark(config, home=home), on_progress=on_progress, always_report=True)
 
 
-def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+def plan_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
     """What would be measured; nothing is. Weights of hub ids are fetched. Raises InvalidInput or NotFound."""
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
     effort = effort_of(config)
     since = stale_before(config.older_than, missing=config.missing)
-    how = How(
+    how = RunOptions(
         config.work,
         fix=config.fix,
         parallel=config.parallel,
@@ -105,11 +105,11 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
     if config.hardware_types is None:
         # Of what nobody named, a runtime that has not the mode or the precision is no failure.
-        asked = tuple(cell for cell in asked if refusal(cell) is None)
+        asked = tuple(cell for cell in asked if unsupported_reason(cell) is None)
     cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
     wanted = missing(cells, done_cells(log, since=since), fingerprints(inventory)) if config.missing else cells
-    return Planned(
+    return PlannedRun(
         config,
         settings,
         inventory,
@@ -123,14 +123,14 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     )
 
 
-def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Planned:
+def resume_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
     """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
     afterwards counts. Raises NotFound where no run was interrupted."""
     config = config_of(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     left = last_interrupted(EventLog.open(settings), settings, host_id())
     begun = f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC"
-    return Planned(
+    return PlannedRun(
         config,
         settings,
         detect(cell.hardware for cell in left.cells),
@@ -145,7 +145,7 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
     )
 
 
-def carry_out(planned: Planned, *, on_progress: Tell | None = None, always_report: bool = False) -> RunSummary:
+def execute(planned: PlannedRun, *, on_progress: Tell | None = None, always_report: bool = False) -> RunSummary:
     """Measure a plan, then write its files and refresh the tables, as its configuration says."""
     from accel_platform.reports.run_export import make_places, write_reports
 

@@ -31,7 +31,7 @@ _AGAIN = (429, 502, 503, 504)
 _LONGEST_PAUSE_S = 10.0
 
 
-class Refused(AccelError):
+class RequestRefused(AccelError):
     """The service answered with a problem; `status` is HTTP's, `problem` the RFC 9457 document."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
@@ -349,9 +349,9 @@ def _part(text: str) -> str:
     return quote(str(text), safe="")
 
 
-def _refused(response: httpx.Response) -> Refused:
+def _refused(response: httpx.Response) -> RequestRefused:
     try:
         problem = response.json()
     except ValueError:
         problem = {"title": response.text[:200]}
-    return Refused(response.status_code, problem if isinstance(problem, dict) else {"title": str(problem)[:200]})
+    return RequestRefused(response.status_code, problem if isinstance(problem, dict) else {"title": str(problem)[:200]})

@@ -9,7 +9,7 @@ from multiprocessing import resource_tracker
 
 
 @contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
+def block_sigint() -> Iterator[None]:
     """Processes that `multiprocessing` spawns within never hear SIGINT, not even while they import: it is for whoever
     started them to end them. Our own SIGINT is not lost but waits until the `with` block is left."""
     # Started by the first spawn otherwise, it would let SIGINT through again.

@@ -12,7 +12,7 @@ import dagster as dg
 from assets.automation import automation
 from assets.checks import results_rules
 from assets.events import event_log, hardware_inventory, measurements, raw_events
-from assets.jobs import commit_line, history_line, main_line, report, training
+from assets.jobs import commit_line, full_pipeline, history_line, report, training
 from assets.legacy_imports import legacy_history, reference_campaign
 from assets.maintenance import compaction, suite
 from assets.matrix import compat_matrix
@@ -43,7 +43,7 @@ def build_defs(**overrides: Any) -> dg.Definitions:
             daily_report,
         ],
         "asset_checks": [results_rules, commit_gate],
-        "jobs": [main_line, history_line, commit_line, training, report, suite, compaction],
+        "jobs": [full_pipeline, history_line, commit_line, training, report, suite, compaction],
         "sensors": [automation, log_moved, inbox, new_commits, failed_runs],
         "schedules": [nightly_suite, nightly_history, nightly_compaction, nightly_training, morning_report],
         "resources": {"accel": Installation()},

@@ -57,7 +57,7 @@ class HostRunLauncher(DefaultRunLauncher):
 
 
 @contextmanager
-def saying_so(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+def heartbeat(instance: DagsterInstance, run_id: str) -> Iterator[None]:
     """Say, as long as the block lasts, that this run lives; end this process when Dagster has given the run up."""
     over = threading.Event()
     threading.Thread(target=_beat, args=(instance, run_id, over), daemon=True).start()

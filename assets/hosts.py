@@ -20,12 +20,12 @@ from accel_platform.bench.plan.device_scheduling import silicon
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import left_over
 from accel_platform.bench.requests.requests import LABEL, Request, Requests, close, runs_of
-from accel_platform.benchmark_api import Planned, carry_out, plan_benchmark
+from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, VerificationRecorded
 from accel_platform.hardware.host import host_id
-from assets.heartbeat import ALIVE_TAG, NOT_YET, saying_so
+from assets.heartbeat import ALIVE_TAG, NOT_YET, heartbeat
 from assets.resources import Installation
 from assets.routing import ATTEMPT_TAG, REQUEST_TAG, offered, take
 
@@ -83,7 +83,7 @@ def _job(hardware: str, pool: str, accel: Installation) -> dg.JobDefinition:
         if request.closed is not None or request.attempts != config.attempt:
             context.log.warning(f"Nothing to do: the request is {request.state}, at attempt {request.attempts}.")
             return
-        with saying_so(context.instance, context.run_id):
+        with heartbeat(context.instance, context.run_id):
             _measure(request, accel, context.log.info)
 
     @dg.job(
@@ -110,13 +110,13 @@ def _measure(request: Request, accel: Installation, tell: Callable[[str], None])
     wanted = left_over(planned.wanted, log, runs_of(log, request.id))
     labels = {**planned.labels, LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
-    summary = carry_out(todo, on_progress=tell)
+    summary = execute(todo, on_progress=tell)
     reasons = [f"{name} is unavailable: {reason}" for name, reason in summary.unavailable.items()]
     close(log, request, *_outcome(log, request, todo, reasons))
 
 
 def _outcome(
-    log: EventLog, request: Request, todo: Planned, reasons: list[str]
+    log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]
 ) -> tuple[Literal["done", "failed"], str | None]:
     """How a request ends, by what all of its attempts have recorded."""
     segments = log.snapshot()

@@ -9,8 +9,8 @@ from assets.report import daily_report
 
 _ALL = dg.AssetSelection.all() - dg.AssetSelection.assets(daily_report)
 
-main_line = dg.define_asset_job(
-    "main_line",
+full_pipeline = dg.define_asset_job(
+    "full_pipeline",
     selection=_ALL,
     description="The whole line: hardware, measurements and old results to checked tables, matrix and predictor.",
 )

@@ -9,7 +9,7 @@ from accel_platform.analysis.query.measured import read_around
 from accel_platform.analysis.regressions.changepoint_history import histories, record
 from accel_platform.analysis.regressions.commit_gate import Commit, check_commit, commits, record_check
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
-from accel_platform.analysis.regressions.triage import read_decided
+from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import RunStarted
 from accel_platform.reports.regressions import markdown
@@ -45,7 +45,7 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
     runs = _new_runs(log, log.load_snapshot(snapshot_id), last_made_from(context, "regressions"))
-    found = histories(read_around(reader, runs), read_decided(reader), min_change_percent=MIN_CHANGE_PERCENT)
+    found = histories(read_around(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT)
     new = record(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
     rows = reader.rows(_TABLE)
     context.log.info(f"{len(found)} series looked at, {new} shifts are new; {len(rows)} are known to the tables")

@@ -26,7 +26,7 @@ Ended = Literal["under way", "failed", "canceled"]
 
 
 @dataclass(frozen=True)
-class Run:
+class AttemptRun:
     """The run of a request's newest attempt, as far as it matters."""
 
     ended: Ended
@@ -45,7 +45,7 @@ class Step:
     reason: str | None = None
 
 
-def next_step(request: Request, run: Run | None, *, host: str, now: datetime) -> Step:
+def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datetime) -> Step:
     """What `host`, which has the hardware, does about an unfinished request whose newest attempt has this run."""
     attempt = request.attempts
     if attempt == 0:
@@ -55,13 +55,13 @@ def next_step(request: Request, run: Run | None, *, host: str, now: datetime) ->
     if run is None:
         assert request.claimed_at is not None
         lost = (now - request.claimed_at).total_seconds() >= LOST_S
-        run = Run("failed" if lost else "under way", f"{request.claimed_by} took it and never began")
+        run = AttemptRun("failed" if lost else "under way", f"{request.claimed_by} took it and never began")
     if run.ended == "under way":
         return Step("wait")
     return _after(request, run)
 
 
-def _after(request: Request, run: Run) -> Step:
+def _after(request: Request, run: AttemptRun) -> Step:
     """What follows on a run that has ended, but not its request."""
     attempt = request.attempts
     limit_s = request.asked.max_runtime_s
@@ -111,7 +111,7 @@ def take(
     return taken
 
 
-def _run_of(instance: dg.DagsterInstance, request: Request) -> Run | None:
+def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None:
     wanted = dg.RunsFilter(tags={REQUEST_TAG: str(request.id), ATTEMPT_TAG: str(request.attempts)})
     records = instance.get_run_records(wanted, limit=1)
     if not records:
@@ -119,13 +119,13 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> Run | None:
     [record] = records
     status = record.dagster_run.status
     if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.SUCCESS):
-        return Run("under way", "")
+        return AttemptRun("under way", "")
     seconds = record.end_time - record.start_time if record.start_time and record.end_time else None
     if status is dg.DagsterRunStatus.CANCELED:
-        return Run("canceled", "its run was cancelled in Dagster", seconds)
+        return AttemptRun("canceled", "its run was cancelled in Dagster", seconds)
     if status is dg.DagsterRunStatus.SUCCESS:
-        return Run("failed", "its run ended without an outcome", seconds)
-    return Run("failed", _why_failed(instance, record.dagster_run.run_id), seconds)
+        return AttemptRun("failed", "its run ended without an outcome", seconds)
+    return AttemptRun("failed", _why_failed(instance, record.dagster_run.run_id), seconds)
 
 
 def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:

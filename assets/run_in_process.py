@@ -22,7 +22,7 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from assets.definitions import build_defs
-from assets.jobs import main_line
+from assets.jobs import full_pipeline
 from assets.partitions import SAMPLES, legacy_sources
 from assets.resources import REPOSITORY, Installation
 
@@ -86,7 +86,7 @@ def dagster_home(settings: Settings) -> Path:
     return home
 
 
-def run_main_line(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
+def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
     """Materialise every asset, in the instance that `accel ui` shows.
 
     `config` maps steps to their configuration; `stages` is what the progress lines count up to. A step that fails does
@@ -101,7 +101,7 @@ def run_main_line(settings: Settings, config: dict[str, dg.Config], *, stages: i
     with dg.DagsterInstance.from_config(str(dagster_home(settings))) as instance:
         _require_alone(instance)
         instance.add_dynamic_partitions(str(legacy_sources.name), [SAMPLES])
-        result = defs.resolve_job_def(main_line.name).execute_in_process(
+        result = defs.resolve_job_def(full_pipeline.name).execute_in_process(
             instance=instance,
             partition_key=SAMPLES,
             run_config=dg.RunConfig(ops=dict(config), loggers={"console": {}}),

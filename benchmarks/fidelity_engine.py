@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.registry import runtime_for
-from accel_platform.bench.measure.contention import Contention, crowded
+from accel_platform.bench.measure.contention import Contention, contention_reason
 from accel_platform.bench.measure.sampling import Sampling, noise
 from accel_platform.bench.plan.plan import plan
 from accel_platform.bench.prepare.artifacts import Artefacts
@@ -94,7 +94,7 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
             raise SystemExit(f"{hardware} cannot be measured: {loaded} {answer}")
     return Measured(
         samples_ns=answer["samples_ns"],
-        noisy=noise(answer["samples_ns"], sampling) or crowded(Contention(**answer["contention"])),
+        noisy=noise(answer["samples_ns"], sampling) or contention_reason(Contention(**answer["contention"])),
         contention=Contention(**answer["contention"]),
         memory_peak_mib=answer["memory_peak_mib"],
         kernel_peak_mib=peak,

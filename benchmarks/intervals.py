@@ -18,8 +18,8 @@ from accel_platform.errors import WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.calibration.conformal import calibrate
-from predictor.calibration.cross_validation import hold_out
-from predictor.data.dataset import load_cases
+from predictor.calibration.cross_validation import cross_validate
+from predictor.data.dataset import load_training_set
 
 FAMILIES = (4, 6, 8, 10, 12, 15, 20)
 
@@ -42,11 +42,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     try:
-        book = load_cases(Reader(Settings(home=asked.home)))
+        book = load_training_set(Reader(Settings(home=asked.home)))
     except WarehouseEmpty as error:
         print(f"unavailable: {error}")
         return
-    held = hold_out([case for case in book.measured if case.mode == asked.mode])["family"]
+    held = cross_validate([case for case in book.measured if case.mode == asked.mode])["family"]
     errors, families = np.abs(held.errors), np.array([case.family for case in held.cases])
     names = np.unique(families)
     ways: dict[str, Callable[[np.ndarray, list[str]], float]] = {

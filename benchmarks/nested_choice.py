@@ -29,15 +29,15 @@ from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from migrations.pipeline.importer import migrate
 from predictor.calibration import cv_splits
-from predictor.data.dataset import load_cases
-from predictor.data.samples import Case
+from predictor.data.dataset import load_training_set
+from predictor.data.samples import Sample
 from predictor.models import few_shot, gaussian_process, latency_model, residual_trees
-from predictor.models.gaussian_process import Alike
-from predictor.models.latency_model import Learner, log_latency
+from predictor.models.gaussian_process import ArchitectureGP
+from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
 DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
-Rounds = list[tuple[list[Case], list[Case]]]
+Rounds = list[tuple[list[Sample], list[Sample]]]
 """A few figures of a device, where there are any, and what is asked."""
 SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
     "doubt": (latency_model, "_DOUBT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
@@ -65,7 +65,7 @@ ASKED = (
 )
 
 
-def rounds_of(split: str, cases: Sequence[Case]) -> Iterator[tuple[list[Case], Rounds]]:
+def rounds_of(split: str, cases: Sequence[Sample]) -> Iterator[tuple[list[Sample], Rounds]]:
     """Per training set, its rounds: draws of ten figures share one."""
     by_known: dict[tuple[int, ...], Rounds] = defaultdict(list)
     for train, test in cv_splits.SPLITS[split](cases):
@@ -77,19 +77,21 @@ def rounds_of(split: str, cases: Sequence[Case]) -> Iterator[tuple[list[Case], R
         yield [cases[i] for i in known], rounds
 
 
-def errors(setting: str, known: list[Case], rounds: Rounds) -> list[Array]:
+def errors(setting: str, known: list[Sample], rounds: Rounds) -> list[Array]:
     """With each value of the setting, predicted less true in logs."""
     module, name, values = SETTINGS[setting]
-    told = None if setting in GROWN else Learner(known)
+    told = None if setting in GROWN else LatencyModel(known)
     found = []
     before = getattr(module, name) if module else None
     for value in values:
-        blind: Callable[[Case], Case] = (lambda c: replace(c, vendor="")) if (module, value) == (None, False) else _same
+        blind: Callable[[Sample], Sample] = (
+            (lambda c: replace(c, vendor="")) if (module, value) == (None, False) else _same
+        )
         if module:
             setattr(module, name, value)
-        model = told or Learner([*map(blind, known)])
+        model = told or LatencyModel([*map(blind, known)])
         if setting == "reach":
-            model._alike = Alike(model.cases, model._logs, model._law)
+            model._alike = ArchitectureGP(model.cases, model._logs, model._law)
         parts = []
         for ten, asked in rounds:
             model.correct(ten)
@@ -100,7 +102,7 @@ def errors(setting: str, known: list[Case], rounds: Rounds) -> list[Array]:
     return found
 
 
-def nested(mode: str, split: str, setting: str, cases: list[Case]) -> dict[str, Any]:
+def nested(mode: str, split: str, setting: str, cases: list[Sample]) -> dict[str, Any]:
     values = SETTINGS[setting][2]
     outer: list[list[Array]] = [[] for _ in values]
     chosen_errors: list[Array] = []
@@ -130,16 +132,16 @@ def _median(errors: list[Array]) -> float:
     return 100 * float(np.median(np.abs(np.expm1(-np.concatenate(errors)))))
 
 
-def _same(case: Case) -> Case:
+def _same(case: Sample) -> Sample:
     return case
 
 
-def cases_of(directory: Path) -> list[Case]:
+def cases_of(directory: Path) -> list[Sample]:
     with tempfile.TemporaryDirectory() as place:
         settings = Settings(home=Path(place), log_uri=None)
         migrate([directory], EventLog.open(settings))
         refresh(settings)
-        return load_cases(Reader(settings)).measured
+        return load_training_set(Reader(settings)).measured
 
 
 def main() -> None:

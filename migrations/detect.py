@@ -19,7 +19,7 @@ COLLECTION = "collection"
 _KEYS_SHOWN = 24
 
 
-def recognise(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
+def detect_format(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
     """The format that is surest of the document, None where none is sure enough.
 
     A JSON document that nobody knows may hold some that are known: then it is a collection of them.
@@ -45,7 +45,7 @@ def recognise(document: Document, formats: Iterable[Format] | None = None) -> Fo
 def _surest(document: Document, formats: Iterable[Format]) -> tuple[Format | None, float]:
     best, confidence = None, 0.0
     for candidate in formats:
-        sure = candidate.recognise(document)
+        sure = candidate.detect(document)
         if sure > confidence:
             best, confidence = candidate, sure
     return best, confidence

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from accel_platform.hardware.catalog import find_spec
 from predictor.data.blocks import family_of
-from predictor.data.samples import Case, Work
-from predictor.models.analytical import Law
+from predictor.data.samples import Sample, WorkloadCost
+from predictor.models.analytical import AdditiveRoofline
 
 FACTORS = (math.log(1.3), math.log(4.0), math.log(2.0), math.log(0.1), math.log(0.5))
 FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "densenet", "efficientnet", "xcit")
 GPUS = ("RTX 3090", "RTX 4090")
 
 
-def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0) -> Case:
+def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0) -> Sample:
     """A case of a world in which the law holds exactly, but for a factor."""
     spec = find_spec(device)
     assert spec is not None
@@ -24,8 +24,10 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
     peak = spec.peak_fp16_tensor_tflops or spec.peak_fp32_tflops
     assert peak is not None
     width = 2 if spec.kind == "gpu" else 4
-    work = Work(20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0, macts * 1e6 * width * batch)
-    made = Case(
+    work = WorkloadCost(
+        20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0, macts * 1e6 * width * batch
+    )
+    made = Sample(
         model=model,
         family=family_of(model),
         mode="inference",
@@ -47,10 +49,10 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
         vendor=spec.vendor or "",
         latency_ms=1.0,
     )
-    return replace(made, latency_ms=slower * math.exp(Law(FACTORS).logs([made])[0]))
+    return replace(made, latency_ms=slower * math.exp(AdditiveRoofline(FACTORS).logs([made])[0]))
 
 
-def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Case]:
+def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Sample]:
     chance = random.Random(7)
     cases = []
     for family in FAMILIES:

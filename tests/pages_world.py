@@ -9,7 +9,7 @@ from commits_world import NEW, OLD, Ci
 
 from accel_platform.analysis.query.measured import read_measured
 from accel_platform.analysis.regressions.changepoint_history import histories, record
-from accel_platform.analysis.regressions.triage import read_decided
+from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import take
 from accel_platform.events.types import Payload, RecordQuarantined, Suspicion
@@ -60,7 +60,7 @@ def pages_world(home: Path, grid: Iterable[Payload] | None = None) -> Settings:
     ci.runs(5, NEW, 1.4)
     refresh(settings)
     reader = Reader(settings)
-    found = histories(read_measured(reader), read_decided(reader), min_change_percent=3.0)
+    found = histories(read_measured(reader), read_decisions(reader), min_change_percent=3.0)
     assert record(log, [shift for one in found for shift in one.shifts], source="test") == 1
     refresh(settings)
     return settings

@@ -24,7 +24,7 @@ from accel_platform.backends.jax_operators import DTYPES, OPERATORS
 from accel_platform.errors import InvalidInput
 
 
-class RuntimeBackend:
+class JaxBackend:
     """64-bit integers become 32-bit ones, as everywhere in JAX unless told otherwise; floats become the precision."""
 
     name = "jax"

@@ -16,7 +16,7 @@ from accel_platform.backends.op_precision import integer_share
 from accel_platform.backends.profiling import OperatorTime, summed
 
 
-class RuntimeBackend:
+class OnnxRuntimeBackend:
     """Graph optimisation happens as the session is made, so it counts as load; there is no compiling per shape."""
 
     name = "onnxruntime"

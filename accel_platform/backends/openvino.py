@@ -14,7 +14,7 @@ from accel_platform.backends.base import Arrays, Confirmation, Placement, Unsupp
 from accel_platform.backends.profiling import OperatorTime, summed, write_trace
 
 
-class RuntimeBackend:
+class OpenVINOBackend:
     """One stream, one request: latency of a batch, not the throughput of many requests at once."""
 
     name = "openvino"

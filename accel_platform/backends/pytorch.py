@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
 
 
-class RuntimeBackend:
+class PyTorchBackend:
     """Loads a folder written by `save_pretrained`; casting its weights, or quantising its linear layers, is loading."""
 
     name = "pytorch"

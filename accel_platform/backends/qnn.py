@@ -60,7 +60,7 @@ def provider_options(device: Any) -> dict[str, str]:
     }
 
 
-class RuntimeBackend(plain.RuntimeBackend):
+class QnnBackend(plain.OnnxRuntimeBackend):
     """QNN builds its graph for fixed shapes as the session is made, so a session is made per shape."""
 
     name = "onnxruntime-qnn"

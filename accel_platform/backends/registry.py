@@ -29,8 +29,8 @@ class Runtime:
     hardware: Hardware
     backend: str
     device: str
-    module: str | None
-    """Holds a class `RuntimeBackend`; None where this version of the platform has no backend for the name."""
+    entry_point: str | None
+    """Module and class of the backend below `accel_platform.backends`; None where there is no backend for the name."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
     precisions: Mapping[str, Artefact] = field(default_factory=lambda: {"float32": "weights"})
@@ -88,16 +88,16 @@ _WEBNN_LACKS = dict.fromkeys(("float16", "int8"), "no browser that it was tried 
 RUNTIMES: dict[str, Runtime] = {
     runtime.hardware: runtime
     for runtime in (
-        Runtime("cpu", "pytorch", "cpu", "pytorch", _PYTORCH, {**_FLOATS, "int8": "weights"}),
-        Runtime("cuda", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime("cpu", "pytorch", "cpu", "pytorch:PyTorchBackend", _PYTORCH, {**_FLOATS, "int8": "weights"}),
+        Runtime("cuda", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
         # ROCm builds of torch drive AMD devices under the name "cuda".
-        Runtime("rocm", "pytorch", "cuda", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
-        Runtime("mps", "pytorch", "mps", "pytorch", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime("rocm", "pytorch", "cuda", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
+        Runtime("mps", "pytorch", "mps", "pytorch:PyTorchBackend", _PYTORCH, _FLOATS, _CPU_ONLY),
         Runtime(
             "openvino",
             "openvino",
             "CPU",
-            "openvino",
+            "openvino:OpenVINOBackend",
             ("openvino", *_GRAPH),
             {"float32": "onnx", "float16": "onnx", "bfloat16": "onnx", "int8": "onnx-int8-static"},
             choices=r"(gpu|npu)(\.\d+)?",
@@ -106,7 +106,7 @@ RUNTIMES: dict[str, Runtime] = {
             "onnxruntime",
             "onnxruntime",
             "cpu",
-            "onnxruntime",
+            "onnxruntime:OnnxRuntimeBackend",
             ("onnxruntime", *_GRAPH),
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             _NO_HALVES,
@@ -115,19 +115,33 @@ RUNTIMES: dict[str, Runtime] = {
             "qnn",
             "onnxruntime-qnn",
             "htp",
-            "qnn",
+            "qnn:QnnBackend",
             ("onnxruntime-qnn", "onnxruntime", *_GRAPH),
             {"float16": "onnx"},
         ),
-        Runtime("jax", "jax", "cpu", "jax", ("jax", "jaxlib", "torch", "transformers"), dict.fromkeys(_FLOATS, "aten")),
         Runtime(
-            "webnn", "onnxruntime-web", "webnn", "browser.backend", _WEB, {"float32": "onnx"}, _WEBNN_LACKS, _IN_BROWSER
+            "jax",
+            "jax",
+            "cpu",
+            "jax:JaxBackend",
+            ("jax", "jaxlib", "torch", "transformers"),
+            dict.fromkeys(_FLOATS, "aten"),
+        ),
+        Runtime(
+            "webnn",
+            "onnxruntime-web",
+            "webnn",
+            "browser.backend:BrowserBackend",
+            _WEB,
+            {"float32": "onnx"},
+            _WEBNN_LACKS,
+            _IN_BROWSER,
         ),
         Runtime(
             "webgpu",
             "onnxruntime-web",
             "webgpu",
-            "browser.backend",
+            "browser.backend:BrowserBackend",
             _WEB,
             {"float32": "onnx"},
             _WEBGPU_LACKS,
@@ -137,7 +151,7 @@ RUNTIMES: dict[str, Runtime] = {
             "wasm",
             "onnxruntime-web",
             "wasm",
-            "browser.backend",
+            "browser.backend:BrowserBackend",
             _WEB,
             {"float32": "onnx", "int8": "onnx-int8-dynamic"},
             _NO_HALVES,
@@ -181,9 +195,10 @@ def in_browser(name: str, browser: str) -> str:
 def make_backend(hardware: str, *, threads: int) -> Backend:
     """A fresh backend; importing its runtime happens here. Raises InvalidInput for a name without a backend."""
     runtime = runtime_for(hardware)
-    if runtime.module is None:
+    if runtime.entry_point is None:
         raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")
-    module = import_module(f"accel_platform.backends.{runtime.module}")
+    module, _, name = runtime.entry_point.partition(":")
     chosen = {} if runtime.choice is None else {"choice": runtime.choice}
-    backend: Backend = module.RuntimeBackend(device=runtime.device, threads=threads, **chosen)
+    backend_class = getattr(import_module(f"accel_platform.backends.{module}"), name)
+    backend: Backend = backend_class(device=runtime.device, threads=threads, **chosen)
     return backend

@@ -177,7 +177,7 @@ class Place:
             return f"{self.location}/{path} is no back-up's list of files: {error}."
 
 
-class Copy:
+class BackupCopy:
     """A back-up as a source of single files of the log, to mend it from: see `events.integrity.Copy`."""
 
     def __init__(self, place: Place) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.backup.copying import BackedUp
-from accel_platform.backup.generations import BackupDamaged, Copy, Generation, Place, is_of_log, open_source
+from accel_platform.backup.generations import BackupCopy, BackupDamaged, Generation, Place, is_of_log, open_source
 from accel_platform.errors import AccelError, InvalidInput, NotFound, storage_unavailable
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.settings import Settings
@@ -37,10 +37,10 @@ class Verified:
 
 
 @contextmanager
-def open_copy(source: Path | str) -> Iterator[Copy]:
+def open_copy(source: Path | str) -> Iterator[BackupCopy]:
     """Open a back-up to take single files of the log from. Raises BackupDamaged."""
     with open_source(str(source)) as place:
-        yield Copy(place)
+        yield BackupCopy(place)
 
 
 def verify(source: Path | str, *, generation: str | None = None, progress: Progress | None = None) -> list[Verified]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
-    Format,
+    FormatOption,
     Home,
     Json,
     OutputFormat,
@@ -29,7 +29,7 @@ def backup(
     ] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Copy the event log, wherever it lies, and the predictors; work may go on meanwhile. API keys are not copied.
 
@@ -51,7 +51,7 @@ def restore(
     verify: Annotated[bool, typer.Option("--verify", help="Only check the back-ups; restore nothing.")] = False,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Check a back-up, bring it into an installation without events, and make the tables. Nothing is overwritten.
 

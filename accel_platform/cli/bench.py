@@ -13,7 +13,7 @@ from accel_platform.cli.coverage import coverage
 from accel_platform.cli.options import numbers, words
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -111,7 +111,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
     from accel_platform.bench.plan.choice import work_of
@@ -195,7 +195,7 @@ def _short(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @app.command(name="setup-web")
-def setup_web(*, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def setup_web(*, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Fetch the onnxruntime-web release that the browser backends run, through npm; needed once, then offline."""
     from accel_platform.backends.browser import package
 

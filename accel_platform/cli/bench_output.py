@@ -11,25 +11,25 @@ from accel_platform.cli.output import note, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accel_platform.bench.plan.work import How
+    from accel_platform.bench.plan.work import RunOptions
     from accel_platform.bench.run.recorder import RunSummary
-    from accel_platform.benchmark_api import Planned
+    from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
 
 TOP = 10
 """Operators shown of each cell; the trace has them all."""
 
 
-def measure_and_print(planned: Planned, as_json: bool, *, again: str, always_report: bool = False) -> None:
+def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_report: bool = False) -> None:
     """Measure a plan and print what came of it; `again` is the command that goes on where this one is stopped.
 
     Raises AccelError where cells were to be measured and none could be.
     """
-    from accel_platform.benchmark_api import carry_out
+    from accel_platform.benchmark_api import execute
     from accel_platform.errors import AccelError
 
     try:
-        summary = carry_out(planned, on_progress=note, always_report=always_report)
+        summary = execute(planned, on_progress=note, always_report=always_report)
     except KeyboardInterrupt:
         note(f"Stopped. What was measured is kept; {again} goes on from there.")
         raise
@@ -41,7 +41,7 @@ def measure_and_print(planned: Planned, as_json: bool, *, again: str, always_rep
         raise AccelError("Nothing could be measured; the reasons are above.")
 
 
-def print_plan(planned: Planned, as_json: bool) -> None:
+def print_plan(planned: PlannedRun, as_json: bool) -> None:
     """Each cell with what would become of it and how long that takes, and the time of all."""
     rows, time = plan_rows(planned)
     if as_json:
@@ -52,18 +52,18 @@ def print_plan(planned: Planned, as_json: bool) -> None:
         note(time)
 
 
-def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
+def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     """A row per cell, and a sentence on the time of all; None where nothing is timed."""
     from accel_platform.bench.plan.device_scheduling import silicon
     from accel_platform.bench.plan.plan import fingerprints, good_results
-    from accel_platform.bench.plan.support import refusal
+    from accel_platform.bench.plan.support import unsupported_reason
     from accel_platform.bench.plan.time_estimate import estimate
     from accel_platform.events import EventLog
 
     wanted, inventory, how = planned.wanted, planned.inventory, planned.how
     devices = {cell.hardware: inventory.device(cell.hardware) for cell in wanted}
     present = {name for name, device in devices.items() if device is not None and device.available}
-    here = [cell for cell in wanted if cell.hardware in present and refusal(cell) is None]
+    here = [cell for cell in wanted if cell.hardware in present and unsupported_reason(cell) is None]
     times = {}
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
     if how.work != "verify":
@@ -75,7 +75,7 @@ def plan_rows(planned: Planned) -> tuple[list[dict[str, Any]], str | None]:
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
-        elif (refused := refusal(cell)) is not None:
+        elif (refused := unsupported_reason(cell)) is not None:
             state = f"cannot: {refused.reason}"
         time = times.get(cell)
         rows.append(
@@ -113,7 +113,7 @@ _FIGURES: dict[str, tuple[str, ...]] = {
 """What a result of a mode tells beside what all do."""
 
 
-def print_summary(summary: RunSummary, how: How, as_json: bool) -> None:
+def print_summary(summary: RunSummary, how: RunOptions, as_json: bool) -> None:
     """Results, or verifications where nothing else was wanted, and operators where they were."""
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")

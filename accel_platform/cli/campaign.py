@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from accel_platform.cli.output import Format, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
+from accel_platform.cli.output import FormatOption, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
 
 
 def export(
@@ -17,7 +17,7 @@ def export(
     ] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Write what was measured here, raw samples and all, to one file that another installation can import."""
     from accel_platform.bench.run.campaign import export_campaign
@@ -35,7 +35,7 @@ def import_(
     paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files that `accel bench export` wrote.")],
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take in what was measured elsewhere; it keeps its host, its ids and its samples."""
     from accel_platform.events import EventLog

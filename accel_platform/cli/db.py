@@ -12,7 +12,7 @@ from accel_platform.cli import backup, snapshot
 from accel_platform.cli.output import (
     AsOf,
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -44,7 +44,7 @@ def rebuild(
     ] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Make every table again from the whole event log, audit them and put them in service."""
     import os
@@ -69,16 +69,18 @@ def rebuild(
 
 
 @app.command()
-def stats(as_of: AsOf = None, home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def stats(
+    as_of: AsOf = None, home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table
+) -> None:
     """What is there: segments and events in the log, rows per table, results by provenance and status."""
     from accel_platform.events import EventLog
-    from accel_platform.settings import Past
+    from accel_platform.settings import SettingsAsOf
     from accel_platform.warehouse.layers import current
     from accel_platform.warehouse.reader import Reader
 
     settings = settings_for(home, as_of)
     log = EventLog.open(settings)
-    snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, Past) else log.snapshot()
+    snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, SettingsAsOf) else log.snapshot()
     projection = current(settings)
     in_log = {
         "location": log.location,
@@ -115,7 +117,7 @@ def stats(as_of: AsOf = None, home: Home = None, as_json: Json = False, format_:
 
 
 @app.command()
-def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Pack small segments of the log and remove what is kept twice. Dagster's nightly upkeep does it by itself."""
     from dataclasses import asdict
 
@@ -137,7 +139,7 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
 
 
 @app.command()
-def du(home: Home = None, as_json: Json = False, format_: OutputFormat = Format.table) -> None:
+def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Show what takes the space: each part of the installation, its files and its size."""
     from dataclasses import asdict
 
@@ -199,7 +201,7 @@ def validate(
     ] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Check every data rule, the tables against the log, and what refers to what. Exits 1 while anything is wrong."""
     from dataclasses import asdict

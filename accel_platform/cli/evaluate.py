@@ -12,8 +12,8 @@ from accel_platform.cli.output import AnyFormat, FileFormat, Home, Json, Output,
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
-    from predictor.data.samples import Case
-    from predictor.training.evaluate import Asked
+    from predictor.data.samples import Sample
+    from predictor.training.evaluate import EvaluationTask
 
 Directory = typer.Option(exists=True, help="Result files in any format that `accel migrate` reads.")
 
@@ -37,7 +37,7 @@ def evaluate(
     if (train is None) != (test is None) or (train is not None and dataset is not None):
         raise InvalidInput("Give --dataset alone, or --train and --test together.")
     kind = chosen(as_json, format_, output)
-    results: list[tuple[str, Asked]] = []
+    results: list[tuple[str, EvaluationTask]] = []
     if train is not None and test is not None:
         results = _judged(_imported(train), _imported(test))
     else:
@@ -50,7 +50,7 @@ def evaluate(
     _print(results, kind, output)
 
 
-def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
+def _judged(known: list[Sample], asked: list[Sample]) -> list[tuple[str, EvaluationTask]]:
     from accel_platform.errors import InvalidInput
     from predictor.training.evaluate import judge
 
@@ -60,14 +60,14 @@ def _judged(known: list[Case], asked: list[Case]) -> list[tuple[str, Asked]]:
     return [(n, judge([c for c in known if c.mode == n], [c for c in asked if c.mode == n], note)) for n in names]
 
 
-def _tried(cases: list[Case]) -> list[tuple[str, Asked]]:
+def _tried(cases: list[Sample]) -> list[tuple[str, EvaluationTask]]:
     from predictor.training.evaluate import trials
 
     names = sorted({case.mode for case in cases}) or [""]
     return [(name, asked) for name in names for asked in trials([c for c in cases if c.mode == name], note)]
 
 
-def _imported(directory: Path) -> list[Case]:
+def _imported(directory: Path) -> list[Sample]:
     """The cases of a directory, by way of a log and a warehouse that live only meanwhile."""
     from accel_platform.events import EventLog
     from accel_platform.settings import Settings
@@ -82,17 +82,17 @@ def _imported(directory: Path) -> list[Case]:
         return _cases(settings)
 
 
-def _cases(settings: Settings) -> list[Case]:
+def _cases(settings: Settings) -> list[Sample]:
     from accel_platform.warehouse.reader import Reader
-    from predictor.data.dataset import load_cases
+    from predictor.data.dataset import load_training_set
 
-    book = load_cases(Reader(settings))
+    book = load_training_set(Reader(settings))
     for reason, count in book.skipped.items():
         note(f"{count} figures left out: {reason}")
     return book.measured
 
 
-def _print(results: list[tuple[str, Asked]], kind: AnyFormat, output: Path | None) -> None:
+def _print(results: list[tuple[str, EvaluationTask]], kind: AnyFormat, output: Path | None) -> None:
     from predictor.training.evaluate import metrics_of
     from predictor.training.evaluation_report import rows_of
 

@@ -14,7 +14,7 @@ import typer
 from accel_platform.cli.output import (
     AsOf,
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -72,7 +72,7 @@ def overrule(
     by: Annotated[str, typer.Option(help="Who says so.")],
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Say that one rule is wrong about one result. The suspicion stays on record and no longer counts."""
     from uuid import UUID
@@ -113,7 +113,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
     from accel_platform.durations import age_of

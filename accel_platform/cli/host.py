@@ -11,7 +11,7 @@ import typer
 
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -82,7 +82,7 @@ def add(
     address: Annotated[str, typer.Argument(help="Where `accel host serve` answers there: HOST:PORT.")],
     workspace: Workspace = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """List a host in the workspace; Dagster knows it after its next start."""
     from assets.workspace import add as add_host
@@ -117,7 +117,7 @@ def remove(
     name: Annotated[str, typer.Argument(help="As `accel host list` names it.")],
     workspace: Workspace = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take a host off the workspace. What it has measured stays."""
     from assets.workspace import remove as remove_host

@@ -10,7 +10,7 @@ import typer
 
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="API keys of the service. Once one was made, every request needs one.", no_args_is_help=True)
 
 
-class Scope(enum.StrEnum):
+class ScopeOption(enum.StrEnum):
     """`keys.Scope` for options."""
 
     read = "read"
@@ -41,14 +41,14 @@ class Scope(enum.StrEnum):
 def create(
     name: Annotated[str, typer.Argument(help="Who or what it is for; audit events say it.")],
     scope: Annotated[
-        Scope, typer.Option(help="What it may do: ask, also write, or everything; each includes the one before.")
-    ] = Scope.read,
+        ScopeOption, typer.Option(help="What it may do: ask, also write, or everything; each includes the one before.")
+    ] = ScopeOption.read,
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="How long it works.", show_default="until it is revoked")
     ] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Make a key. It is printed this once and kept nowhere: only its hash is."""
     from accel_platform import api_keys
@@ -78,7 +78,7 @@ def revoke(
     key: Annotated[str, typer.Argument(help="A key's id or name.")],
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """End a key, also for a service that runs."""
     from accel_platform.api_keys import Keys

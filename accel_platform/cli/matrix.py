@@ -25,7 +25,7 @@ from accel_platform.cli.output import (
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
-    from accel_platform.analysis.summaries.matrix import Cell, Matrix
+    from accel_platform.analysis.summaries.matrix import Matrix, RatedCell
     from accel_platform.warehouse.reader import Reader
 
 
@@ -126,7 +126,7 @@ def _told(change: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
     speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
-    Format,
+    FormatOption,
     Home,
     Json,
     OutputFormat,
@@ -38,7 +38,7 @@ def migrate(
     ] = False,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Import old benchmark files, accounting for every one: imported, duplicate, no results, or quarantined and why."""
     from accel_platform.errors import InvalidInput

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accel_platform.table_io.files import Source
 
 
-class Format(enum.StrEnum):
+class FormatOption(enum.StrEnum):
     table = "table"
     json = "json"
 
@@ -49,7 +49,7 @@ Home = Annotated[
     Path | None, typer.Option("--home", help="State directory (default: $ACCEL_HOME or ./.accel).", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
-OutputFormat = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
+OutputFormat = Annotated[FormatOption, typer.Option("--format", help="How to print the answer.")]
 FileFormat = Annotated[
     AnyFormat | None,
     typer.Option("--format", help="How to give the answer.", show_default="by --output's ending, else table"),
@@ -88,8 +88,8 @@ def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
     return tables_as_of(Settings(), as_of, progress=note)
 
 
-def wants_json(json_flag: bool, format_: Format) -> bool:
-    return json_flag or format_ is Format.json
+def wants_json(json_flag: bool, format_: FormatOption) -> bool:
+    return json_flag or format_ is FormatOption.json
 
 
 def chosen(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:

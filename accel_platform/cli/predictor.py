@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from accel_platform.cli.output import (
-    Format,
+    FormatOption,
     Home,
     Json,
     OutputFormat,
@@ -25,7 +25,7 @@ class LogFormat(enum.StrEnum):
     json = "json"
 
 
-def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format.table) -> None:
+def train(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Train the predictor on what was measured and imported, and put it into service."""
     from accel_platform.events import EventLog
     from predictor.training.train import rows_of
@@ -53,7 +53,7 @@ def serve(
     ] = LogFormat.text,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Answer over HTTP until Ctrl-C."""
     from predictor.service.server import serve as run

@@ -8,7 +8,7 @@ import typer
 
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -63,7 +63,7 @@ def rollback(
     ] = None,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Put an earlier predictor back into service, at once, also for a service that runs."""
     from accel_platform.events import EventLog

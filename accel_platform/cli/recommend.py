@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import Format, Home, Json, Mode, OutputFormat, print_json, settings_for, wants_json
+from accel_platform.cli.output import FormatOption, Home, Json, Mode, OutputFormat, print_json, settings_for, wants_json
 
 
 class Objective(enum.StrEnum):
@@ -19,7 +19,7 @@ class Objective(enum.StrEnum):
     memory = "memory"
 
 
-class Table(enum.StrEnum):
+class TableKind(enum.StrEnum):
     """How `accel predict` prints."""
 
     table = "table"
@@ -91,7 +91,7 @@ def recommend(
     hardware_spec: Specs = None,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Where should this model run? Measured figures first, scaled and predicted ones after, each with its limits."""
     from accel_platform.cli.recommend_output import print_answer
@@ -160,7 +160,7 @@ def predict(
     output: Annotated[Path | None, typer.Option("--output", help="Write the matrix there.")] = None,
     home: Home = None,
     json_: Json = False,
-    format_: Annotated[Table, typer.Option("--format", help="csv and html: of a matrix.")] = Table.table,
+    format_: Annotated[TableKind, typer.Option("--format", help="csv and html: of a matrix.")] = TableKind.table,
 ) -> None:
     """The figures of one model on one piece of hardware; or many at once, as table, heat map or curves."""
     from accel_platform.cli import recommend_output
@@ -168,7 +168,7 @@ def predict(
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import PredictQuery
 
-    format_ = Table.json if json_ else format_
+    format_ = TableKind.json if json_ else format_
     given = _figures(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
     places = _hardware(hardware, hardware_spec)
     same = {
@@ -188,7 +188,7 @@ def predict(
         rows = recommend_output.matrix(advisor, names or _models(models, set_), places, sizes, same)
         recommend_output.print_matrix(rows, format_.value, output)
         return
-    if format_ in (Table.csv, Table.html) or output is not None or models is not None or set_ is not None:
+    if format_ in (TableKind.csv, TableKind.html) or output is not None or models is not None or set_ is not None:
         raise InvalidInput("--models, --set, --output and --format csv or html belong to --generate-matrix.")
     if not places:
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
@@ -197,13 +197,13 @@ def predict(
     if len(places) == len(sizes) == 1 and chart is None:
         query = _question(PredictQuery, model=asked, hardware=places[0], batch_size=sizes[0], **same)
         answer = advisor.predict(query)
-        if format_ is Table.json:
+        if format_ is TableKind.json:
             print_json(answer)
         else:
             recommend_output.print_prediction(answer)
         return
     rows = recommend_output.matrix(advisor, [asked], places, sizes, same)
-    recommend_output.print_cells(rows, for_machines=format_ is Table.json)
+    recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
     if chart is not None:
         recommend_output.draw(rows, chart)
 

@@ -13,7 +13,7 @@ from accel_platform.cli import regress_check
 from accel_platform.cli.output import (
     AsOf,
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -77,7 +77,7 @@ def series(
         float, typer.Option("--min-change", min=0, help="Smallest shift worth telling, in per cent.")
     ] = 1.0,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Every lasting shift of one series: where it begins, by how much, and how likely chance alone is.
 
@@ -118,7 +118,7 @@ def history(
     """Every measured series in order of time, and when it moved, as a watcher would have told it."""
     from accel_platform.analysis.query.measured import read_measured
     from accel_platform.analysis.regressions.changepoint_history import histories
-    from accel_platform.analysis.regressions.triage import read_decided
+    from accel_platform.analysis.regressions.triage import read_decisions
     from accel_platform.reports.regressions import cell
 
     require_now(as_of, record=record)
@@ -126,7 +126,7 @@ def history(
     reader = tables(settings)
     found = histories(
         read_measured(reader, model=model, hardware=hardware),
-        read_decided(reader),
+        read_decisions(reader),
         min_change_percent=min_change_percent,
     )
     if record:
@@ -201,7 +201,7 @@ def accept(
     by: By,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take a recorded shift for granted: its level is the new baseline of its series. The history stays.
 
@@ -223,7 +223,7 @@ def reject(
     by: By,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Say that a recorded shift is none: noise, or a machine in a wrong state.
 

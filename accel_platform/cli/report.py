@@ -13,7 +13,7 @@ from accel_platform.cli.options import filtered, selection
 from accel_platform.cli.output import AsOf, Home, Json, note, settings_for
 
 
-class Kind(enum.StrEnum):
+class ReportKind(enum.StrEnum):
     performance = "performance"
     hardware = "hardware"
     compatibility = "compatibility"
@@ -40,7 +40,7 @@ _ENDINGS = {".txt": "table", ".md": "markdown", ".htm": "html", ".zip": "csv"}
 @filtered()
 def report(
     kind: Annotated[
-        Kind,
+        ReportKind,
         typer.Argument(
             help="performance: how fast, where, at which batch size, what changed. hardware: devices, what rests on "
             "them, speed-up, efficiency. compatibility: what runs where, and why not. optimization: the gap to the "

@@ -10,7 +10,7 @@ import typer
 
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -63,7 +63,7 @@ def request(
     max_runtime: MaxRuntime = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Ask for a benchmark on whichever host has the hardware; `accel bench suite --request` takes a suite file."""
     from accel_platform.bench.plan.config import BenchmarkConfig
@@ -136,7 +136,7 @@ def cancel(
     request_id: Annotated[str, typer.Argument(metavar="ID", help="The request, or how its id begins or ends.")],
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take a request back. What is being measured for it stops within seconds; what is in the log stays."""
     from accel_platform.bench.requests.requests import close

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from accel_platform.cli.options import numbers, words
-from accel_platform.cli.output import Format, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
+from accel_platform.cli.output import FormatOption, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
 
 HOST = "127.0.0.1"
@@ -45,7 +45,7 @@ def run(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Whether to serve the answers at the end.")] = True,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """The whole line: detect, measure what is lacking, migrate the sample files, check, train, and serve.
 
@@ -53,7 +53,7 @@ def run(
     """
     from accel_platform.errors import AccelError
     from assets.events import MeasurementConfig
-    from assets.run_in_process import STAGES, run_main_line
+    from assets.run_in_process import STAGES, run_full_pipeline
     from predictor.service.server import listen
     from predictor.service.server import serve as serve_until_stopped
 
@@ -71,7 +71,7 @@ def run(
     stages = len(STAGES) + serve
     try:
         with _own_stderr() as say:
-            outcome = run_main_line(settings, {"measurements": config}, stages=stages, say=say)
+            outcome = run_full_pipeline(settings, {"measurements": config}, stages=stages, say=say)
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command goes on from there.")
         raise
@@ -90,7 +90,7 @@ def ui(
     port: Port = 8000,
     home: Home = None,
     json_: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Dagster's pages and the service together, until Ctrl-C."""
     from accel_platform.errors import AccelError

@@ -8,7 +8,7 @@ import typer
 
 from accel_platform.cli.output import (
     FileFormat,
-    Format,
+    FormatOption,
     Home,
     Json,
     Output,
@@ -33,7 +33,7 @@ def create(
     name: Annotated[str | None, typer.Option("--name", help="What to call it, for ever.", show_default="none")] = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Keep the log as it is now."""
     from accel_platform.events import EventLog
@@ -72,7 +72,7 @@ def diff(
     ] = 1.0,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """What came between two snapshots: results, medians that moved, cells of the matrix that changed."""
     from dataclasses import asdict

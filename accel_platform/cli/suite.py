@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli.output import (
-    Format,
+    FormatOption,
     Home,
     Json,
     OutputFormat,
@@ -21,7 +21,7 @@ from accel_platform.cli.output import (
 from accel_platform.cli.requests import MaxRuntime, Priority, ask
 
 if TYPE_CHECKING:
-    from accel_platform.benchmark_api import Planned
+    from accel_platform.benchmark_api import PlannedRun
 
 DEFAULT = Path("suite.json")
 
@@ -53,7 +53,7 @@ def suite(
     max_runtime: MaxRuntime = None,
     home: Home = None,
     as_json: Json = False,
-    format_: OutputFormat = Format.table,
+    format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
     from accel_platform.bench.plan.config import read_config, write_example
@@ -88,7 +88,7 @@ def suite(
     measure_and_print(planned, for_machines, again="the same command with --missing", always_report=True)
 
 
-def _print_plan(planned: Planned, for_machines: bool) -> None:
+def _print_plan(planned: PlannedRun, for_machines: bool) -> None:
     from accel_platform.cli.bench_output import plan_rows
 
     rows, time = plan_rows(planned)

@@ -19,8 +19,8 @@ from accel_platform.events.log import (
     SEGMENTS,
     SUFFIX,
     EventLog,
+    SegmentSource,
     Snapshot,
-    Source,
     count_rows,
     names_of,
     pack_key,
@@ -64,7 +64,9 @@ def _pack(log: EventLog) -> tuple[int, list[str]]:
     """
     packs = log.packs()
     in_packs: set[str] = set().union(*packs.values())
-    loose = [Source(log.store.local_path(key), key) for key in map(segment_key, sorted(_segments(log) - in_packs))]
+    loose = [
+        SegmentSource(log.store.local_path(key), key) for key in map(segment_key, sorted(_segments(log) - in_packs))
+    ]
     damaged = find_damage(log, loose)
     set_aside(log, damaged)
     broken = {damage.key for damage in damaged}
@@ -96,12 +98,12 @@ def _pack(log: EventLog) -> tuple[int, list[str]]:
     return len(names), [*broken]
 
 
-def _packs_to_merge(log: EventLog, arriving: int) -> list[Source]:
+def _packs_to_merge(log: EventLog, arriving: int) -> list[SegmentSource]:
     """Return the packs that a new one absorbs: those smaller than four times all that is smaller than they are.
 
     So there are about log4(n) packs, and each event is written about log4(n) times, as in a size-tiered LSM tree.
     """
-    sources = [Source(log.store.local_path(pack_key(pack)), pack_key(pack)) for pack in log.packs()]
+    sources = [SegmentSource(log.store.local_path(pack_key(pack)), pack_key(pack)) for pack in log.packs()]
     absorbed = []
     for events, source in sorted(((count_rows(source.path), source) for source in sources), key=lambda one: one[0]):
         if events >= _LARGEST_PACK_EVENTS or events >= 4 * arriving:
@@ -129,7 +131,7 @@ def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
         within = [other for other, members in packs.items() if other != pack and members <= packs[pack]]
         if not packed and not within:
             continue
-        found = find_damage(log, [Source(log.store.local_path(pack_key(pack)), pack_key(pack))])
+        found = find_damage(log, [SegmentSource(log.store.local_path(pack_key(pack)), pack_key(pack))])
         if found:
             set_aside(log, found)
             damaged += [damage.key for damage in found]

@@ -22,7 +22,7 @@ from accel_platform.events.log import (
     SEGMENTS,
     SUFFIX,
     EventLog,
-    Source,
+    SegmentSource,
     members_of,
     segment_key,
 )
@@ -48,7 +48,7 @@ class Damage:
         return f"{self.key} ({self.reason})"
 
 
-class Copy(Protocol):
+class LogCopy(Protocol):
     """A copy of the log elsewhere."""
 
     @property
@@ -86,7 +86,7 @@ class SegmentsGone(LogUnavailable):
         )
 
 
-def find_damage(log: EventLog, sources: Iterable[Source]) -> list[Damage]:
+def find_damage(log: EventLog, sources: Iterable[SegmentSource]) -> list[Damage]:
     """Return those of these files that are not what was written.
 
     Blobs of earlier versions of the platform carry no hash: theirs is recorded when they are first met.
@@ -180,7 +180,7 @@ def forget(log: EventLog, names: Collection[str], *, by: str | None = None) -> N
     log.append([Event.of(payload, source="integrity")], key=f"{_EVENTS}forgotten-{key}")
 
 
-def give_back(log: EventLog, names: Collection[str], copy: Copy) -> set[str]:
+def give_back(log: EventLog, names: Collection[str], copy: LogCopy) -> set[str]:
     """Publish missing segments anew from a copy of the log; returns those that are back.
 
     Where the copy has a segment itself no more, a pack of it may.

@@ -46,7 +46,7 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class Source:
+class SegmentSource:
     """A local Parquet file to read; where `segments` is set, only the rows whose `segment` is one of them."""
 
     path: Path
@@ -171,7 +171,7 @@ class EventLog:
             kept |= {name for name, newest in _recorded(source) if newest <= moment}
         return Snapshot(frozenset(kept))
 
-    def sources(self, segments: Collection[str]) -> list[Source]:
+    def sources(self, segments: Collection[str]) -> list[SegmentSource]:
         """Local files that together hold exactly these segments. Raises NotFound if one is in no file."""
         wanted = set(segments)
         found = []
@@ -179,11 +179,13 @@ class EventLog:
             here = wanted & members
             if here:
                 key = pack_key(pack)
-                found.append(Source(self.store.local_path(key), key, None if here == members else frozenset(here)))
+                found.append(
+                    SegmentSource(self.store.local_path(key), key, None if here == members else frozenset(here))
+                )
                 wanted -= here
         for name in sorted(wanted):
             key = segment_key(name)
-            found.append(Source(self.store.local_path(key), key))
+            found.append(SegmentSource(self.store.local_path(key), key))
         return found
 
     def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
@@ -257,7 +259,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise LogUnavailable(f"The log segment {path} cannot be read: {error}. Restore it from a copy.") from error
 
 
-def _recorded(source: Source) -> Iterator[tuple[str, datetime]]:
+def _recorded(source: SegmentSource) -> Iterator[tuple[str, datetime]]:
     """Each segment of a file, and when its last event was recorded."""
     with _readable(source.path):
         packed = "segment" in pq.read_schema(source.path).names
@@ -272,7 +274,7 @@ def _recorded(source: Source) -> Iterator[tuple[str, datetime]]:
             yield row["segment"], datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["recorded_us_max"])
 
 
-def _batches(source: Source, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
+def _batches(source: SegmentSource, types: Collection[str] | None) -> Iterator[pa.RecordBatch]:
     wanted = {"type": types, "segment": source.segments}
     filters = {column: values for column, values in wanted.items() if values is not None}
     for table in _matching(source.path, filters) if filters else [read_table(source.path)]:
@@ -303,4 +305,4 @@ def _may_hold(statistics: pq.Statistics | None, values: Collection[str]) -> bool
     return any(statistics.min <= value <= statistics.max for value in values)
 
 
-__all__ = ["Appended", "EventLog", "Snapshot", "Source"]
+__all__ = ["Appended", "EventLog", "SegmentSource", "Snapshot"]

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_record import Measured, Run
+from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
 from accel_platform.table_io.values import guarded_row
 
 COLUMNS = (
@@ -43,7 +43,7 @@ COLUMNS = (
 )
 
 
-def write(run: Run, path: Path) -> None:
+def write(run: BenchmarkRun, path: Path) -> None:
     """Replace the file by the run's results, in the order of their recording."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -52,7 +52,7 @@ def write(run: Run, path: Path) -> None:
             writer.writerow(guarded_row(row_of(run, measured)))
 
 
-def row_of(run: Run, measured: Measured) -> dict[str, Any]:
+def row_of(run: BenchmarkRun, measured: RecordedResult) -> dict[str, Any]:
     """One result under the format's column names."""
     result = measured.result
     figures = figures_of(result)
@@ -82,7 +82,7 @@ def row_of(run: Run, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _shape(run: Run, result: ResultRecorded) -> str | None:
+def _shape(run: BenchmarkRun, result: ResultRecorded) -> str | None:
     """`4x128` for a text; else what goes in with its name, for a sound of two dimensions is no text."""
     if result.sequence_length is not None:
         return f"{result.batch_size}x{result.sequence_length}"

@@ -13,7 +13,7 @@ NEEDED = {50: 11, 90: 64, 95: 130, 99: 662}
 
 
 @dataclass(frozen=True)
-class Figures:
+class ResultStatistics:
     """Milliseconds of one batch, and items per second; None where it is not known."""
 
     mean_ms: float | None
@@ -27,13 +27,13 @@ class Figures:
     items_per_s: float | None
 
 
-def figures_of(result: ResultRecorded) -> Figures:
+def figures_of(result: ResultRecorded) -> ResultStatistics:
     """Linear interpolation between order statistics (Hyndman & Fan type 7), as in the table `results`.
 
     Without samples they are what the result itself states.
     """
     if not result.samples_ns:
-        return Figures(
+        return ResultStatistics(
             result.latency_mean_ms,
             result.latency_p50_ms,
             result.latency_p90_ms,
@@ -48,7 +48,7 @@ def figures_of(result: ResultRecorded) -> Figures:
     mean_ms = float(samples_ms.mean())
     count = len(samples_ms)
     percentiles = {q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in NEEDED.items()}
-    return Figures(
+    return ResultStatistics(
         mean_ms,
         percentiles[50],
         percentiles[90],

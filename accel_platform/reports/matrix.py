@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from accel_platform.analysis.summaries.matrix import Cell, FamilyCell, Matrix, by_family
+from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, by_family
 from accel_platform.table_io import text
 from accel_platform.table_io.values import shown
 from accel_platform.warehouse.reader import Reader
@@ -128,7 +128,7 @@ def _row(name: str, cells: Iterator[str]) -> str:
     return f'<tr><th scope="row">{html.escape(shown(name))}</th>{"".join(cells)}</tr>'
 
 
-def _opening(cell: Cell) -> str:
+def _opening(cell: RatedCell) -> str:
     kind = cell["verdict"].replace("/", "")
     latency = f" {cell['latency_p50_ms']:.4g} ms" if cell["latency_p50_ms"] is not None else ""
     return f'<td class="{kind}"><details><summary>{cell["verdict"]}{latency}</summary>{_list(cell)}</details></td>'
@@ -145,7 +145,7 @@ def _family(cell: FamilyCell | None) -> str:
     return f'<td class="{kind}"><details><summary>{counted(cell)}</summary><dl>{members}</dl></details></td>'
 
 
-def _list(cell: Cell) -> str:
+def _list(cell: RatedCell) -> str:
     told = {
         "device": cell["device"],
         "batch size": cell["batch_size"],

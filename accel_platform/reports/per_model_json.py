@@ -14,7 +14,7 @@ from typing import Any
 
 from accel_platform.events.types import ResultRecorded
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_record import Measured, Run
+from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
 
 _TASKS = {"inference": "feature-extraction", "generation": "text-generation", "training": "training"}
 _OWN = (
@@ -33,9 +33,9 @@ _OWN = (
 """Figures that the format had no name for keep ours."""
 
 
-def write(run: Run, folder: Path) -> list[Path]:
+def write(run: BenchmarkRun, folder: Path) -> list[Path]:
     """One file per model, hardware, precision, mode and weights of the run; the paths written."""
-    groups: dict[tuple[str | None, ...], list[Measured]] = {}
+    groups: dict[tuple[str | None, ...], list[RecordedResult]] = {}
     for measured in run.results:
         r = measured.result
         key = (r.model_id, r.hardware, r.precision, r.mode, r.weights_sha256)
@@ -53,7 +53,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     return files
 
 
-def document_of(run: Run, members: list[Measured]) -> dict[str, Any]:
+def document_of(run: BenchmarkRun, members: list[RecordedResult]) -> dict[str, Any]:
     """The report of results that differ in their shapes only."""
     results = [measured.result for measured in members]
     first = results[0]
@@ -126,7 +126,7 @@ def _cell(result: ResultRecorded) -> dict[str, Any]:
     return {name: value for name, value in cell.items() if value is not None or name in always}
 
 
-def _device_info(run: Run, first: ResultRecorded, ok: Iterable[ResultRecorded]) -> dict[str, Any]:
+def _device_info(run: BenchmarkRun, first: ResultRecorded, ok: Iterable[ResultRecorded]) -> dict[str, Any]:
     device = run.devices.get(first.hardware)
     # The loaded libraries' own word where something ran, else what is installed.
     loaded = next((result.environment["runtimes"] for result in ok if "runtimes" in result.environment), None)

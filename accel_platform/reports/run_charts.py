@@ -10,14 +10,14 @@ from accel_platform.reports.charts.curves import curves
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.render import render, svg
 from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_record import Run
+from accel_platform.reports.run_record import BenchmarkRun
 from accel_platform.table_io.text import html_page
 
 PAGE = "charts.html"
 _STYLE = "<style>figure{margin:1.5rem 0;overflow-x:auto}</style>"
 
 
-def write(run: Run, folder: Path, headings: Mapping[str, str]) -> list[Path]:
+def write(run: BenchmarkRun, folder: Path, headings: Mapping[str, str]) -> list[Path]:
     """Draw what was measured well; nothing is written for a run without such a result."""
     cells = cells_of(run, headings)
     about = [f"Run {run.run_id}, {run.at:%Y-%m-%d %H:%M} UTC, {run.host.cpu_model or 'processor unknown'}."]
@@ -38,7 +38,7 @@ def write(run: Run, folder: Path, headings: Mapping[str, str]) -> list[Path]:
     return [page, *files]
 
 
-def cells_of(run: Run, headings: Mapping[str, str]) -> list[dict[str, Any]]:
+def cells_of(run: BenchmarkRun, headings: Mapping[str, str]) -> list[dict[str, Any]]:
     """A cell per result that is ok, as `analysis.cells` has them; a model is called by its heading, else its family."""
     cells = []
     for measured in run.results:

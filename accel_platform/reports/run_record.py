@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=Payload)
 
 
 @dataclass(frozen=True)
-class Measured:
+class RecordedResult:
     """A result and when it was recorded."""
 
     result: ResultRecorded
@@ -32,7 +32,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """What a benchmark run recorded."""
 
     run_id: str
@@ -42,11 +42,11 @@ class Run:
     devices: Mapping[str, DeviceObserved]
     """By hardware name."""
     models: Mapping[str, ModelDescribed]
-    results: tuple[Measured, ...]
+    results: tuple[RecordedResult, ...]
     """A result whose outputs were found wrong, at once or later in the run, is a failed one."""
 
 
-def read_run(log: EventLog, run_id: str) -> Run:
+def read_run(log: EventLog, run_id: str) -> BenchmarkRun:
     """A run of this log. Raises NotFound."""
     names = {name for name in log.snapshot().segments if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")}
     require_sound(log, names)
@@ -55,14 +55,14 @@ def read_run(log: EventLog, run_id: str) -> Run:
     if started is None:
         raise NotFound(f"The log holds no benchmark run {run_id}.")
     wrong = {_cell(verdict): verdict for verdict in _all(VerificationRecorded, events) if not verdict.passed}
-    return Run(
+    return BenchmarkRun(
         run_id=run_id,
         at=_time(started),
         host=_all(HostObserved, events)[0],
         devices={str(device.hardware): device for device in _all(DeviceObserved, events)},
         models={model.model_id: model for model in _all(ModelDescribed, events)},
         results=tuple(
-            Measured(_judged(event.payload, wrong), _time(event))
+            RecordedResult(_judged(event.payload, wrong), _time(event))
             for event in events
             if isinstance(event.payload, ResultRecorded)
         ),

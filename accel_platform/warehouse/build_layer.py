@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from accel_platform.errors import NO_ROOM, LogUnavailable, storage_errno
 from accel_platform.events import EventLog, codec
-from accel_platform.events.log import Source
+from accel_platform.events.log import SegmentSource
 from accel_platform.events.types import PAYLOADS, Event, ResultRecorded
 from accel_platform.warehouse import layers
 from accel_platform.warehouse.layers import DERIVED, PER_EVENT, Layer, Projection
@@ -199,7 +199,7 @@ def stored_events(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Colle
     return f"(SELECT {_COLUMNS} FROM ({stored}) WHERE {is_current} UNION ALL SELECT {_COLUMNS} FROM lifted)"
 
 
-def _scans(sources: Sequence[Source]) -> list[str]:
+def _scans(sources: Sequence[SegmentSource]) -> list[str]:
     whole = [source.path for source in sources if source.segments is None]
     scans = [f"SELECT {_COLUMNS} FROM read_parquet([{_list(whole)}])"] if whole else []
     scans += [

@@ -38,7 +38,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What one query may use."""
 
     wall_s: float = 10.0
@@ -70,9 +70,9 @@ class Sandbox:
     A child waits with the tables open, for starting one takes a third of a second; it answers one query and ends.
     """
 
-    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
+    def __init__(self, settings: Settings, limits: SandboxLimits | None = None) -> None:
         self._settings = settings
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._turns = threading.BoundedSemaphore(self._limits.at_once)
         self._lock = threading.Lock()
         self._spare: _Child | None = None

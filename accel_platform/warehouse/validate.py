@@ -16,7 +16,7 @@ import duckdb
 from accel_platform.errors import LogUnavailable
 from accel_platform.events import Event, EventLog, Snapshot, integrity
 from accel_platform.events.integrity import some
-from accel_platform.events.log import PACKS, SEGMENTS, Source, names_of, pack_key, segment_key
+from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, names_of, pack_key, segment_key
 from accel_platform.events.types import ModelDescribed
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, publish
@@ -89,7 +89,7 @@ class Validation:
 
 
 def validate(
-    settings: Settings, describe: Describe, *, fix: bool = False, copy: integrity.Copy | None = None
+    settings: Settings, describe: Describe, *, fix: bool = False, copy: integrity.LogCopy | None = None
 ) -> Validation:
     """Look at everything; with `fix`, repair what has one safe repair and look again.
 
@@ -162,7 +162,7 @@ def _damaged(log: EventLog) -> list[integrity.Damage]:
     keys = [*map(segment_key, names_of(log.store.keys(SEGMENTS))), *map(pack_key, names_of(log.store.keys(PACKS)))]
     in_packs = frozenset[str]().union(*log.packs().values())
     emptied = {segment_key(name) for name in in_packs}  # as earlier versions of the platform left them
-    sources = [Source(log.store.local_path(key), key) for key in sorted(keys)]
+    sources = [SegmentSource(log.store.local_path(key), key) for key in sorted(keys)]
     return integrity.find_damage(log, [s for s in sources if s.key not in emptied or s.path.stat().st_size])
 
 
@@ -247,7 +247,7 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
 
 
 def _repair(
-    settings: Settings, describe: Describe, findings: tuple[Finding, ...], copy: integrity.Copy | None
+    settings: Settings, describe: Describe, findings: tuple[Finding, ...], copy: integrity.LogCopy | None
 ) -> Iterator[str]:
     """Make the repairs, and say each as it is done."""
     names = {finding.name for finding in findings}
@@ -267,7 +267,7 @@ def _repair(
         yield f"models_undescribed: described {some(described, _EXAMPLES)}; {_refreshed(settings, full=False)}"
 
 
-def _repair_log(settings: Settings, copy: integrity.Copy | None, *, damaged: bool) -> Iterator[str]:
+def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: bool) -> Iterator[str]:
     """Set damaged files aside, and bring back what a pack or the copy has whole."""
     log = EventLog.open(settings)
     for damage in _damaged(log) if damaged else ():

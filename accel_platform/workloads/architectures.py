@@ -18,7 +18,7 @@ Category = Literal["text", "vision", "video", "audio", "multimodal", "time-serie
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
-class Kind(NamedTuple):
+class ArchitectureKind(NamedTuple):
     """What an architecture is."""
 
     family: str
@@ -32,13 +32,13 @@ def model_types() -> tuple[str, ...]:
     return tuple(MODEL_MAPPING_NAMES)
 
 
-def classify(model_type: str) -> Kind:
+def classify(model_type: str) -> ArchitectureKind:
     """Family and category of any model type; imports at most its config class. Raises NotFound for an unknown one."""
     from transformers import CONFIG_MAPPING
 
     if model_type not in CONFIG_MAPPING:
         raise NotFound(f"The installed transformers has no model type {model_type!r}.")
-    return Kind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))
+    return ArchitectureKind(family_of(model_type), _category(model_type, CONFIG_MAPPING[model_type]))
 
 
 def answers(model_type: str) -> bool:
@@ -106,9 +106,9 @@ def family_of(model_type: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _named() -> dict[str, Kind]:
+def _named() -> dict[str, ArchitectureKind]:
     raw = tomllib.loads((files(__package__) / "sets.toml").read_text(encoding="utf-8"))["architectures"]
-    return {name: Kind(entry["family"], entry["modality"]) for name, entry in raw.items()}
+    return {name: ArchitectureKind(entry["family"], entry["modality"]) for name, entry in raw.items()}
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ _TRACING = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Cost:
+class ModelCost:
     """One forward pass of a whole batch in one precision."""
 
     parameters: int
@@ -39,7 +39,7 @@ def cost_of(
     sequence_length: int | None = None,
     audio_seconds: float | None = None,
     precision: str = "float32",
-) -> Cost:
+) -> ModelCost:
     """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
 
     Of int8 the weights of matrix products and convolutions count a byte each; the rest, and all activations, stay
@@ -78,7 +78,7 @@ def text_tower(spec: ModelSpec) -> str:
 @lru_cache(maxsize=4096)
 def _cost(
     spec: ModelSpec, batch_size: int, sequence_length: int | None, audio_seconds: float | None, precision: str
-) -> Cost:
+) -> ModelCost:
     import torch
 
     from accel_platform.workloads.build import text_part
@@ -97,7 +97,7 @@ def _cost(
     }
     flops, written, put_out = _trace(model, inputs)
     stored = [*model.parameters(), *model.buffers()]
-    return Cost(
+    return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
         # Of a model that reads text alone, although it could see, what could see does not run.
         layers=_layers(text_part(model.config) if spec.modality == "text" else model.config),

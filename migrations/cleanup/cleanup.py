@@ -18,7 +18,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import SourceDeleted
-from migrations.cleanup.read_back_check import Claim, Doubt, claims, difference, entry_of, held
+from migrations.cleanup.read_back_check import DocumentClaim, UnprovenFile, claims, difference, entry_of, held
 from migrations.pipeline.ledger import Ledger
 from migrations.sources.documents import find_files, load
 
@@ -59,7 +59,7 @@ class _Candidate:
     path: Path
     state: tuple[int, ...]
     source: SourceDeleted
-    claims: tuple[Claim, ...]
+    claims: tuple[DocumentClaim, ...]
 
 
 def clean(
@@ -80,7 +80,7 @@ def clean(
     for path in files:
         try:
             candidates[path] = _candidate(path, ledger, newest, spared)
-        except Doubt as doubt:
+        except UnprovenFile as doubt:
             reports[path] = FileReport(str(path), _size(path), "kept", str(doubt))
     stored = held(log, (claim.ledger_id for candidate in candidates.values() for claim in candidate.claims))
     proven = []
@@ -106,14 +106,14 @@ def clean(
 def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path, ...]) -> _Candidate:
     """The file as it is now, with what its documents say. Raises Doubt."""
     if any(path.resolve().is_relative_to(own) for own in spared):
-        raise Doubt("it belongs to this installation")
+        raise UnprovenFile("it belongs to this installation")
     state = _state(path)
     modified = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
     if modified > newest:
-        raise Doubt(f"it was modified on {modified:%Y-%m-%d}")
+        raise UnprovenFile(f"it was modified on {modified:%Y-%m-%d}")
     content = load(path)
     if content.problem is not None:
-        raise Doubt(content.problem)
+        raise UnprovenFile(content.problem)
     entry = entry_of(content.origin, ledger)  # before the reading, which costs more
     source = SourceDeleted(
         source_path=content.source_path,
@@ -163,7 +163,7 @@ def _changed(candidate: _Candidate) -> str | None:
     """Why a file is no longer the one that was verified; None if it is."""
     try:
         return None if _state(candidate.path) == candidate.state else "it changed while it was verified"
-    except Doubt as doubt:
+    except UnprovenFile as doubt:
         return str(doubt)
 
 
@@ -172,13 +172,13 @@ def _state(path: Path) -> tuple[int, ...]:
     try:
         found = os.lstat(path)
     except OSError as error:
-        raise Doubt(f"cannot be looked at: {error.strerror}") from error
+        raise UnprovenFile(f"cannot be looked at: {error.strerror}") from error
     if stat.S_ISLNK(found.st_mode):
-        raise Doubt("a symbolic link")
+        raise UnprovenFile("a symbolic link")
     if not stat.S_ISREG(found.st_mode):
-        raise Doubt("not a regular file")
+        raise UnprovenFile("not a regular file")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Doubt(f"nothing can be deleted in {path.parent}")
+        raise UnprovenFile(f"nothing can be deleted in {path.parent}")
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -17,7 +17,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.codec import COLUMN, Row, to_rows
 from accel_platform.events.types import DocumentImported
 from migrations.pipeline.ledger import Entry, Ledger
-from migrations.pipeline.unpack import Begun, Kept, take
+from migrations.pipeline.unpack import DocumentRows, DocumentStart, iter_steps
 from migrations.sources.documents import Content, Origin, bytes_of
 
 _TYPE, _VERSION, _OCCURRED_AT, _HOST_ID, _PAYLOAD, _SAMPLES = (
@@ -25,12 +25,12 @@ _TYPE, _VERSION, _OCCURRED_AT, _HOST_ID, _PAYLOAD, _SAMPLES = (
 )
 
 
-class Doubt(Exception):
+class UnprovenFile(Exception):
     """Why a file is not proven."""
 
 
 @dataclass
-class Said:
+class EventDigest:
     """Some events in any order, by what they say: how many, and the sum of their digests."""
 
     events: int = 0
@@ -42,11 +42,11 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Claim:
+class DocumentClaim:
     """What one document says, to be found as the events of this ledger entry."""
 
     ledger_id: UUID
-    said: Said
+    said: EventDigest
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Document:
 
     origin: Origin
     inside_a_copy: bool
-    said: Said = field(default_factory=Said)
+    said: EventDigest = field(default_factory=EventDigest)
     is_whole: bool = False
     """Whether its quarantine gives its very bytes back: no byte order mark lost, nothing cut."""
     has_parts: bool = False
@@ -67,17 +67,17 @@ def entry_of(origin: Origin, ledger: Ledger) -> Entry:
     if own is None:
         other = ledger.first(origin)
         elsewhere = f", only under {other.document.source_path}" if other else ""
-        raise Doubt(f"its content is not in the ledger{elsewhere}: `accel migrate` imports it")
+        raise UnprovenFile(f"its content is not in the ledger{elsewhere}: `accel migrate` imports it")
     return own
 
 
-def claims(content: Content, ledger: Ledger) -> Iterator[Claim]:
+def claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
     """What a file, and every document inside it, must find in the log. Raises Doubt where that cannot be enough."""
     begun: list[_Document] = []
-    for step in take(content, lambda _: False):
-        if isinstance(step, Begun):
+    for step in iter_steps(content, lambda _: False):
+        if isinstance(step, DocumentStart):
             begun.append(_Document(step.origin, bool(begun) and _is_copy(begun[-1], ledger)))
-        elif isinstance(step, Kept):
+        elif isinstance(step, DocumentRows):
             document = begun[-1]
             for row in step.rows:
                 document.said.add(row)
@@ -90,15 +90,15 @@ def claims(content: Content, ledger: Ledger) -> Iterator[Claim]:
             assert isinstance(step.entry.payload, DocumentImported)
             try:
                 yield _claim(document, step.entry.payload, ledger)
-            except Doubt as doubt:
+            except UnprovenFile as doubt:
                 inside = document.origin.source_path[len(content.source_path) :]
-                raise Doubt(f"{inside}: {doubt}" if inside else str(doubt)) from None
+                raise UnprovenFile(f"{inside}: {doubt}" if inside else str(doubt)) from None
 
 
-def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, Said]:
+def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, EventDigest]:
     """What the events say that each of these ledger entries caused; an event that is there twice counts once."""
     wanted = set(entries)
-    found: dict[UUID, Said] = defaultdict(Said)
+    found: dict[UUID, EventDigest] = defaultdict(EventDigest)
     seen: set[bytes] = set()
     if wanted:
         for event in log.read(types={"ResultRecorded", "RecordQuarantined"}):
@@ -108,10 +108,10 @@ def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, Said]:
     return found
 
 
-def difference(claims: Iterable[Claim], stored: dict[UUID, Said]) -> str | None:
+def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest]) -> str | None:
     """In words, how a fresh reading and the log differ; None where they are equal."""
     for claim in claims:
-        there = stored.get(claim.ledger_id, Said())
+        there = stored.get(claim.ledger_id, EventDigest())
         if there != claim.said:
             differ = ", and they differ" if there.events == claim.said.events else ""
             return f"read today it gives {claim.said.events} events, the log holds {there.events}{differ}"
@@ -123,23 +123,23 @@ def _is_copy(outer: _Document, ledger: Ledger) -> bool:
     return outer.inside_a_copy or entry_of(outer.origin, ledger).document.outcome == "duplicate"
 
 
-def _claim(document: _Document, today: DocumentImported, ledger: Ledger) -> Claim:
+def _claim(document: _Document, today: DocumentImported, ledger: Ledger) -> DocumentClaim:
     origin = document.origin
     entry = ledger.first(origin) if document.inside_a_copy else entry_of(origin, ledger)
     if entry is not None and entry.document.outcome == "duplicate":
         entry = ledger.first(origin)
     if entry is None or entry.document.outcome == "duplicate":
-        raise Doubt("the log lacks the document that it is a duplicate of")
+        raise UnprovenFile("the log lacks the document that it is a duplicate of")
     outcome = entry.document.outcome
     if today.outcome != outcome:
-        raise Doubt(f"read today it is {_named(today)}, in the ledger {_named(entry.document)}")
+        raise UnprovenFile(f"read today it is {_named(today)}, in the ledger {_named(entry.document)}")
     if outcome == "not_results":
-        raise Doubt("it holds no results, so the log has nothing of it but the ledger entry")
+        raise UnprovenFile("it holds no results, so the log has nothing of it but the ledger entry")
     if outcome == "quarantined" and not document.is_whole:
-        raise Doubt("quarantined, and the log does not hold it byte for byte")
+        raise UnprovenFile("quarantined, and the log does not hold it byte for byte")
     if not document.said.events and not document.has_parts:
-        raise Doubt("the log has nothing of it but the ledger entry")
-    return Claim(entry.event.event_id, document.said)
+        raise UnprovenFile("the log has nothing of it but the ledger entry")
+    return DocumentClaim(entry.event.event_id, document.said)
 
 
 def _gives_back(row: Row, origin: Origin) -> bool:

@@ -1,9 +1,9 @@
 """One small module per format. To add one, put a module here; nothing else changes.
 
-A module holds `recognise(document) -> float`, how sure it is (0 to 1) that the content is its format, and
-`read(document)`, which yields a `Record` or `Refused` for every cell, `Embedded` for every whole document inside, and
-`NoResult` for a part that holds none. A format that never holds results says what it is in `NOT_RESULTS` and has no
-`read`.
+A module holds `detect(document) -> float`, how sure it is (0 to 1) that the content is its format, and
+`parse(document)`, which yields a `Record` or `RefusedCell` for every cell, `Embedded` for every whole document inside,
+and `NoResult` for a part that holds none. A format that never holds results says what it is in `NOT_RESULTS` and has no
+`parse`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Format:
     """One discovered format; its name is its module's."""
 
     name: str
-    recognise: Callable[[Document], float]
-    read: Callable[[Document], Iterable[Part]]
+    detect: Callable[[Document], float]
+    parse: Callable[[Document], Iterable[Part]]
     not_results: str | None = None
 
 
@@ -37,8 +37,8 @@ def all_formats() -> tuple[Format, ...]:
 def _load(name: str) -> Format:
     module = importlib.import_module(f"{__name__}.{name}")
     not_results: str | None = getattr(module, "NOT_RESULTS", None)
-    read = _nothing if not_results else module.read
-    return Format(name, module.recognise, read, not_results)
+    parse = _nothing if not_results else module.parse
+    return Format(name, module.detect, parse, not_results)
 
 
 def _nothing(_document: Document) -> Iterator[Part]:

@@ -11,7 +11,7 @@ _BESIDE = {"versions", "n-shot", "configs", "config", "higher_is_better", "n-sam
 _SCORES = ("acc", "exact_match", "f1", "bleu", "rouge", "perplexity", "word_perplexity", "mc1", "mc2", "pass@1", "em")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where each task's scores stand beside versions or numbers of shots."""
     value = object_of(document.value)
     tasks = object_of(value.get("results"))

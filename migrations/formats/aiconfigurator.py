@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
@@ -24,12 +24,12 @@ _CONCURRENCY = re.compile(r"concurrency=(\d+)")
 _DERIVED = "latency_mean_ms = first token + (output tokens - 1) x time per output token"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, "model_path", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row: a request's whole time follows from its two parts and says that it is derived."""
     for pointer, row in rows_of(document):
         first, each = quantity(pick(row, *_FIRST)), quantity(pick(row, *_EACH))
@@ -53,7 +53,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield cell.result("ok", figures, units={"silicon_ttft_ms": "ms", "silicon_tpot_ms": "ms"})
 
 
-def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str | None) -> Cell:
+def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str | None) -> CellDraft:
     system, backend = text_of(row["system"]), text_of(pick(row, "backend"))
     hardware = hardware_named(system)
     source = str(row.get("silicon_data_source") or "")
@@ -64,10 +64,10 @@ def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str |
     version = text_of(pick(row, "backend_version"))
     known = {key: pick(row, key) for key in row if key not in ("silicon_data_source", *_FIRST, *_EACH)}
     layout = {key: known[key] for key in known if key.endswith(("_size", "_workers", "_mode")) or key == "mode"}
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((row["model_path"],), system, precision=pick(row, "precision", "gemm_quant_mode"), runtime=backend),
+        NamesInFile((row["model_path"],), system, precision=pick(row, "precision", "gemm_quant_mode"), runtime=backend),
         times=(measured[1] if measured else None,),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},

@@ -24,7 +24,7 @@ _HARDWARE = {"hardware", "device", "platform", "backend", "gpu", "device_name", 
 _OUTCOMES = ("success", "fail", "error", "valid", "pass", "skip", "not ")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure of the tests' own keys; less so of an error alone, or of outcomes in words that concern no hardware."""
     value = document.value
     if not isinstance(value, dict) or not value or any(hardware_of_key(key) for key in value):

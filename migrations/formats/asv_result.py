@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.record_builder import Cell
-from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.record_builder import CellDraft
+from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import object_of, text_of
 from migrations.normalize.units import MS_PER_S, NS_PER_S, number, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -25,7 +25,7 @@ _PEAKS = ("peakmem_", "PeakMem")
 _FINE_NS = 1_000
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where results stand beside a commit and the parameters of the machine."""
     value = object_of(document.value)
     if not isinstance(value.get("results"), dict) or "commit_hash" not in value:
@@ -33,7 +33,7 @@ def recognise(document: Document) -> float:
     return 0.95 if value.keys() & {"params", "env_vars", "requirements", "python"} else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per benchmark and combination of parameters."""
     columns = document.value.get("result_columns")
     for name, entry in document.value["results"].items():
@@ -45,7 +45,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield from _benchmark(document, pointer, name, found)
 
 
-def _benchmark(document: Document, pointer: str, name: str, entry: dict[str, Any]) -> Iterator[Record | Refused]:
+def _benchmark(document: Document, pointer: str, name: str, entry: dict[str, Any]) -> Iterator[Record | RefusedCell]:
     values = entry["result"]
     several = isinstance(values, list)
     params = entry.get("params")
@@ -70,7 +70,7 @@ def _value(
     entry: dict[str, Any],
     index: int,
     params: tuple[Any, ...],
-) -> Record | Refused:
+) -> Record | RefusedCell:
     kind = name.rpartition(".")[2]
     called = f"{name}({', '.join(str(part) for part in params)})" if params and params != ("combination 0",) else name
     cell = _cell(document, pointer, called, entry, index)
@@ -92,7 +92,7 @@ def _value(
     return cell.result("ok", {"latency_p50_ms": scaled(value, MS_PER_S)}, units={"result": "s, the median"})
 
 
-def _cell(document: Document, pointer: str, name: str, entry: dict[str, Any], index: int) -> Cell:
+def _cell(document: Document, pointer: str, name: str, entry: dict[str, Any], index: int) -> CellDraft:
     value = document.value
     params = object_of(value.get("params"))
     needs = {**object_of(value.get("requirements")), "python": value.get("python") or params.get("python")}

@@ -11,7 +11,7 @@ _BENCHMARK = {"code", "name", "type", "unit", "param_names", "params", "timeout"
 _MACHINE = {"arch", "cpu", "machine", "os", "ram"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where every entry defines a benchmark, or one machine is described and nothing is measured."""
     value = object_of(document.value)
     entries = [entry for key, entry in value.items() if key != "version"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.field_aliases import batch_in, completed
-from migrations.normalize.record_builder import Cell, Named, reason_unless_ok, status_of
+from migrations.normalize.record_builder import CellDraft, NamesInFile, reason_unless_ok, status_of
 from migrations.normalize.records import Embedded, Part, child, refuse
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
@@ -17,7 +17,7 @@ from migrations.sources.documents import Document
 _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_mb": "MiB, written MB; resident at the end"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where `results` holds runs by model, with a command or the data of a direct benchmark."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
@@ -29,7 +29,7 @@ def recognise(document: Document) -> float:
     return 0.9 if started else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """The documents inside, and one failure per model without one."""
     for model, run in document.value["results"].items():
         where = child("/results", model)
@@ -44,7 +44,7 @@ def read(document: Document) -> Iterator[Part]:
 def _without_data(document: Document, where: str, model: str, run: dict[str, Any]) -> Iterator[Part]:
     """What the run says of itself: its summary by batch size where it has one, else how it ended."""
     whole = document.value
-    named = Named((run.get("model") or model,), run.get("hardware") or whole.get("hardware"))
+    named = NamesInFile((run.get("model") or model,), run.get("hardware") or whole.get("hardware"))
     times = (run.get("timestamp"), whole.get("timestamp"))
     summary = run["summary"] if isinstance(run.get("summary"), dict) else {}
     for size, figures in summary.items():
@@ -58,7 +58,7 @@ def _without_data(document: Document, where: str, model: str, run: dict[str, Any
         }
         others = {key: value for key, value in figures.items() if key != "memory_mb"}
         known = {"batch_size": batch_in(str(size)), **completed(known, others, seconds=False)}
-        cell = Cell(
+        cell = CellDraft(
             document.source_path, at, named, times, original={"stated": {"memory_mb": figures.get("memory_mb")}}
         )
         yield cell.result("ok", known, units=_UNITS)
@@ -66,7 +66,7 @@ def _without_data(document: Document, where: str, model: str, run: dict[str, Any
         status = status_of(run.get("success", run.get("status")))
         original = {"command": run.get("command"), "stderr": run.get("stderr")}
         reason = reason_unless_ok(status, run, _last_line(run.get("stderr")), run.get("success"))
-        yield Cell(document.source_path, where, named, times, original=original).result(status, {}, reason=reason)
+        yield CellDraft(document.source_path, where, named, times, original=original).result(status, {}, reason=reason)
 
 
 def _last_line(text: Any) -> str | None:

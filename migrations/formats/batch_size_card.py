@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.field_aliases import batch_in, completed
-from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok, status_of
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 
@@ -18,7 +18,7 @@ _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_usage_mb": "MiB, 
 _CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where `batch_sizes` is an object of cells with a figure or an outcome, beside a model and hardware."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("batch_sizes"), dict | list):
@@ -31,10 +31,10 @@ def recognise(document: Document) -> float:
     return 0.9 if any(_CELL_KEYS & cell.keys() for cell in cells) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per batch size."""
     value = document.value
-    named = Named(
+    named = NamesInFile(
         (value.get("model_path"), value.get("model_key"), value.get("model")),
         value.get("hardware_key") or value.get("hardware"),
         family=value.get("model_category"),
@@ -43,7 +43,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         said = value.get("success", value.get("compatible", False))
         status = "failed" if value.get("error") else status_of(said)
         reason = reason_unless_ok(status, value, said)
-        yield Cell(document.source_path, "/batch_sizes", named, (value.get("timestamp"),)).result(
+        yield CellDraft(document.source_path, "/batch_sizes", named, (value.get("timestamp"),)).result(
             status, {}, reason=reason
         )
     for pointer, key, content in _cells(value["batch_sizes"]):
@@ -61,7 +61,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         figures = completed(figures, content, seconds=False)
         said = (content.get("success"), content.get("status"))
         status = outcome(*said, figures=figures, error=content.get("error"))
-        yield Cell(document.source_path, pointer, named, times, original=original).result(
+        yield CellDraft(document.source_path, pointer, named, times, original=original).result(
             status,
             {"batch_size": batch_size, **(figures if status == "ok" else {})},
             reason=reason_unless_ok(status, content, value, content.get("success")),

@@ -7,7 +7,7 @@ from migrations.sources.documents import Document
 NOT_RESULTS = "the progress log of a series of benchmarks"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where completed and failed benchmarks are lists."""
     value = document.value
     if not isinstance(value, dict):

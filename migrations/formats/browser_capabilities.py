@@ -9,7 +9,7 @@ NOT_RESULTS = "a browser's capabilities"
 _FEATURES = {"webnn", "webgpu", "webgl", "wasm"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where at least two features say whether they are supported, beside the browser or alone."""
     value = document.value
     if not isinstance(value, dict) or {"metrics", "results", "benchmarks"} & value.keys():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.formats.hardware_summary import DERIVED
-from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import MS_PER_S, quantity, scaled
 from migrations.sources.documents import Document
@@ -18,7 +18,7 @@ from migrations.sources.documents import Document
 _UNITS = {"mean_latency": "s", "mean_throughput": "items/s"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where some family has compatibility by hardware."""
     families = document.value.get("model_families") if isinstance(document.value, dict) else None
     if not isinstance(families, dict):
@@ -26,7 +26,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any(isinstance(f, dict) and "hardware_compatibility" in f for f in families.values()) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per result named; a hardware without any holds none."""
     none = True
     for family, content in document.value["model_families"].items():
@@ -57,10 +57,10 @@ def _hardware(document: Document, where: str, family: str, hardware: str, claim:
         if not isinstance(entry, dict):
             yield refuse(at, "unexpected_shape", "an object was expected", entry)
             continue
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             at,
-            Named((entry.get("model_name"), entry.get("model")), hardware, family=family),
+            NamesInFile((entry.get("model_name"), entry.get("model")), hardware, family=family),
             times=(entry.get("timestamp"), document.value.get("timestamp")),
             original={
                 "family": family,

@@ -15,7 +15,7 @@ _PERCENTAGE = re.compile(r"\d+(\.\d+)?\s*%")
 _FIGURE = re.compile(r"latency|throughput|per_second|inference_time|elapsed|duration")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where coverage by platform stands beside counts of models, or pass rates beside counts of tests."""
     value = document.value
     if not isinstance(value, dict):

@@ -18,7 +18,7 @@ _RUN = re.compile(r"latenc|throughput|tokens|model|batch|per_sec|fps", re.IGNORE
 _DMON = re.compile(r"# gpu\s+(?:pwr|sm|mem)\b", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where two columns are readings of a device and none is of a run."""
     if document.kind == "text":
         return 0.85 if any(_DMON.match(line) for line in document.value[:5]) else 0.0

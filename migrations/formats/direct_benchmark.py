@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migrations.normalize.field_aliases import batch_in, completed
-from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok, status_of
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns
 from migrations.sources.documents import Document
 
@@ -21,7 +21,7 @@ _UNITS = {
 }
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where `batch_results` has batch sizes as keys, beside a model and hardware."""
     value = document.value
     if not isinstance(value, dict) or not {"model", "hardware"} <= value.keys():
@@ -34,16 +34,16 @@ def recognise(document: Document) -> float:
     return 0.95 if any(batch_in(str(key)) is not None for key in batches) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per batch size; a run without any is one record about the model as a whole."""
     value = document.value
-    named, path = Named((value.get("model"),), value.get("hardware")), document.source_path
+    named, path = NamesInFile((value.get("model"),), value.get("hardware")), document.source_path
     batches = value.get("batch_results") or {}
     if not batches:
         status = status_of(value.get("success"))
         reason = reason_unless_ok(status, value, value.get("success"))
         place = "/batch_results" if "batch_results" in value else ""
-        yield Cell(path, place, named, (value.get("timestamp"),)).result(status, {}, reason=reason)
+        yield CellDraft(path, place, named, (value.get("timestamp"),)).result(status, {}, reason=reason)
     for key, content in batches.items():
         pointer = child("/batch_results", key)
         if not isinstance(content, dict):
@@ -65,7 +65,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
             "stated": {k: v for k, v in stated.items() if v is not None} or None,
         }
         times = (content.get("timestamp"), value.get("timestamp"))
-        yield Cell(path, pointer, named, times, original=original).result(
+        yield CellDraft(path, pointer, named, times, original=original).result(
             status,
             {
                 "batch_size": count(content.get("batch_size"), at_least=1) or batch_in(key),

@@ -15,8 +15,8 @@ from typing import Any, get_args
 from accel_platform.events.types import Mode
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.field_aliases import completed
-from migrations.normalize.record_builder import Cell, Machine, Named, reason_unless_ok, status_of
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok, status_of
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import pick
 from migrations.normalize.units import MS_PER_S, NS_PER_MS, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -46,7 +46,7 @@ _OWN_TEXTS = ("energy_source", "remedy")
 """What only this platform's reports say of a cell."""
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where `batch_results` has `b{B}_s{S}` keys, beside a model id and a device."""
     value = document.value
     if not isinstance(value, dict) or not (value.keys() & set(_MODEL) and value.keys() & set(_DEVICE)):
@@ -57,15 +57,15 @@ def recognise(document: Document) -> float:
     return 0.7 if not cells and {"precision", "load_results"} <= value.keys() else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per cell; a file without cells is one failure of the model as a whole."""
     value = document.value
     load = _object(value.get("load_results"))
     runtime = _object(value.get("device_info")).get("runtime")
-    whole = Cell(
+    whole = CellDraft(
         document.source_path,
         "",
-        Named(
+        NamesInFile(
             [value[key] for key in _MODEL if value.get(key)],
             pick(value, *_DEVICE),
             value.get("architecture_type"),
@@ -89,7 +89,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield _cell(replace(whole, pointer=child("/batch_results", key)), key, content, {**load_ms, **peak})
 
 
-def _cell(whole: Cell, key: str, content: Any, loading: dict[str, Any]) -> Record | Refused:
+def _cell(whole: CellDraft, key: str, content: Any, loading: dict[str, Any]) -> Record | RefusedCell:
     shape = _KEY.fullmatch(key)
     if shape is None or not isinstance(content, dict):
         return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)

@@ -7,6 +7,6 @@ from migrations.sources.documents import Document
 NOT_RESULTS = "an empty list or object"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where there is nothing."""
     return 0.9 if document.kind == "json" and document.value in ([], {}) else 0.0

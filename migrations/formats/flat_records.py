@@ -16,7 +16,7 @@ from migrations.sources.documents import Document
 _NESTED = ("status", "metadata", "batch_sizes")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by the columns of the rows; less so of a lone object."""
     if document.kind == "tables":
         return 0.0
@@ -31,7 +31,7 @@ def recognise(document: Document) -> float:
     return 0.8 if isinstance(document.value, list) else 0.6
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per row."""
     rows = _rows(document.value)
     for index, row in enumerate(rows):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.sources.documents import Document
 
 _ENTRY = {"model", "hardware", "success"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where detailed results name model, hardware and success, or model results are true and false by hardware."""
     value = document.value
     if not isinstance(value, dict):
@@ -28,7 +28,7 @@ def recognise(document: Document) -> float:
     return 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per model and hardware: from the details, else from the bare true or false."""
     value = document.value
     stats = value["stats"] if isinstance(value.get("stats"), dict) else {}
@@ -61,10 +61,10 @@ def _record(
     document: Document, where: str, model: Any, hardware: Any, entry: dict[str, Any], when: tuple[Any, ...]
 ) -> Part:
     kept = ("return_code", "stdout", "stderr", "command", "elapsed_time", "error_type")
-    cell = Cell(
+    cell = CellDraft(
         document.source_path,
         where,
-        Named((model,), hardware),
+        NamesInFile((model,), hardware),
         times=(entry.get("timestamp"), *when),
         original={key: entry.get(key) for key in kept},
     )

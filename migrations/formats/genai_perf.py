@@ -13,7 +13,7 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import NoResult, Part
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
@@ -29,7 +29,7 @@ _NAMED = re.compile(r"(?P<name>[^(]+?)\s*(?:\((?P<unit>[^)]*)\))?")
 _GPU = ("gpu_", "energy_")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a request's latency has a unit and statistics, or the table begins with its header."""
     if document.kind in ("text", "csv"):
         first = ",".join(document.columns) if document.kind == "csv" else next(iter(document.value), "")
@@ -40,7 +40,7 @@ def recognise(document: Document) -> float:
     return 0.95 if known and document.kind == "json" else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record of the whole run."""
     if document.kind == "json":
         metrics, pointer = {str(name): object_of(metric) for name, metric in document.value.items()}, ""
@@ -102,7 +102,7 @@ def _number(value: Any) -> float | None:
     return quantity(value.replace(",", "") if isinstance(value, str) else value)
 
 
-def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]]) -> Cell:
+def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]]) -> CellDraft:
     path = document.source_path
     config = object_of(object_of(document.value).get("input_config"))
     endpoint, load = object_of(config.get("endpoint")), object_of(config.get("loadgen"))
@@ -112,10 +112,10 @@ def _cell(document: Document, pointer: str, metrics: Mapping[str, dict[str, Any]
     hardware = hardware_named(spaced(place)) if place else None
     said = {"model": None if model else model_part(path), "hardware": place}
     name = device_in(place)
-    return Cell(
+    return CellDraft(
         path,
         pointer,
-        Named(
+        NamesInFile(
             (model or said["model"],),
             spaced(place) if place else NOT_STATED,
             runtime=text_of(pick(endpoint, "backend") or config.get("backend")) or "unknown",

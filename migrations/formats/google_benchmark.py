@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, pointer_to
+from migrations.normalize.records import Record, RefusedCell, pointer_to
 from migrations.normalize.row_access import object_of
 from migrations.sources.documents import Document
 from migrations.tools import google_benchmark
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows have a name and real and processor time, beside a context."""
     value = object_of(document.value)
     rows = value.get("benchmarks")
@@ -21,9 +21,9 @@ def recognise(document: Document) -> float:
     return 0.95 if len(named) >= 0.5 * len(rows) and _has_times(named) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per name and number of threads."""
-    run = google_benchmark.Run(document.source_path, document.value["context"])
+    run = google_benchmark.GoogleBenchmarkRun(document.source_path, document.value["context"])
     yield from run.results((pointer_to("benchmarks", i), row) for i, row in enumerate(document.value["benchmarks"]))
 
 

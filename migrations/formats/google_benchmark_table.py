@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.row_access import rows_of
 from migrations.sources.documents import Document
 from migrations.tools import google_benchmark
@@ -27,7 +27,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*")
 _AGGREGATE = re.compile(r"(?P<name>.+)_(?P<which>mean|median|stddev|cv|min|max|BigO|RMS)")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by the header of the CSV, or by that of the console's table with rows beneath."""
     if document.kind == "csv":
         return 0.95 if set(document.columns) >= set(_HEADER) else 0.0
@@ -39,7 +39,7 @@ def recognise(document: Document) -> float:
     return 0.9 if titled and any(_ROW.fullmatch(line.strip()) for line in document.value) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per name."""
     context: dict[str, Any] = {}
     if document.kind == "csv":
@@ -49,7 +49,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         context = {"date": next(dates, None)}
         start = _csv_starts(document.value)
         rows = list(_printed(document.value) if start is None else _behind(document.value, start))
-    yield from google_benchmark.Run(document.source_path, context).results(_with_aggregates(rows))
+    yield from google_benchmark.GoogleBenchmarkRun(document.source_path, context).results(_with_aggregates(rows))
 
 
 def _csv_starts(lines: list[str]) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
@@ -15,13 +15,13 @@ _RATE = re.compile(r"fps_bs(?P<batch>\d+)|fps \(batch size=?(?P<worded>\d+)\)", 
 _ABOUT = {"task": "task", "input_res": "input", "params_m": "parameters_millions", "ops_g": "operations_1e9"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows name hardware and model and have a frame rate by batch size."""
     named = share_of_rows(document, "hardware", "model")
     return 0.9 * named if any(_RATE.fullmatch(column) for column in document.columns) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row and batch size that has a rate. The zoo's networks are compiled to 8 bits unless they say
     otherwise, but the table does not say it, so the precision is left open."""
     rates = {column: found for column in document.columns if (found := _RATE.fullmatch(column))}
@@ -30,10 +30,10 @@ def read(document: Document) -> Iterator[Record | Refused]:
         about = {kept: row.get(name) for name, kept in _ABOUT.items()}
         for column in rates:
             rate = quantity(pick(row, column))
-            cell = Cell(
+            cell = CellDraft(
                 document.source_path,
                 child(pointer, column),
-                Named(
+                NamesInFile(
                     (row.get("model"),), f"Hailo {device}" if device and "hailo" not in device.casefold() else device
                 ),
                 machine=Machine(device_names={"hailo": device} if device else {}),

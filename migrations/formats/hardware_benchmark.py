@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from migrations.normalize.field_aliases import batch_in, completed, length_in
-from migrations.normalize.record_builder import Cell, Machine, Named, outcome, reason_unless_ok, status_of
-from migrations.normalize.records import NoResult, Part, Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, outcome, reason_unless_ok, status_of
+from migrations.normalize.records import NoResult, Part, Record, RefusedCell, child, refuse
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
 
@@ -22,7 +22,7 @@ _UNITS = {"latencies": "s", "avg_latency": "s", "total_time": "s", "model_load_t
 _STATED = ("avg_latency", "throughput", "total_time", "timeout", "completed_iterations", "real_time_factor")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where some entry three levels under `benchmarks` holds `benchmark_results` or a status."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("benchmarks"), dict):
@@ -34,7 +34,7 @@ def recognise(document: Document) -> float:
     return 0.8 if described and all("status" in entry for entry in entries) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """Every cell; an entry without cells is one record about the model as a whole."""
     machine = _machine(document.value)
     if not document.value["benchmarks"]:
@@ -43,10 +43,10 @@ def read(document: Document) -> Iterator[Part]:
         if not isinstance(entry, dict):
             yield refuse(pointer, "unexpected_shape", "an object was expected", entry)
             continue
-        whole = Cell(
+        whole = CellDraft(
             document.source_path,
             pointer,
-            Named((model, entry.get("model_name")), hardware, family=family),
+            NamesInFile((model, entry.get("model_name")), hardware, family=family),
             times=(entry.get("timestamp"), document.value.get("timestamp")),
             machine=machine,
             original={"family": family, "model_class": entry.get("model_class")},
@@ -62,7 +62,7 @@ def read(document: Document) -> Iterator[Part]:
             yield whole.result(status, load, reason=reason_unless_ok(status, entry, entry.get("status")))
 
 
-def _cell(whole: Cell, key: str, content: Any, load: dict[str, float | None]) -> Record | Refused:
+def _cell(whole: CellDraft, key: str, content: Any, load: dict[str, float | None]) -> Record | RefusedCell:
     batch_size = batch_in(key)
     if batch_size is None or not isinstance(content, dict):
         return refuse(whole.pointer, "unexpected_shape", f"no cell is read from key {key!r}", content)

@@ -16,7 +16,7 @@ _CHIP = {
 _INSTANCES = {"provider", "id", "gpu"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a table names devices and three facts of a data sheet, or providers' machines and their GPU."""
     columns = {column.casefold() for column in document.columns}
     if columns & _NAMES and len(columns & _CHIP) >= 3:

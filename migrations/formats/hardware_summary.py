@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import number, quantity
 from migrations.sources.documents import Document
@@ -18,7 +18,7 @@ DERIVED = "a mean over batch sizes and shapes"
 _UNITS = {"latency_ms": "ms", "throughput": "items/s"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where some family has results by hardware."""
     families = document.value.get("model_families") if isinstance(document.value, dict) else None
     if not isinstance(families, dict):
@@ -26,7 +26,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any(isinstance(f, dict) and "hardware_results" in f for f in families.values()) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per model and hardware; lists shorter than the models tested name nobody and are refused."""
     none = True
     for family, content in document.value["model_families"].items():
@@ -58,10 +58,10 @@ def _hardware(document: Document, where: str, family: str, models: Any, hardware
         return
     for index, model in enumerate(models):
         latency, throughput = (known[key][index] if key in known else None for key in _UNITS)
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             _place(where, lists, next(iter(known)), index),
-            Named((model,), hardware, family=family),
+            NamesInFile((model,), hardware, family=family),
             times=(document.value.get("timestamp"),),
             original={"family": family, "derived_claim": DERIVED},
         )

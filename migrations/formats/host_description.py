@@ -32,7 +32,7 @@ _OUTCOMES = (
 )
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where at least four keys are facts about a machine and none speaks of an outcome."""
     keys = {str(key).casefold() for key in object_of(document.value)}
     known = len(keys & _FACTS)

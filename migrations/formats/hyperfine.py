@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, rows_of, text_of
 from migrations.normalize.units import MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -18,7 +18,7 @@ _STATISTICS = {
 _COLUMNS = ("command", "mean", "stddev", "median", "user", "system")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where every result has a command with user and system time."""
     if document.kind == "csv":
         return 0.95 if set(document.columns) >= set(_COLUMNS) else 0.0
@@ -28,7 +28,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any({"command", "mean", "user"} <= object_of(entry).keys() for entry in results) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per command."""
     rows: list[tuple[str, Any]] = list(rows_of(document))
     if document.kind != "csv":

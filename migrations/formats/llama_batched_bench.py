@@ -11,8 +11,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, strays_of
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
@@ -29,14 +29,14 @@ _DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
 _BACKEND = re.compile(r"ggml_(?P<name>cuda|vulkan|metal|sycl|opencl|hip)_init", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows have the times of prompt, answer and both, or the table has its header."""
     if document.kind == "text":
         return 0.95 if any("T_PP s" in line and set(_cells(line)) >= set(_COLUMNS) for line in document.value) else 0.0
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row: a whole generation of each sequence of the batch."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
@@ -77,7 +77,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") and text.endswith("|") else []
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) -> CellDraft:
     found, device, backend = _MODEL.search(notes), _DEVICE.search(notes), _BACKEND.search(notes)
     file = (found["path"] or found["loaded"]) if found else None
     stem = file.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if file else None
@@ -89,10 +89,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) ->
     hardware = hardware_named(text)
     name = device["name"].strip() if device else device_in(place)
     said = None if stem else model_part(source_path)
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((stem or said,), text, precision=quantised[1] if quantised else None, runtime="llama.cpp"),
+        NamesInFile((stem or said,), text, precision=quantised[1] if quantised else None, runtime="llama.cpp"),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},
             threads=count(row.get("n_threads"), at_least=1),

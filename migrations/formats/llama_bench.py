@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.normalize.units import NS_PER_MS, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -35,7 +35,7 @@ _GENERIC = ("", "ggml-model", "model", "main", "ggml")
 _ABOUT = ("model_filename", "model_type", "model_size", "model_n_params", "backends", "gpu_info", "cpu_info")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows have prompt and generation lengths and times in nanoseconds, or most carry such a row."""
     if document.kind == "text":
         return 0.95 if any(_INSERT.fullmatch(line.strip()) for line in document.value) else 0.0
@@ -45,7 +45,7 @@ def recognise(document: Document) -> float:
     return 0.95 * share_of_rows(document, "n_prompt", "n_gen", "avg_ns")
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
@@ -72,7 +72,7 @@ def _unwrapped(row: dict[str, Any]) -> dict[str, Any]:
     return {**inner, "watched": watched, "build": row.get("build"), "error": row.get("error")}
 
 
-def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | Refused:
+def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | RefusedCell:
     prompt, made = count(row.get("n_prompt")), count(row.get("n_gen"))
     depth = count(row.get("n_depth")) or 0
     samples = samples_ns(_list(row.get("samples_ns")), ns_per_unit=1)
@@ -96,7 +96,7 @@ def _record(source_path: str, pointer: str, row: Mapping[str, Any]) -> Record | 
     return cell.result("ok", figures, units=_UNITS)
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> CellDraft:
     filename, kind = text_of(row.get("model_filename")), text_of(row.get("model_type"))
     stem = (filename or "").replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
@@ -113,10 +113,12 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     build = text_of(row.get("build_commit"))
     if name.casefold() in _GENERIC:
         name = re.sub(r"\s+(?:mostly\s+)?\(?(?:I?Q\d|MXFP4|BF16|F16|F32).*$", "", kind or "")
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((name, kind), hardware or NOT_STATED, precision=quantised[1] if quantised else None, runtime="llama.cpp"),
+        NamesInFile(
+            (name, kind), hardware or NOT_STATED, precision=quantised[1] if quantised else None, runtime="llama.cpp"
+        ),
         times=(row.get("test_time"),),
         machine=Machine(
             host={"cpu": cpu, "gpu": gpu},

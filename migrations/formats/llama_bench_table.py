@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.units import MS_PER_S, count, quantity
 from migrations.sources.documents import Document
 
@@ -23,12 +23,12 @@ _MODEL = re.compile(r"\s+(?:mostly\s+)?(?:I?Q\d|MXFP4|BF16|F16|F32).*$")
 _NOT_SETTINGS = {"model", "size", "params", "backend", "test", "t/s", "threads"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a table has a model, a test and tokens/s."""
     return 0.9 if document.kind == "text" and any(_is_header(_cells(line)) for line in document.value) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row of every such table in the text."""
     header: list[str] = []
     device = build = None
@@ -50,7 +50,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
 
 def _record(
     source_path: str, pointer: str, row: dict[str, str], device: str | None, build: str | None
-) -> Record | Refused:
+) -> Record | RefusedCell:
     test = _TEST.fullmatch(row["test"])
     rate = quantity(row["t/s"].partition("±")[0])
     if test is None or not (test["prompt"] or test["made"]):
@@ -58,10 +58,10 @@ def _record(
     prompt, made, depth = (count(test[name]) or 0 for name in ("prompt", "made", "depth"))
     precision = _PRECISION.search(row["model"])
     hardware = hardware_named(row.get("backend")) or ("cpu" if "BLAS" in row.get("backend", "") else None)
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (_MODEL.sub("", row["model"]) or row["model"],),
             hardware or NOT_STATED,
             precision=precision[1].replace(" - ", "_") if precision else None,

@@ -11,8 +11,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import object_of, pick, rows_of, strays_of, text_of
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -23,7 +23,7 @@ _ONE_BATCH = ({"prefill_latency", "batch_size"}, {"input_len", "output_len", "ba
 _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "tokens/s"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where every row is of one of the kinds."""
     if document.kind not in ("json", "json_lines"):
         return 0.0
@@ -31,7 +31,7 @@ def recognise(document: Document) -> float:
     return 0.9 if rows and sum(_is_known(row) for row in rows) >= 0.5 * len(rows) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
@@ -85,7 +85,7 @@ def _batch(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     model = text_of(pick(row, "model", "model_id", "model_path"))
     stated = text_of(pick(row, "device", "gpu_type", "gpu", "gpu_name"))
     place = None if stated else hardware_part(source_path)
@@ -95,10 +95,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
     said = {"model": None if model else model_part(source_path) or text_of(row.get("run_name")), "hardware": place}
     runtime = "sglang" if any(kind <= row.keys() for kind in _ONE_BATCH) else "vllm"
     numbers = {key: value for key, value in row.items() if "throughput" in key or key.endswith("_per_second")}
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((model or said["model"],), device or NOT_STATED, precision=pick(row, "dtype"), runtime=runtime),
+        NamesInFile((model or said["model"],), device or NOT_STATED, precision=pick(row, "dtype"), runtime=runtime),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},
             settings={"tensor_parallel_size": pick(row, "tensor_parallel_size", "tp_size")},

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
@@ -19,12 +19,12 @@ _NEEDED = ("Hardware", "Framework", "Model", "Batch Size", "Latency", "Throughpu
 _AGREES = 1.25
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for pointer, row in rows_of(document):
         hardware, framework = text_of(row["Hardware"]), text_of(row["Framework"])
@@ -36,10 +36,10 @@ def read(document: Document) -> Iterator[Record | Refused]:
         latency_ms = scaled(pick(row, "Latency"), MS_PER_S)
         tokens = quantity(pick(row, "Throughput"))
         name = f"{devices} x {hardware}" if hardware and devices and devices > 1 else hardware
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             pointer,
-            Named((row["Model"],), hardware, runtime=framework, precision=pick(row, "Precision", "dtype")),
+            NamesInFile((row["Model"],), hardware, runtime=framework, precision=pick(row, "Precision", "dtype")),
             machine=Machine(
                 device_names={named: name} if named and name else {},
                 software={framework: "unknown version"} if framework else {},

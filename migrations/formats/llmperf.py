@@ -10,8 +10,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, spaced
-from migrations.normalize.record_builder import Cell, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
@@ -25,7 +25,7 @@ _EACH = "results_inter_token_latency_s"
 _SECONDS_PER_MINUTE = 60
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a row has the number of requests at once and a request's latency."""
     return 0.95 * max(
         share_of_rows(document, "num_concurrent_requests", f"{_WHOLE}_mean"),
@@ -33,16 +33,16 @@ def recognise(document: Document) -> float:
     )
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per summary."""
     for pointer, row in rows_of(document):
         found = _flat(row)
         place = hardware_part(document.source_path)
         concurrency = count(found.get("num_concurrent_requests"), at_least=1)
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             pointer,
-            Named((found.get("model"),), spaced(place) if place else NOT_STATED, runtime="unknown"),
+            NamesInFile((found.get("model"),), spaced(place) if place else NOT_STATED, runtime="unknown"),
             times=(found.get("timestamp"),),
             original={
                 "hardware": place or NOT_STATED,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from migrations.normalize.canonical_names import hardware_named, is_hardware
-from migrations.normalize.record_builder import Cell, Machine, Named, status_of
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, status_of
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
 
@@ -20,25 +20,25 @@ _FAILURE = re.compile(r"(?:^|; )(?P<status>failed|timeout): (?P<reason>.*)$")
 _THREADS = re.compile(r"\b(?P<threads>\d+) threads?\b")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 if document.kind == "csv" and set(document.columns) >= _NEEDED else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for index, row in enumerate(document.value):
         yield _row(document.source_path, child("", index), row)
 
 
-def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refused:
+def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | RefusedCell:
     hardware = hardware_named(row["device_type"], row["framework"])
     device = row.get("device", "").strip()
     threads = _THREADS.search(row.get("notes", ""))
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
-        Named((row["model"],), row["device_type"], precision=row.get("dtype"), runtime=row["framework"]),
+        NamesInFile((row["model"],), row["device_type"], precision=row.get("dtype"), runtime=row["framework"]),
         times=(row.get("timestamp"),),
         machine=Machine(
             # `device` may only say `cpu` again, which names no piece of silicon.

@@ -8,6 +8,6 @@ from migrations.sources.documents import Document
 NOT_RESULTS = "a model's answers to the samples of an accuracy run"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows are answers by sample."""
     return 0.9 if share_of_rows(document, "seq_id", "qsl_idx", "data") == 1.0 else 0.0

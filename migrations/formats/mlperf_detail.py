@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
@@ -26,7 +26,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where marked lines, or objects with the load generator's keys, make up the log."""
     if document.kind == "text":
         return 0.95 if any(line.startswith(_MARK) for line in document.value[:50]) else 0.0
@@ -35,7 +35,7 @@ def recognise(document: Document) -> float:
     return 0.9 if rows and len(keyed) == len(rows[:200]) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record, at the first line with a result. A log without results is of a run that broke off: a failure."""
     found: dict[str, Any] = {}
     first = None

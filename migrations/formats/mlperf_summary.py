@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import quantity
 from migrations.sources.documents import Document
 from migrations.tools import mlperf
@@ -24,12 +24,12 @@ _NAMES = {
 _MORE = re.compile(r".*(?:latency|time to first token|time per output token|tokens per second).*", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a line is the title."""
     return 0.95 if document.kind == "text" and any(_TITLE in line for line in document.value[:400]) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per summary in the text; a run for accuracy alone has no times and is none."""
     starts = [number for number, line in enumerate(document.value) if _TITLE in line]
     for start, end in zip(starts, [*starts[1:], len(document.value)], strict=True):

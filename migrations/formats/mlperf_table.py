@@ -12,8 +12,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import hardware_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
@@ -35,7 +35,7 @@ _ABOUT = (
 _TESTS = re.compile(r"TEST\d+|Power.*", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows have a model, a scenario of MLPerf, and a result."""
     if document.kind not in ("csv", "json", "json_lines") or isinstance(document.value, dict):
         return 0.0
@@ -46,7 +46,7 @@ def recognise(document: Document) -> float:
     return 0.95 * min(*has, figures, named)
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row; a row whose result is open or whose run had errors is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
@@ -63,7 +63,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
                 reason = f"the table leaves the result open{errors}"
             yield cell.result("failed", size, reason=reason)
             continue
-        cell = Cell(
+        cell = CellDraft(
             cell.source_path, cell.pointer, cell.named, cell.times, cell.machine, {**cell.original, "stated": stated}
         )
         units = {"Result": str(pick(row, *_UNITS) or f"as of scenario {pick(row, *_SCENARIO)}")}
@@ -88,7 +88,7 @@ def _figures(row: Mapping[str, Any], scenario: str | None) -> tuple[dict[str, fl
     return {percentile: latency, "throughput_items_per_s": rate, "throughput_tokens_per_s": tokens}, stated
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     accelerator = text_of(pick(row, *_ACCELERATOR))
     processor = text_of(pick(row, *_PROCESSOR))
     system = text_of(pick(row, "SystemName", "System", "Platform"))
@@ -108,10 +108,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
     device = told or device
     name = f"{devices} x {device}" if device and devices and devices > 1 else device
     model = text_of(pick(row, *_MODEL))
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (mlperf.model_of(model),),
             hardware_text or NOT_STATED,
             precision=pick(row, "weight_data_types"),

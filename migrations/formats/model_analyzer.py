@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, text_of
 from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
@@ -28,7 +28,7 @@ _ABOUT = (
 )  # fmt: skip
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a model's rows have a batch, a load, and a rate, latency or GPU figure with its unit."""
     columns = set(document.columns)
     if "Model" not in columns or not columns & {"Batch", "Batch Size"} or not columns & {"Concurrency", "Request Rate"}:
@@ -38,7 +38,7 @@ def recognise(document: Document) -> float:
     return 0.95 if known else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     columns = {column: found for column in document.columns if (found := _COLUMN.fullmatch(column))}
     for pointer, row in rows_of(document):
@@ -71,17 +71,17 @@ def _figures(row: Mapping[str, Any], columns: Mapping[str, re.Match[str]]) -> di
     return figures
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any], columns: Mapping[str, re.Match[str]]) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], columns: Mapping[str, re.Match[str]]) -> CellDraft:
     group = text_of(pick(row, "Instance Group"))
     places = set(re.findall(r"GPU|CPU", group.upper())) if group else set()
     gpu = text_of(pick(row, "GPU UUID", "GPU Name"))
     # Triton serves on NVIDIA's GPUs, and the UUIDs are NVIDIA's.
     hardware = "cuda" if gpu or places == {"GPU"} else "cpu" if places == {"CPU"} else None
     rest = {name: quantity(pick(row, name)) for name in columns}
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((row.get("Model"),), hardware or NOT_STATED, runtime="triton"),
+        NamesInFile((row.get("Model"),), hardware or NOT_STATED, runtime="triton"),
         machine=Machine(settings={"instance_group": group, "model_config": pick(row, "Model Config Path")}),
         original={
             "hardware": group or gpu or NOT_STATED,

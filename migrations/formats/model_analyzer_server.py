@@ -7,7 +7,7 @@ from migrations.sources.documents import Document
 NOT_RESULTS = "metrics of an idle Triton server, of no model"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where GPU metrics stand beside a server's name and neither batch nor load are there."""
     columns = set(document.columns)
     metrics = any(column.startswith("GPU ") and column.endswith(")") for column in columns)

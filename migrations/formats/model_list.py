@@ -11,7 +11,7 @@ _ACCURACY = {"top1", "top5", "top1_err", "top5_err", "top1_diff", "top5_diff", "
 _KNOWN = _ABOUT | _ACCURACY | {"model"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a model's row holds nothing beyond what it is and how often it is right."""
     columns = set(document.columns)
     return 0.85 if "model" in columns and len(columns) > 1 and columns <= _KNOWN else 0.0

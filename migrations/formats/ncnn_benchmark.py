@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import count, number, quantity
 from migrations.sources.documents import Document
@@ -17,22 +17,22 @@ from migrations.sources.documents import Document
 _UNITS = {"min_ms": "ms", "max_ms": "ms", "avg_ms": "ms"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, "model", "min_ms", "max_ms", "avg_ms", "loop_count", "num_threads")
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row. benchncnn runs one picture at a time and prints milliseconds of it."""
     for pointer, row in rows_of(document):
         gpu = number(pick(row, "gpu_device"))
         hardware = None if gpu is None else "cpu" if gpu < 0 else "vulkan"
         device = text_of(row.get("device"))
         model, precision = _precision(str(row.get("model") or ""))
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             pointer,
-            Named((model,), hardware or _by_command(row), precision=precision, runtime="ncnn"),
+            NamesInFile((model,), hardware or _by_command(row), precision=precision, runtime="ncnn"),
             machine=Machine(
                 host={"device": device} if device else {},
                 device_names={name: device for name in ("cpu", "vulkan") if device},

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.units import count, number, quantity
 from migrations.sources.documents import Document
 
@@ -27,7 +27,7 @@ _ORDER = ("loop_count", "num_threads", "powersave", "gpu_device", "cooling_down"
 _INT8 = "_int8"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where two lines are rows of it, or one beside a setting."""
     if document.kind != "text":
         return 0.0
@@ -36,7 +36,7 @@ def recognise(document: Document) -> float:
     return 0.9 if rows >= 2 or (rows and settings) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     settings: dict[str, str] = {}
     device = None
@@ -53,14 +53,14 @@ def read(document: Document) -> Iterator[Record | Refused]:
 
 def _record(
     source_path: str, pointer: str, row: re.Match[str], settings: dict[str, str], device: str | None
-) -> Record | Refused:
+) -> Record | RefusedCell:
     gpu = number(settings.get("gpu_device"))
     hardware = NOT_STATED if gpu is None else "cpu" if gpu < 0 else "vulkan"
     model = row["model"]
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (model.removesuffix(_INT8),),
             hardware,
             precision="int8" if model.endswith(_INT8) else None,

@@ -25,12 +25,12 @@ _SPECIAL = {"performance_batch_results", "raw_benchmark_data"}
 _KNOWN = _DESCRIBING | _RESULTS | _TESTS | _SPECIAL
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where at least one table has a name of the old schemas."""
     return 0.9 if document.kind == "tables" and document.value.keys() & _KNOWN else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """The results of every table; a table nobody knows is refused with its rows."""
     tables: dict[str, Rows] = document.value
     joined = _Joined(tables)

@@ -21,7 +21,7 @@ _TABLES = (
 _FIGURES = ("latency", "throughput", "inference", "is_compatible", "per_second", "load_time")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where the columns hold those of one table, and none is a figure."""
     columns = document.columns
     if not columns and isinstance(document.value, list):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Document
 from migrations.tools import benchmark_app
 
@@ -21,7 +21,7 @@ _BATCH = re.compile(r"batch size:\s*(?P<size>\d+)", re.IGNORECASE)
 _REQUESTS = re.compile(r"(?P<count>\d+) infer(?:ence)? requests", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a report has the section of results, or a console the tool's steps and a throughput."""
     if document.kind != "text":
         return 0.0
@@ -32,7 +32,7 @@ def recognise(document: Document) -> float:
     return 0.9 if steps and any("throughput" in line or "[ error ]" in line for line in lines) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record, at the line where the results begin."""
     is_report = any(line.strip().strip(";").casefold() in _SECTIONS for line in document.value)
     found = dict(_report(document.value) if is_report else _console(document.value))

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
@@ -19,12 +19,12 @@ _NEEDED = ("iteration", "model", "device", "generation_time(s)", "latency(ms)")
 _UNITS = {"generation_time(s)": "s", "latency(ms)": "ms per token", "1st_latency(ms)": "ms", "max_rss_mem(MB)": "MB"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per iteration."""
     for pointer, row in rows_of(document):
         cell = _cell(document.source_path, pointer, row)
@@ -47,14 +47,14 @@ def read(document: Document) -> Iterator[Record | Refused]:
             yield cell.result("ok", {**size, **figures}, units=_UNITS)
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     framework, device = text_of(pick(row, "framework")), text_of(pick(row, "device"))
     runs_openvino = framework in (None, "ov", "openvino")
     hardware = {"CPU": "openvino", "GPU": "xpu", "NPU": "npu"}.get((device or "").upper(), device)
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (row.get("model"),),
             (hardware if runs_openvino else device) or NOT_STATED,
             precision=pick(row, "precision"),

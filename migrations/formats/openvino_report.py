@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import object_of
 from migrations.sources.documents import Document
 from migrations.tools import benchmark_app
@@ -13,7 +13,7 @@ from migrations.tools import benchmark_app
 _SECTIONS = ("cmd_options", "configuration_setup", "execution_results")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where results stand beside options or setup, or where the results alone have the tool's names."""
     value = object_of(document.value)
     results = object_of(value.get("execution_results"))
@@ -25,7 +25,7 @@ def recognise(document: Document) -> float:
     return 0.9 if results.keys() & known else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record; what comes with several data shapes keeps the latencies of each."""
     found: dict[str, Any] = {}
     for section in _SECTIONS:

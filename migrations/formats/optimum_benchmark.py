@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, rows_of
 from migrations.normalize.units import MIB_PER_MB, MS_PER_S, NS_PER_S, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -33,13 +33,13 @@ _DEVICE = ("max_process_vram", "max_allocated", "max_reserved", "max_global_vram
 _UNITS = {"latency": "s", "throughput": "items/s", "memory": "MB of 1,000,000 bytes"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a report's phases hold latencies with units, alone or beside a configuration."""
     rows = [row for _, row in rows_of(document)][:20]
     return 0.95 if rows and all(_phases(_report(row)) for row in rows) and document.kind != "csv" else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per phase and run. Decoding is one with its prefill: together they are a whole generation."""
     for pointer, row in rows_of(document):
         config = flat(object_of(row.get("config"))) if is_config(row.get("config")) else config_beside(document)
@@ -65,7 +65,7 @@ def _record(
     phase: dict[str, Any],
     report: dict[str, Any],
     load: dict[str, Any],
-) -> Record | Refused:
+) -> Record | RefusedCell:
     name, mode = named
     size = size_of(config, document.source_path)
     figures = _figures(phase)

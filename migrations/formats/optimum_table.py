@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.row_access import rows_of
 from migrations.normalize.units import MIB_PER_MB, MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
@@ -54,7 +54,7 @@ Phases = dict[str, dict[str, tuple[Any, str, str]]]
 """Per phase and figure: the value, its unit and its column."""
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a column is a phase's latency, rate or running time with its unit."""
     if document.kind != "csv":
         return 0.0
@@ -62,7 +62,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any(what.startswith(("latency", "throughput", "runtime")) for _, what, _ in found) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row and phase; a row without any figure is a failure."""
     beside = config_beside(document)
     columns = {column: figure for column in document.columns if (figure := _figure(column)) is not None}
@@ -98,7 +98,7 @@ def _record(
     load: dict[str, Any],
     others: Phases,
     each: dict[str, tuple[Any, str, str]],
-) -> Record | Refused:
+) -> Record | RefusedCell:
     last = phase.rpartition(".")[2]
     mode = "training" if last in _TRAINING else _MODES[last]
     size = _size(config, document)

@@ -12,8 +12,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import hardware_part, model_part, parts, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, quantity, samples_ns, scaled
 from migrations.sources.documents import Document
 
@@ -37,7 +37,7 @@ _PROVIDERS = {
 }  # fmt: skip
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by the lines it prints, or where nearly all lines are rows of its result file."""
     if document.kind != "text":
         return 0.0
@@ -49,7 +49,7 @@ def recognise(document: Document) -> float:
     return 0.9 if filled and rows >= 0.5 * len(filled) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per printed summary, or one of the whole result file with its rows as samples."""
     starts = [i for i, line in enumerate(document.value) if "Session creation time cost" in line]
     rows = [found for line in document.value if (found := _ROW.fullmatch(line.strip()))]
@@ -63,7 +63,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield _printed(document, start, document.value[start:end], "\n".join(context))
 
 
-def _printed(document: Document, start: int, lines: list[str], context: str) -> Record | Refused:
+def _printed(document: Document, start: int, lines: list[str], context: str) -> Record | RefusedCell:
     figures: dict[str, Any] = {}
     for line in lines:
         found = _PRINTED.fullmatch(line)
@@ -84,7 +84,7 @@ def _printed(document: Document, start: int, lines: list[str], context: str) -> 
     return cell.result("ok", figures, units={"latency": "s", "average": "ms", "memory": "bytes"})
 
 
-def _rows(document: Document, rows: list[re.Match[str]]) -> Record | Refused:
+def _rows(document: Document, rows: list[re.Match[str]]) -> Record | RefusedCell:
     cell = _cell(document, "/0", "", rows[0]["model"])
     figures = {
         "samples_ns": samples_ns([float(row["seconds"]) for row in rows], ns_per_unit=NS_PER_S),
@@ -94,7 +94,7 @@ def _rows(document: Document, rows: list[re.Match[str]]) -> Record | Refused:
     return cell.result("ok", figures, units={"time": "s", "memory": "bytes"})
 
 
-def _cell(document: Document, pointer: str, context: str, model: str | None) -> Cell:
+def _cell(document: Document, pointer: str, context: str, model: str | None) -> CellDraft:
     path = document.source_path
     command = _COMMAND.search(context)
     arguments = command["arguments"] if command else ""
@@ -106,10 +106,10 @@ def _cell(document: Document, pointer: str, context: str, model: str | None) -> 
     model = model or (onnx["name"].rpartition("/")[2] if onnx else None)
     said = None if model else model_part(path) or next(iter(parts(path)), None)
     named = hardware_named(hardware)
-    return Cell(
+    return CellDraft(
         path,
         pointer,
-        Named((model or said,), hardware if named else NOT_STATED, runtime="onnxruntime"),
+        NamesInFile((model or said,), hardware if named else NOT_STATED, runtime="onnxruntime"),
         machine=Machine(settings={"provider": name, "arguments": arguments.strip() or None}),
         original={
             "hardware": (provider["name"] if provider else place) or NOT_STATED,

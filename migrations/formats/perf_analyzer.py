@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, model_part, parts, spaced
-from migrations.normalize.record_builder import Cell, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows
 from migrations.normalize.units import count, quantity, scaled
 from migrations.sources.documents import Document
@@ -26,12 +26,12 @@ _GENERIC = re.compile(
 )
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, "Inferences/Second", "Client Send", "Client Recv")
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     path = document.source_path
     model = model_part(path) or next(
@@ -42,10 +42,10 @@ def read(document: Document) -> Iterator[Record | Refused]:
         # Triton serves on NVIDIA's GPUs: where one was watched, it was on them.
         gpus = sorted({found["uuid"] for value in row.values() for found in _PER_GPU.finditer(value)})
         hardware = spaced(place) if place else "cuda" if gpus else NOT_STATED
-        cell = Cell(
+        cell = CellDraft(
             path,
             pointer,
-            Named((pick(row, "Model") or model,), hardware, runtime="triton"),
+            NamesInFile((pick(row, "Model") or model,), hardware, runtime="triton"),
             original={
                 "concurrency": count(pick(row, "Concurrency"), at_least=1),
                 "request_rate": quantity(pick(row, "Request Rate")),

@@ -8,8 +8,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import count, quantity, scaled
 from migrations.sources.documents import Document
 
@@ -23,7 +23,7 @@ _BATCH = re.compile(r"\s+Batch size: (?P<value>\d+)")
 _MODEL = re.compile(r"perf_(?:analyzer|client)\b.*?\s-m[ =]?(?P<name>\S+)")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a load is followed by a rate of inferences."""
     if document.kind != "text":
         return 0.0
@@ -31,7 +31,7 @@ def recognise(document: Document) -> float:
     return 0.9 if rates and any(_LOAD.match(line) for line in document.value) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per load."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _LOAD.match(line)]
@@ -43,7 +43,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield _load(document.source_path, start, lines[start:end], model, count(batch, at_least=1))
 
 
-def _load(path: str, start: int, lines: list[str], model: str | None, batch: int | None) -> Record | Refused:
+def _load(path: str, start: int, lines: list[str], model: str | None, batch: int | None) -> Record | RefusedCell:
     load = _LOAD.match(lines[0])
     is_rate = load is not None and load["kind"] == "Rate"
     value = load["value"] if load else None
@@ -60,10 +60,10 @@ def _load(path: str, start: int, lines: list[str], model: str | None, batch: int
             figures.setdefault("iterations", count(found["value"]))
     place = hardware_part(path)
     said = None if model else model_part(path)
-    cell = Cell(
+    cell = CellDraft(
         path,
         f"/{start}",
-        Named((model or said,), spaced(place) if place else NOT_STATED, runtime="triton"),
+        NamesInFile((model or said,), spaced(place) if place else NOT_STATED, runtime="triton"),
         original={
             "hardware": place or NOT_STATED,
             "concurrency": None if is_rate else count(value, at_least=1),

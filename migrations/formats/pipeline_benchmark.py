@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.record_builder import Cell, Named
+from migrations.normalize.record_builder import CellDraft, NamesInFile
 from migrations.normalize.records import NoResult, Part, child, refuse
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
@@ -21,7 +21,7 @@ _METHODS = ("pipeline", "from_pretrained", "openvino")
 _LOAD = ("load_time", "model_load_time")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where `results` and `performance` are objects beside `hardware` or `metadata`; also without `performance`
     where every result is of a known method."""
     value = document.value
@@ -35,7 +35,7 @@ def recognise(document: Document) -> float:
     return 0.7 if methods else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per method and hardware."""
     value = document.value
     results = value["results"] if isinstance(value.get("results"), dict) else {}
@@ -66,10 +66,10 @@ def _cell(
     method = key.removesuffix(f"_{hardware}")
     said = {_plain(name, method): v for name, v in outcome.items()}
     both = {**said, **times}
-    cell = Cell(
+    cell = CellDraft(
         document.source_path,
         where,
-        Named(
+        NamesInFile(
             tuple(name for name in (outcome.get("model"), about.get("model")) if name),
             hardware if hardware_named(hardware) else key,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import object_of, text_of
 from migrations.normalize.units import MS_PER_S, NS_PER_S, count, samples_ns, scaled
 from migrations.sources.documents import Document
@@ -21,7 +21,7 @@ _ABOUT = ("group", "params", "param", "options", "extra_info")
 _MANY_SAMPLES_FROM_NS = 1_000
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where tests have statistics with rounds."""
     tests = object_of(document.value).get("benchmarks")
     if (
@@ -32,7 +32,7 @@ def recognise(document: Document) -> float:
     return 0.95 if not tests or any("stats" in object_of(test) for test in tests) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per test. Samples are used where the clock's nanoseconds are fine enough for them."""
     value = document.value
     machine = object_of(value.get("machine_info"))

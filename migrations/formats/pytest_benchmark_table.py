@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows
 from migrations.normalize.units import MS_PER_S, count, scaled
 from migrations.sources.documents import Document
@@ -16,14 +16,14 @@ _STATISTICS = {
 }  # fmt: skip
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows of a name have mean, deviation and rounds."""
     if document.kind != "csv":
         return 0.0
     return 0.9 * share_of_rows(document, "name", "min", "max", "mean", "stddev", "rounds")
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for pointer, row in rows_of(document):
         others = {name: row[name] for name in row if name.startswith("param:") or name in ("group", "ops", "iqr")}

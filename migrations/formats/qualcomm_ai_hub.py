@@ -6,20 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from migrations.normalize.records import Record, Refused, pointer_to
+from migrations.normalize.records import Record, RefusedCell, pointer_to
 from migrations.normalize.row_access import rows_of, share_of_rows
 from migrations.sources.documents import Document
 from migrations.tools import ai_hub
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by the table's columns, or by entries of a `perf` file."""
     if share_of_rows(document, "device", "runtime", "inference_time_ms") == 1.0:
         return 0.95
     return 0.95 if any(True for _ in ai_hub.perf_entries(document.value)) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row of the table, or per model, device and runtime of the file."""
     if isinstance(document.value, dict):
         for steps, _, row in ai_hub.perf_entries(document.value):

@@ -29,7 +29,7 @@ class _Lined(dict[str, Any]):
     line: int = 0
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where metrics stand under models or precisions at the left margin."""
     if document.kind != "text" or not any(line.rstrip() in _ROOTS for line in document.value):
         return 0.0
@@ -37,7 +37,7 @@ def recognise(document: Document) -> float:
     return 0.95 if metrics and not any(_NOT_OURS.search(line) for line in document.value) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record per network, device and runtime. Lines before the first key are another program's; an ending that is
     no YAML, as of a file broken off, is refused by itself."""
     lines = document.value

@@ -10,7 +10,7 @@ NOT_RESULTS = "when a run began and ended"
 _TIMES = {"start_time", "end_time", "duration_s", "duration", "started_at", "finished_at", "command", "run_id", "argv"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a beginning and an end are all there is."""
     keys = set(object_of(document.value))
     return 0.9 if len(keys) >= 2 and keys <= _TIMES and keys & {"start_time", "started_at"} else 0.0

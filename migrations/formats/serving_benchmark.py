@@ -13,8 +13,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, pick, rows_of, share_of_rows, strays_of, text_of
 from migrations.normalize.units import MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
@@ -49,7 +49,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where every row has a request rate reached, beside times to the first token or of whole requests."""
     if document.kind == "text":
         return 0.95 if any(_TITLE in line for line in document.value) else 0.0
@@ -60,7 +60,7 @@ def recognise(document: Document) -> float:
     return 0.95 * whole
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per run; a run of which no request came through is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
@@ -112,7 +112,7 @@ def _figures(row: Mapping[str, Any], completed: int | None) -> dict[str, Any]:
     return figures
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int | None) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int | None) -> CellDraft:
     server = object_of(row.get("server_info"))
     model = text_of(pick(row, "model_id", "model", "model_path", "tokenizer_id") or server.get("model_path"))
     stated_device = text_of(pick(row, "gpu_type", "gpu", "gpu_name", "device", "accelerator", "hardware"))
@@ -125,10 +125,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
     version = text_of(pick(row, "vllm_version", "sglang_version", "version") or server.get("version"))
     said = {"model": None if model else model_part(source_path), "hardware": place}
     kept = {key: value for key, value in row.items() if key not in _LISTS and _is_figure(key, value)}
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (model or said["model"],),
             device or NOT_STATED,
             precision=pick(row, "dtype", "quantization"),

@@ -9,7 +9,7 @@ from migrations.sources.documents import Document
 from migrations.tools.legacy_skill_tests import is_body, read_body
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where every key names a test script, and some value is a skill test's result."""
     value = document.value
     if not isinstance(value, dict) or not value or not all(str(key).startswith("test_") for key in value):
@@ -17,7 +17,7 @@ def recognise(document: Document) -> float:
     return 0.9 if any(is_body(body) for body in value.values()) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """The parts of each test; a test that only left an error message names no hardware and is refused with it."""
     for key, body in document.value.items():
         yield from read_body(document, child("", key), body, (key,), ())

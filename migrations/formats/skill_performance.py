@@ -12,7 +12,7 @@ from migrations.sources.documents import Document
 from migrations.tools.legacy_skill_tests import is_body, read_body
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where metadata name a test file or model and `results` is the body of a skill test."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict) or "results" not in value:
@@ -22,7 +22,7 @@ def recognise(document: Document) -> float:
     return 0.9 if is_body(value["results"]) else 0.6
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """The parts of the results."""
     metadata = document.value["metadata"]
     models = (metadata.get("model"), metadata.get("model_name"), metadata.get("test_file"))

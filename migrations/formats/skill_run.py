@@ -13,7 +13,7 @@ from migrations.tools.legacy_skill_tests import read_body
 _RUN = {"test_file", "return_code", "stdout", "stderr", "elapsed_time"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a run's exit code and outputs stand at the top or under `skill_tests`."""
     value = document.value
     if not isinstance(value, dict):
@@ -23,7 +23,7 @@ def recognise(document: Document) -> float:
     return 0.9 if len(value.keys() & _RUN) >= 4 else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """What each run's result says; a run without one is a log."""
     value = document.value
     sections = _sections(value)

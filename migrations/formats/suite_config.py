@@ -10,7 +10,7 @@ _PLAN = {"batch_sizes", "hardware_types", "models", "model_families", "models_se
 _OUTCOMES = {"results", "benchmarks", "batch_results", "performance_benchmarks", "functionality_verification"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where batch sizes and hardware types are listed beside models, and nothing holds an outcome."""
     value = document.value
     if not isinstance(value, dict) or value.keys() & _OUTCOMES:

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migrations.normalize.field_aliases import named_figures
-from migrations.normalize.record_builder import Cell, Named
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.record_builder import CellDraft, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.units import count
 from migrations.sources.documents import Document
 
 _NEEDED = {"model_id", "hardware", "batch_size", "sequence_length", "error"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns; the last one is what sets it apart."""
     return 0.9 if document.kind in ("csv", "rows") and set(document.columns) >= _NEEDED else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for index, row in enumerate(document.value):
-        named = Named((row["model_id"],), row["hardware"])
+        named = NamesInFile((row["model_id"],), row["hardware"])
         others = {name: text for name, text in row.items() if name not in _NEEDED | {"timestamp"}}
-        cell = Cell(document.source_path, child("", index), named, (row.get("timestamp"),), original=others)
+        cell = CellDraft(document.source_path, child("", index), named, (row.get("timestamp"),), original=others)
         size = {
             "batch_size": count(row["batch_size"], at_least=1),
             "sequence_length": count(row["sequence_length"], at_least=1),

@@ -15,7 +15,7 @@ from migrations.sources.documents import Document
 _SECTIONS = ("functionality_verification", "performance_benchmarks")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where one of the suite's two sections is an object."""
     value = document.value
     if not isinstance(value, dict):
@@ -23,7 +23,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any(isinstance(value.get(section), dict) for section in _SECTIONS) else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """Each section's entries: a document, or why there is none."""
     empty = True
     for section in _SECTIONS:

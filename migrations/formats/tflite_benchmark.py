@@ -11,8 +11,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import hardware_part, model_part, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import count, scaled
 from migrations.sources.documents import Document
 
@@ -29,7 +29,7 @@ _DELEGATES = (("use gpu", "opencl"), ("use hexagon", "qnn"), ("use coreml", "mps
 _START = "STARTING!"
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its line of averages, or by its start and graph."""
     if document.kind != "text":
         return 0.0
@@ -38,7 +38,7 @@ def recognise(document: Document) -> float:
     return 0.8 if any(_START in line for line in document.value) and _flags(document.value).get("graph") else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per start of the tool; a run without averages is a failure."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _START in line] or [0]
@@ -46,7 +46,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield _run(document.source_path, start, lines[start:end])
 
 
-def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
+def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell:
     flags = _flags(lines)
     averages = next((found for line in lines if (found := _AVERAGES.search(line))), None)
     counted = [(line, found) for line in lines if (found := _COUNTED.search(line))]
@@ -56,10 +56,10 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
     place = None if graph else hardware_part(source_path)
     delegate = next((kept for flag, kept in _DELEGATES if flags.get(flag, "").casefold() in ("1", "true")), None)
     said = None if name else model_part(source_path)
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         f"/{start}",
-        Named(
+        NamesInFile(
             (name or said,), delegate or (spaced(place) if place else "cpu" if graph else NOT_STATED), runtime="tflite"
         ),
         machine=Machine(

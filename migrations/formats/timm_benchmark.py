@@ -12,8 +12,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import hardware_part, parts, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child
 from migrations.normalize.row_access import pick, rows_of, share_of_rows
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
@@ -26,13 +26,13 @@ _PYTORCH = re.compile(r"(?<![a-z])pt(?:1(?P<old>\d\d)|(?P<major>[2-9])(?P<minor>
 _CUDA = re.compile(r"(?<![a-z])cu(?P<major>\d\d)(?P<minor>\d)(?!\d)", re.IGNORECASE)
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows name a model and a rate of one of the two modes."""
     rate = max(share_of_rows(document, "model", f"{mode}_samples_per_sec") for mode in _MODES)
     return 0.95 if rate and share_of_rows(document, "model") == 1.0 else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row and mode; a row with an error instead of figures is a failure."""
     machine, named = _said_by_the_name(document.source_path)
     for pointer, row in rows_of(document):
@@ -56,11 +56,11 @@ def read(document: Document) -> Iterator[Record | Refused]:
 
 def _cell(
     document: Document, pointer: str, row: dict[str, Any], mode: str, machine: Machine, named: dict[str, Any]
-) -> Cell:
+) -> CellDraft:
     original = {name: pick(row, f"{mode}_{name}", name) for name in _SHAPE}
     shape = {"image_size": original.pop("img_size"), "parameters_millions": pick(row, "param_count"), **original}
-    who = Named((_model(row.get("model")),), named["hardware"], precision=named["precision"], runtime="pytorch")
-    return Cell(
+    who = NamesInFile((_model(row.get("model")),), named["hardware"], precision=named["precision"], runtime="pytorch")
+    return CellDraft(
         document.source_path,
         pointer,
         who,

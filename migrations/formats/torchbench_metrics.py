@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused, child, refuse
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell, child, refuse
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import MIB_PER_GB, count, number, quantity, scaled
 from migrations.sources.documents import Document
@@ -24,7 +24,7 @@ _MODES = {"eval": "inference", "train": "training"}
 _RATES = ("throughputs", "throughput")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where metrics named by model and device stand beside the environment."""
     value = object_of(document.value)
     metrics = object_of(value.get("metrics"))
@@ -33,7 +33,7 @@ def recognise(document: Document) -> float:
     return 0.95 if any(_named(key).keys() >= {"model", "metric"} for key in metrics) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per model, test, device and batch; its metrics are put together."""
     groups: dict[tuple[str, ...], dict[str, tuple[str, Any]]] = {}
     for key, value in document.value["metrics"].items():
@@ -51,7 +51,7 @@ def _named(key: str) -> dict[str, str]:
     return {part["name"]: part["value"] for part in _PART.finditer(key)} if "=" in key else {}
 
 
-def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Record | Refused:
+def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Record | RefusedCell:
     key = next((metrics[name][0] for name in _LATENCIES if name in metrics), next(iter(metrics.values()))[0])
     about = _named(key)
     environment = object_of(document.value.get("environ"))
@@ -64,10 +64,10 @@ def _record(document: Document, metrics: Mapping[str, tuple[str, Any]]) -> Recor
         "first_ms": quantity(values.get("ttfb")),
         **{kept: scaled(values.get(name), MIB_PER_GB) or None for name, kept in _FIELDS.items()},
     }
-    cell = Cell(
+    cell = CellDraft(
         document.source_path,
         child("/metrics", key),
-        Named((about["model"],), about.get("device"), precision=about.get("precision"), runtime="pytorch"),
+        NamesInFile((about["model"],), about.get("device"), precision=about.get("precision"), runtime="pytorch"),
         times=(pick(environment, "timestamp", "date"), document.value.get("timestamp")),
         machine=Machine(
             device_names={hardware: device} if hardware and device and hardware_named(device) == hardware else {},

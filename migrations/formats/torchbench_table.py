@@ -11,8 +11,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.path_hints import parts
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import MIB_PER_GB, MS_PER_S, count, number, quantity, scaled
 from migrations.sources.documents import Document
@@ -25,14 +25,14 @@ _PASSES = ("pass", "pass_due_to_skip", "true", "ok")
 _PRECISIONS = ("amp", "amp_bf16", "amp_fp16", "float32", "bfloat16", "float16", "int8")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where rows name a device, a model, and how fast or right it was."""
     named = share_of_rows(document, "dev", "name")
     told = any(share_of_rows(document, column) for column in ("speedup", "abs_latency", "accuracy", "latency_ms"))
     return 0.95 * named if told else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row. A latency of 0 is how the runner writes a model that failed."""
     words = "-".join(parts(document.source_path)[:2]).replace("_", "-").split("-")
     mode = "training" if "training" in words or "train" in words else "inference"
@@ -60,7 +60,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
             yield cell.result("failed", size, reason=reason)
 
 
-def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
+def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> CellDraft:
     hardware = hardware_named(row.get("dev"))
     name = parts(source_path)[0] if source_path else ""
     words = name.replace("-", "_").split("_")
@@ -68,10 +68,10 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any]) -> Cell:
         (text for text in _PRECISIONS if text.split("_") == [w for w in words if w in text.split("_")]), None
     )
     device = text_of(pick(row, "device_name", "gpu_name"))
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((row.get("name"),), row.get("dev"), precision=precision, runtime="pytorch"),
+        NamesInFile((row.get("name"),), row.get("dev"), precision=precision, runtime="pytorch"),
         machine=Machine(
             device_names={hardware: device} if hardware and device else {},
             settings={"compiler": text_of(pick(row, "compiler", "backend"))},

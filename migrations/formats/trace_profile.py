@@ -13,7 +13,7 @@ _TENSORRT = {"name", "timeMs", "averageMs", "percentage"}
 _SPAN = {"ph", "ts", "pid", "name"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where the events have phases and times of a trace."""
     if {column.strip() for column in document.columns} >= _LAYERS:
         return 0.9

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, rows_of, share_of_rows, text_of
 from migrations.normalize.units import count, quantity
 from migrations.sources.documents import Document
@@ -15,19 +15,19 @@ _UNITS = {"average_latency_ms": "ms", "latency_95_percentile": "ms", "QPS": "ite
 _SETTINGS = ("optimizer", "io_binding", "providers", "inputs", "custom_layer_num", "use_gpu", "memory_pool")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per row."""
     for pointer, row in rows_of(document):
         engine, version = text_of(pick(row, "engine")), text_of(pick(row, "version"))
-        cell = Cell(
+        cell = CellDraft(
             document.source_path,
             pointer,
-            Named((row.get("model_name"),), row.get("device"), precision=pick(row, "precision"), runtime=engine),
+            NamesInFile((row.get("model_name"),), row.get("device"), precision=pick(row, "precision"), runtime=engine),
             times=(row.get("datetime"),),
             machine=Machine(
                 software={engine: version} if engine and version else {},

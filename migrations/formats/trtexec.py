@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from migrations.normalize.path_hints import model_part
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 from migrations.sources.documents import Document
 
@@ -37,7 +37,7 @@ _NAMES = {"min": "latency_min_ms", "max": "latency_max_ms", "mean": "latency_mea
 _PERCENTS = {"90": "latency_p90_ms", "95": "latency_p95_ms", "99": "latency_p99_ms"}
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a line announces the run, or the summary speaks of queries/s in the tool's log form."""
     if document.kind != "text":
         return 0.0
@@ -46,7 +46,7 @@ def recognise(document: Document) -> float:
     return 0.9 if any("qps" in line and _RATE.search(line) for line in document.value) else 0.0
 
 
-def read(document: Document) -> Iterator[Record | Refused]:
+def parse(document: Document) -> Iterator[Record | RefusedCell]:
     """One record per run; a run without times is a failure with its last error."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _START.search(line)] or [0]
@@ -54,7 +54,7 @@ def read(document: Document) -> Iterator[Record | Refused]:
         yield _run(document.source_path, start, lines[start:end])
 
 
-def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
+def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell:
     begun = _START.search(lines[0])
     command = begun["command"].strip() if begun else ""
     figures: dict[str, Any] = {}
@@ -78,10 +78,10 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | Refused:
     name = re.sub(r"\.(?:onnx|engine|plan|trt|uff|prototxt)$", "", path["path"].rpartition("/")[2]) if path else None
     said = None if name else model_part(source_path)
     device = found.get("device")
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         f"/{start}",
-        Named(
+        NamesInFile(
             (name or said,),
             "cuda",
             precision=next((kept for flag, kept in _PRECISIONS if flag in command), None),

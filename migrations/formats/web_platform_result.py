@@ -10,7 +10,7 @@ from typing import Any
 
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.field_aliases import completed
-from migrations.normalize.record_builder import Cell, Named, outcome, reason_unless_ok
+from migrations.normalize.record_builder import CellDraft, NamesInFile, outcome, reason_unless_ok
 from migrations.normalize.records import Part, child
 from migrations.normalize.row_access import object_of
 from migrations.normalize.units import count, quantity
@@ -28,7 +28,7 @@ _MEMORY = ("memory_mb", "memory_usage_mb", "peak_memory_mb")
 _KEPT = ("implementation_type", "browser", "browser_version", "modality", "test_file", "headless", "model_key")
 
 
-def recognise(document: Document) -> float:
+def detect(document: Document) -> float:
     """Sure where a model and a browser platform stand beside metrics or a browser test's outcome."""
     value = document.value
     if not isinstance(value, dict) or hardware_named(value.get("platform")) not in ("webgpu", "webnn", "wasm"):
@@ -38,7 +38,7 @@ def recognise(document: Document) -> float:
     return 0.9 if {"metrics", "platform_support", "status", *_LATENCY} & value.keys() else 0.0
 
 
-def read(document: Document) -> Iterator[Part]:
+def parse(document: Document) -> Iterator[Part]:
     """One record."""
     value = document.value
     metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
@@ -53,10 +53,10 @@ def read(document: Document) -> Iterator[Part]:
     error = value.get("error") or metrics.get("error")
     status = outcome(value.get("status"), value.get("success"), figures=figures, error=error)
     names = (value.get("model_name"), value.get("model_key"), value.get("model"))
-    cell = Cell(
+    cell = CellDraft(
         document.source_path,
         child("", "metrics") if "metrics" in value else "",
-        Named(tuple(name for name in names if name), value["platform"], family=value.get("model_key")),
+        NamesInFile(tuple(name for name in names if name), value["platform"], family=value.get("model_key")),
         times=(value.get("timestamp"),),
         original={key: value.get(key) for key in _KEPT},
     )

@@ -11,7 +11,7 @@ from typing import Any
 from accel_platform.events.types import Status
 from migrations.normalize.canonical_names import hardware_named
 from migrations.normalize.field_aliases import completed, names_speed
-from migrations.normalize.record_builder import Cell, Machine, Named, reason_unless_ok, status_of
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok, status_of
 from migrations.normalize.records import Part, refuse
 from migrations.normalize.units import MS_PER_S, count, quantity, scaled
 
@@ -64,7 +64,7 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
         if ids:
             why = f"model or hardware are known only by the numbers of another table ({_listed(ids)})"
             return refuse(pointer, "only_database_ids", why, dict(row))
-    named = Named(
+    named = NamesInFile(
         models, hardware, row.get("model_family") or row.get("family"), row.get("precision") or row.get("dtype")
     )
     known = hardware_named(hardware)
@@ -75,7 +75,7 @@ def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_
     )
     used = {*MODEL, *HARDWARE, "model_family", "family", "precision", "dtype", "device_name"}
     others = {key: value for key, value in row.items() if key not in used and value not in (None, "", "{}")}
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
         named,

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from accel_platform.events.types import ResultRecorded, Status
 from migrations.normalize import canonical_names
-from migrations.normalize.records import Record, Refused, refuse
-from migrations.normalize.units import Moment, first_moment
+from migrations.normalize.records import Record, RefusedCell, refuse
+from migrations.normalize.units import RecordedTime, first_moment
 
 _STATUS: dict[str, Status] = {
     "completed": "ok",
@@ -56,7 +56,7 @@ NOWHERE = Machine()
 
 
 @dataclass(frozen=True)
-class Named:
+class NamesInFile:
     """Who was measured, in the file's own words. `models` are tried in order, the first one is the name kept."""
 
     models: Sequence[Any]
@@ -94,12 +94,12 @@ def reason_unless_ok(status: Status, *sources: Any) -> str | None:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellDraft:
     """One cell of a document on its way to a result. `times` are the file's own, the most specific first."""
 
     source_path: str
     pointer: str
-    named: Named
+    named: NamesInFile
     times: Sequence[Any] = ()
     machine: Machine = NOWHERE
     original: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Cell:
         *,
         reason: str | None = None,
         units: Mapping[str, str] | None = None,
-    ) -> Record | Refused:
+    ) -> Record | RefusedCell:
         """The cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` their units in the file.
 
         A cell whose model or hardware cannot be named, or whose figures are impossible, is refused with its content.
@@ -160,7 +160,7 @@ class Cell:
             return refuse(self.pointer, "invalid_figure", f"{where}: {first['msg']}", content)
         return Record(result, self.pointer, when.at, host_id)
 
-    def _original(self, when: Moment, units: Mapping[str, str] | None) -> dict[str, Any]:
+    def _original(self, when: RecordedTime, units: Mapping[str, str] | None) -> dict[str, Any]:
         """The file's own words; its time only where nothing could be made of it."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]

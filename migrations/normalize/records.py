@@ -22,7 +22,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCell:
     """A cell that could not become a result, kept as it came, with the rule it broke."""
 
     pointer: str
@@ -47,13 +47,13 @@ class NoResult:
     reason: str
 
 
-Part = Record | Refused | Embedded | NoResult
+Part = Record | RefusedCell | Embedded | NoResult
 """What a reader may yield."""
 
 
-def refuse(pointer: str, rule: str, reason: str, content: Any) -> Refused:
+def refuse(pointer: str, rule: str, reason: str, content: Any) -> RefusedCell:
     """Refuse one value of a document, kept as JSON text."""
-    return Refused(pointer, rule, reason, json.dumps(content, ensure_ascii=False, default=str))
+    return RefusedCell(pointer, rule, reason, json.dumps(content, ensure_ascii=False, default=str))
 
 
 def child(pointer: str, key: str | int) -> str:

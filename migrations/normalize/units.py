@@ -102,7 +102,7 @@ def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, .
 
 
 @dataclass(frozen=True)
-class Moment:
+class RecordedTime:
     """When something happened: `at` where the zone is known, `local` where the file names none, else neither."""
 
     at: datetime | None = None
@@ -112,7 +112,7 @@ class Moment:
         return self.at is not None or self.local is not None
 
 
-def moment(value: Any) -> Moment:
+def moment(value: Any) -> RecordedTime:
     """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS` and its kin, the form of e-mail or of C's
     `ctime`, or an epoch in seconds, milli-, micro- or nanoseconds, which differ a thousandfold.
 
@@ -122,7 +122,7 @@ def moment(value: Any) -> Moment:
     if epoch is not None:
         low, high = _EPOCH_S
         seconds = next((s for unit in (1, 1e3, 1e6, 1e9) if low <= (s := epoch / unit) <= high), None)
-        return Moment() if seconds is None else Moment(at=datetime.fromtimestamp(seconds, UTC))
+        return RecordedTime() if seconds is None else RecordedTime(at=datetime.fromtimestamp(seconds, UTC))
     text = value.strip() if isinstance(value, str) else ""
     if _COMPACT_TIME.fullmatch(text):
         text = text.replace("_", "T")
@@ -138,16 +138,16 @@ def moment(value: Any) -> Moment:
         # Python reads a bare "2025W101" or "20250305" too; a time of day is at least this long.
         parsed = datetime.fromisoformat(text) if len(text) > len("2025-03-05") else None
         if parsed is None or parsed.tzinfo is None:
-            return Moment(local=parsed)
-        return Moment(at=parsed.astimezone(UTC))
+            return RecordedTime(local=parsed)
+        return RecordedTime(at=parsed.astimezone(UTC))
     except (ValueError, OverflowError):
-        return Moment()
+        return RecordedTime()
 
 
-def first_moment(*values: Any) -> Moment:
+def first_moment(*values: Any) -> RecordedTime:
     """The first of several times that can be read, the most specific first."""
     for value in values:
         found = moment(value)
         if found:
             return found
-    return Moment()
+    return RecordedTime()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.events import Event, EventLog
-from accel_platform.events.log import Snapshot, Source
+from accel_platform.events.log import SegmentSource, Snapshot
 from accel_platform.events.types import ImportsChecked, ResultSuspected
 from migrations.normalize.canonical_names import MICROBENCHMARK
 from migrations.pipeline.batches import SEGMENT_PREFIX
@@ -174,7 +174,7 @@ def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Even
     return []
 
 
-def _repeated(sources: Sequence[Source], memory_mb: int) -> list[tuple[Any, ...]]:
+def _repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tuple[Any, ...]]:
     """Result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
     import duckdb
 
@@ -200,7 +200,7 @@ def _event(
     return Event.of(suspicion, source=SOURCE, event_id=numbered_id(f"suspicion {result_id} {rule}"))
 
 
-def _stored(sources: Sequence[Source]) -> str:
+def _stored(sources: Sequence[SegmentSource]) -> str:
     columns = "event_id, causation_id, type, source, payload, samples_ns"
     whole = [str(source.path) for source in sources if source.segments is None]
     scans = [f"SELECT {columns} FROM read_parquet([{_texts(whole)}])"] if whole else []

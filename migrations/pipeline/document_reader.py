@@ -11,15 +11,15 @@ from uuid import UUID
 
 from accel_platform.events import Event
 from accel_platform.events.types import DocumentImported, Payload, RecordQuarantined
-from migrations.detect import describe, recognise
+from migrations.detect import describe, detect_format
 from migrations.formats import Format
-from migrations.normalize.records import Embedded, NoResult, Part, Record, Refused
+from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
 from migrations.pipeline.ids import numbered_id
 from migrations.pipeline.ledger import key_of
 from migrations.sources.documents import Content, Document, Origin, holds_figures
 from migrations.sources.json_text import Note
 from migrations.suspicion.claims import NOTHING_CLAIMED, Claims, claims_of
-from migrations.suspicion.rules import judge
+from migrations.suspicion.rules import suspicions_of
 
 SOURCE = "migrate"
 KEPT_WHOLE_CHARACTERS = 1_000_000
@@ -47,11 +47,11 @@ def read(document: Document, around: Claims, supersedes: UUID | None = None) -> 
     """Recognise, read and judge a document; `around` is what the document around it claims, `supersedes` the ledger
     entry that this reading replaces. Never raises for what the document holds: what cannot be read is quarantined with
     the reason."""
-    account = Account(document.content.origin, supersedes)
+    account = DocumentBuilder(document.content.origin, supersedes)
     if document.kind == "unreadable":
         return quarantine(document.content, "unreadable", document.problem or "unreadable", account)
     try:
-        found = recognise(document)
+        found = detect_format(document)
         if found is None:
             return _unknown(document, account)
         account.format = found.name
@@ -62,7 +62,7 @@ def read(document: Document, around: Claims, supersedes: UUID | None = None) -> 
     except Exception as error:  # noqa: BLE001  # a reader that trips over one file must not stop the rest
         reason = f"the reader {account.format} failed: {type(error).__name__}: {error}"
         return quarantine(
-            document.content, "reader_failed", reason, Account(account.origin, supersedes, account.format)
+            document.content, "reader_failed", reason, DocumentBuilder(account.origin, supersedes, account.format)
         )
     embedded = tuple(part for part in parts if isinstance(part, Embedded))
     return account.close(embedded=embedded, claims=claims)
@@ -76,7 +76,7 @@ def embedded_document(outer: Content, part: Embedded) -> Document:
 
 
 @dataclass
-class Account:
+class DocumentBuilder:
     """What the pieces of one document add up to, and the events of it that are not given away yet."""
 
     origin: Origin
@@ -101,12 +101,12 @@ class Account:
 
     def add(self, document: Document, format_: Format, claims: Claims, *, first: int = 0) -> list[Part]:
         """Read and judge one piece, whose first row is the document's row `first`; the parts it holds."""
-        parts = list(format_.read(document))
-        records = judge([part for part in parts if isinstance(part, Record)], claims)
+        parts = list(format_.parse(document))
+        records = suspicions_of([part for part in parts if isinstance(part, Record)], claims)
         for record in records:
             self._store(record.result, record.occurred_at, record.host_id)
         for part in parts:
-            if isinstance(part, Refused):
+            if isinstance(part, RefusedCell):
                 self._refused[f"{part.rule}: {part.reason}"] += 1
                 self._keep(part.rule, part.reason, part.content, moved(part.pointer, first))
             elif isinstance(part, NoResult):
@@ -208,13 +208,13 @@ class Account:
         return "; ".join([*parts, *noted]) or None
 
 
-def quarantine(content: Content, rule: str, reason: str, account: Account | None = None) -> Reading:
+def quarantine(content: Content, rule: str, reason: str, account: DocumentBuilder | None = None) -> Reading:
     """A document kept as it came: whole, or its beginning, which the reason says."""
     text = content.text()
     if len(text) > KEPT_WHOLE_CHARACTERS or content.large_bytes:
         text = text[:KEPT_WHOLE_CHARACTERS]
         reason += f" (only its first {len(text):,} characters are kept here, the rest is in the file)"
-    account = account or Account(content.origin)
+    account = account or DocumentBuilder(content.origin)
     account.quarantine(rule, reason, text)
     return account.close("quarantined", reason)
 
@@ -231,7 +231,7 @@ def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) ->
     )
 
 
-def _unknown(document: Document, account: Account) -> Reading:
+def _unknown(document: Document, account: DocumentBuilder) -> Reading:
     """What no reader knows: kept whole, unless it is prose without figures."""
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"

@@ -23,9 +23,9 @@ from accel_platform.events.codec import to_rows
 from accel_platform.events.types import DocumentImported
 from migrations.pipeline.batches import Batches
 from migrations.pipeline.cross_document_rules import CrossCheck, suspect_across
-from migrations.pipeline.document_reader import Account, Outcome
+from migrations.pipeline.document_reader import DocumentBuilder, Outcome
 from migrations.pipeline.ledger import Ledger
-from migrations.pipeline.unpack import Begun, Done, Step, take
+from migrations.pipeline.unpack import DocumentEnd, DocumentStart, Step, iter_steps
 from migrations.sources.documents import Origin, find_files, load
 
 OVERDUE_CHECK = "Earlier imports were not on record as compared across files; that is done now."
@@ -101,7 +101,7 @@ def migrate(
     files = list(find_files(paths, spare))
     run = Import(log, dry_run)
     if jobs == 1:
-        return run.report(len(files), (take(load(path), run.ledger.knows) for path in files), on_progress)
+        return run.report(len(files), (iter_steps(load(path), run.ledger.knows) for path in files), on_progress)
     from migrations.pipeline.workers import Workers
 
     with Workers(files, run.ledger.keys(), jobs) as workers:
@@ -156,12 +156,12 @@ class Import:
         known = None if again else self._known(origin)
         inside = []
         for step in steps:
-            if isinstance(step, Begun):
+            if isinstance(step, DocumentStart):
                 if known is None:
                     inside.append(self._document(step.origin, steps))
                 else:
                     _pass_over(steps)
-            elif isinstance(step, Done):
+            elif isinstance(step, DocumentEnd):
                 if step.entry is None and known is None:  # read again, it stays as it is
                     return replace(_report(self.ledger.require(origin), already=True), embedded=tuple(inside))
                 return known or self._enter(step.entry, inside)
@@ -175,7 +175,7 @@ class Import:
             return _report(own.document, already=True)
         if (first := self.ledger.first(origin)) is None:
             return None
-        account = Account(origin, format="duplicate")
+        account = DocumentBuilder(origin, format="duplicate")
         return self._enter(account.close("duplicate", f"the same content as {first.document.source_path}").events[0])
 
     def _enter(self, event: Event | None, inside: Iterable[DocumentReport] = ()) -> DocumentReport:
@@ -213,7 +213,7 @@ def _collecting_rarely() -> Iterator[None]:
 
 def _origin(steps: Iterator[Step]) -> Origin:
     begun = next(steps)
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, DocumentStart)
     return begun.origin
 
 
@@ -222,7 +222,7 @@ def _pass_over(steps: Iterator[Step]) -> None:
     depth = 1
     while depth:
         step = next(steps)
-        depth += isinstance(step, Begun) - isinstance(step, Done)
+        depth += isinstance(step, DocumentStart) - isinstance(step, DocumentEnd)
 
 
 def _outcomes(reports: Iterable[DocumentReport], known: str = "already_imported") -> dict[str, int]:

@@ -18,7 +18,7 @@ from accel_platform.events.types import DocumentImported, RecordQuarantined
 from migrations.pipeline.batches import SEGMENT_PREFIX
 from migrations.pipeline.importer import Import, ImportReport, Progress
 from migrations.pipeline.ledger import Entry
-from migrations.pipeline.unpack import Begun, Done, Kept, Known, Step, take
+from migrations.pipeline.unpack import DocumentEnd, DocumentRows, DocumentStart, Known, Step, iter_steps
 from migrations.sources.archives import archive_kind, members
 from migrations.sources.documents import Content, Origin, bytes_of, load
 
@@ -47,10 +47,10 @@ def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
     for content in _contents(entry, copies):
         itself = content.origin
         known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
-        yield from _if_changed(entry, take(content, known, supersedes=entry.event.event_id))
+        yield from _if_changed(entry, iter_steps(content, known, supersedes=entry.event.event_id))
         return
     origin = Origin(entry.document.source_path, entry.document.content_sha256, entry.document.size_bytes)
-    yield from (Begun(origin), Done(None))
+    yield from (DocumentStart(origin), DocumentEnd(None))
 
 
 def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
@@ -58,14 +58,14 @@ def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
     held: list[Step] = []
     depth = 0
     for step in steps:
-        depth += isinstance(step, Begun) - isinstance(step, Done)
-        if depth == 1 and isinstance(step, Kept):
+        depth += isinstance(step, DocumentStart) - isinstance(step, DocumentEnd)
+        if depth == 1 and isinstance(step, DocumentRows):
             held.append(step)
             if any(row[_TYPE] != "RecordQuarantined" for row in step.rows):
                 yield from held
                 held = []
-        elif depth == 0 and isinstance(step, Done) and step.entry is not None:
-            yield from (Done(None),) if _says(step.entry) == _says(entry.event) else (*held, step)
+        elif depth == 0 and isinstance(step, DocumentEnd) and step.entry is not None:
+            yield from (DocumentEnd(None),) if _says(step.entry) == _says(entry.event) else (*held, step)
         else:
             yield step
 

@@ -1,7 +1,7 @@
 """One file taken apart: the documents it consists of, each announced by its hash before it is read, as a flow of steps.
 
-Documents nest: what lies between a `Begun` and its `Done` belongs to it. What is found inside another document, or in
-an archive, is done before the one around it, so that what is known of the outer one holds for all inside it. What
+Documents nest: what lies between a `DocumentStart` and its `DocumentEnd` belongs to it. What is found inside another
+document, or in an archive, is done before the one around it, so that what is known of the outer one holds for all inside it. What
 becomes of the steps is `importer.py`; they can be sent between processes.
 """
 
@@ -13,10 +13,10 @@ from uuid import UUID
 
 from accel_platform.events import Event
 from accel_platform.events.codec import Row, to_rows
-from migrations.detect import recognise
+from migrations.detect import detect_format
 from migrations.formats import Format
 from migrations.normalize.records import Embedded
-from migrations.pipeline.document_reader import Account, Reading, embedded_document, moved, quarantine, read
+from migrations.pipeline.document_reader import DocumentBuilder, Reading, embedded_document, moved, quarantine, read
 from migrations.sources.archives import DEEPEST, Kind, archive_kind, members
 from migrations.sources.chunked_reader import pieces
 from migrations.sources.documents import Content, Document, Origin, parse
@@ -25,32 +25,32 @@ from migrations.suspicion.claims import NOTHING_CLAIMED, Claims, claims_of
 
 
 @dataclass(frozen=True)
-class Begun:
+class DocumentStart:
     """A document was met."""
 
     origin: Origin
 
 
 @dataclass(frozen=True)
-class Kept:
+class DocumentRows:
     """Some of the events of the innermost document, as rows."""
 
     rows: list[Row]
 
 
 @dataclass(frozen=True)
-class Done:
+class DocumentEnd:
     """The innermost document ends. `entry` is the event of its ledger entry; None where its content was known."""
 
     entry: Event | None
 
 
-Step = Begun | Kept | Done
+Step = DocumentStart | DocumentRows | DocumentEnd
 Known = Callable[[Origin], bool]
 """Whether a document need not be read, for its content is accounted for."""
 
 
-def take(
+def iter_steps(
     content: Content,
     known: Known,
     *,
@@ -61,9 +61,9 @@ def take(
 ) -> Iterator[Step]:
     """The steps of one document, which may be parsed already, and of all inside it, `depth` archives deep.
     Never raises for what it holds."""
-    yield Begun(content.origin)
+    yield DocumentStart(content.origin)
     if known(content.origin):
-        yield Done(None)
+        yield DocumentEnd(None)
         return
     try:
         if document is None and (kind := archive_kind(content)) is not None:
@@ -74,7 +74,7 @@ def take(
             yield from _whole(content, document or parse(content), known, around, supersedes)
     except Exception as error:  # noqa: BLE001  # whatever one file does to its parser, the others are to be read
         reason = f"reading it failed: {type(error).__name__}: {error}"
-        yield from finish(quarantine(content, "unreadable", reason, Account(content.origin, supersedes)))
+        yield from finish(quarantine(content, "unreadable", reason, DocumentBuilder(content.origin, supersedes)))
 
 
 def _whole(
@@ -83,20 +83,20 @@ def _whole(
     reading = read(document, around, supersedes)
     for part in reading.embedded:
         inside = embedded_document(content, part)
-        yield from take(inside.content, known, document=inside, around=reading.claims)
+        yield from iter_steps(inside.content, known, document=inside, around=reading.claims)
     yield from finish(reading)
 
 
 def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[Step]:
     """A document too large to hold: recognised by its first piece, read and judged piece by piece, accounted for as
     one. Rules that compare its results see those of a piece."""
-    account = Account(content.origin, supersedes)
+    account = DocumentBuilder(content.origin, supersedes)
     found: Format | None = None
     try:
         for piece in pieces(content):
             document = piece.document
             if found is None:
-                found = recognise(document) if document.kind != "unreadable" else None
+                found = detect_format(document) if document.kind != "unreadable" else None
                 if found is None or found.not_results is not None:
                     yield from finish(read(document, NOTHING_CLAIMED, supersedes))
                     return
@@ -105,8 +105,8 @@ def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[
             for part in account.add(document, found, claims, first=piece.first):
                 if isinstance(part, Embedded):
                     inside = embedded_document(content, replace(part, pointer=moved(part.pointer, piece.first)))
-                    yield from take(inside.content, known, document=inside, around=claims)
-            yield Kept(to_rows(account.give()))
+                    yield from iter_steps(inside.content, known, document=inside, around=claims)
+            yield DocumentRows(to_rows(account.give()))
     except Exception as error:  # noqa: BLE001  # what was read before stays
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if found is None:
@@ -119,14 +119,14 @@ def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[
 
 def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None, depth: int) -> Iterator[Step]:
     """Every member as a document of its own, and the archive accounted for by their number."""
-    account = Account(content.origin, supersedes, kind)
+    account = DocumentBuilder(content.origin, supersedes, kind)
     if depth >= DEEPEST:
         yield from finish(quarantine(content, "archive", f"archives inside archives, {depth} deep", account))
         return
     count = 0
     try:
         for count, member in enumerate(members(content, kind), start=1):  # noqa: B007  # the number is used after
-            yield from take(member, known, depth=depth + 1)
+            yield from iter_steps(member, known, depth=depth + 1)
     except ValueError as error:
         rest = f", after {count} members" if count else ""
         yield from finish(quarantine(content, "archive", f"{error}{rest}", account))
@@ -138,5 +138,5 @@ def finish(reading: Reading) -> Iterator[Step]:
     """The last steps of a document: its events and its end."""
     entry, *others = reading.events
     if others:
-        yield Kept(to_rows(others))
-    yield Done(entry)
+        yield DocumentRows(to_rows(others))
+    yield DocumentEnd(entry)

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import cast
 
 from accel_platform.errors import AccelError
-from accel_platform.signals import deaf_to_interrupts
-from migrations.pipeline.document_reader import Account, quarantine
+from accel_platform.signals import block_sigint
+from migrations.pipeline.document_reader import DocumentBuilder, quarantine
 from migrations.pipeline.ledger import key_of
-from migrations.pipeline.unpack import Begun, Done, Kept, Step, finish, take
+from migrations.pipeline.unpack import DocumentEnd, DocumentRows, DocumentStart, Step, finish, iter_steps
 from migrations.sources.documents import Content, Origin, load
 
 MOST_ROWS_AHEAD = 200_000
@@ -77,7 +77,7 @@ class Workers:
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(theirs, self._known), daemon=True)
-        with deaf_to_interrupts():  # we are told, and end them
+        with block_sigint():  # we are told, and end them
             process.start()
         theirs.close()
         self._workers[ours] = (process, None)
@@ -115,9 +115,9 @@ class Workers:
 
     def _keep(self, number: int, sent: _Sent, now: int) -> None:
         for step in sent or ():
-            if isinstance(step, Begun):
+            if isinstance(step, DocumentStart):
                 self._open[number].append(step.origin)
-            elif isinstance(step, Done):
+            elif isinstance(step, DocumentEnd):
                 self._open[number].pop()
                 if not self._open[number]:
                     self._whole.add(number)
@@ -145,14 +145,14 @@ class Workers:
         content = load(self._files[number])
         steps: list[Step] = []
         if not self._open[number]:
-            steps.append(Begun(content.origin))
+            steps.append(DocumentStart(content.origin))
             opened = [content.origin]
         else:
             opened = list(self._open[number])
         for origin in reversed(opened):
             whole = content if origin == content.origin else Content(origin.source_path, origin.sha256, b"")
             # What it sent before stands, under lower numbers.
-            account = Account(origin, numbered=_AFTER_ALL)
+            account = DocumentBuilder(origin, numbered=_AFTER_ALL)
             steps += finish(quarantine(whole, "process_died", reason, account))
         return steps
 
@@ -165,7 +165,7 @@ def _work(pipe: Connection, known: frozenset[str]) -> None:
         while True:
             steps: list[Step] = []
             size = 0
-            for step in take(load(pipe.recv()), is_known):
+            for step in iter_steps(load(pipe.recv()), is_known):
                 steps.append(step)
                 size += 1 + _size(step)
                 if size >= _ROWS_AT_ONCE:
@@ -176,4 +176,4 @@ def _work(pipe: Connection, known: frozenset[str]) -> None:
 
 
 def _size(step: Step | None) -> int:
-    return len(step.rows) if isinstance(step, Kept) else 0
+    return len(step.rows) if isinstance(step, DocumentRows) else 0

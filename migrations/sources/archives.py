@@ -37,7 +37,7 @@ _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
                RuntimeError, ValueError)  # fmt: skip
 
 
-class Bomb(ValueError):
+class ArchiveBombError(ValueError):
     """The archive unfolds to more than results do."""
 
 
@@ -74,7 +74,7 @@ def members(content: Content, kind: Kind) -> Iterator[Content]:
                     yield Content(source_path, "", b"", member)
                 else:
                     yield from _content(member, source_path)
-    except Bomb:
+    except ArchiveBombError:
         raise
     except _UNREADABLE as error:
         raise ValueError(f"a broken {kind} archive: {error or type(error).__name__}") from error
@@ -92,15 +92,15 @@ class _Budget:
         """Raises Bomb."""
         self._members += 1
         if self._members > MOST_MEMBERS:
-            raise Bomb(f"it has more than {MOST_MEMBERS:,} members")
+            raise ArchiveBombError(f"it has more than {MOST_MEMBERS:,} members")
 
     def spend(self, count: int) -> None:
         """Raises Bomb."""
         self._unfolded += count
         if self._unfolded > ARCHIVE_BYTES:
-            raise Bomb(f"it unfolds to more than {ARCHIVE_BYTES >> 30} GiB")
+            raise ArchiveBombError(f"it unfolds to more than {ARCHIVE_BYTES >> 30} GiB")
         if self._unfolded > RATIO_FROM_BYTES and self._unfolded > RATIO * self._folded:
-            raise Bomb(f"it unfolds to more than {RATIO} times its size")
+            raise ArchiveBombError(f"it unfolds to more than {RATIO} times its size")
 
 
 class _Counted(io.RawIOBase):
@@ -131,7 +131,7 @@ def _of_zip(file: BinaryIO, budget: _Budget) -> Iterator[tuple[str, BinaryIO | s
                 with archive.open(info) as member:
                     yield info.filename, cast("BinaryIO", _Counted(cast("BinaryIO", member), budget))
             except _UNREADABLE as error:
-                if isinstance(error, Bomb):
+                if isinstance(error, ArchiveBombError):
                     raise
                 yield info.filename, f"cannot be opened: {error}"
 
@@ -171,7 +171,7 @@ def _content(member: BinaryIO, source_path: str) -> Iterator[Content]:
             kept.flush()
             kept.seek(0)
             yield large(partial(_again, kept.fileno()), cast("BinaryIO", kept), source_path)
-    except Bomb:
+    except ArchiveBombError:
         raise
     except _UNREADABLE as error:
         yield Content(source_path, "", b"", f"cannot be opened: {error or type(error).__name__}")

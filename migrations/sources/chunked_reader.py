@@ -34,7 +34,7 @@ _NOTHING = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder()
 
 
-class TooLarge(ValueError):
+class DocumentTooLarge(ValueError):
     """A document, or a part of it, can only be read at once and is too large for that."""
 
     def __init__(self, what: str) -> None:
@@ -83,7 +83,7 @@ def pieces(content: Content) -> Iterator[Piece]:
 
 def _at_once(content: Content) -> Document:
     if content.large_bytes > LARGEST_AT_ONCE:
-        raise TooLarge(
+        raise DocumentTooLarge(
             f"it can only be read at once, and of {content.large_bytes >> 20:,} MiB that is too much: the limit is "
             f"{LARGEST_AT_ONCE >> 20} MiB: JSON Lines, CSV and Parquet are read in pieces"
         )
@@ -127,7 +127,7 @@ def _whole_lines(file: TextIO) -> Iterator[str]:
         if end:
             yield text[:end]
         elif len(text) > LARGEST_AT_ONCE:
-            raise TooLarge("a line of it")
+            raise DocumentTooLarge("a line of it")
         rest = text[end:]
     if rest.strip():
         yield rest
@@ -144,7 +144,7 @@ def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
         if end:
             yield opening + text[:end].strip(_BETWEEN) + closing
         elif len(text) > LARGEST_AT_ONCE:
-            raise TooLarge("one value of it")
+            raise DocumentTooLarge("one value of it")
         rest = text[end:]
     if rest and rest.strip(_BETWEEN + "]"):
         yield rest

@@ -29,7 +29,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvTable:
     """Rows by column name, all text; rows of another length are notes: nobody knows which names their values belong
     under."""
 
@@ -38,7 +38,7 @@ class Table:
     notes: tuple[Note, ...]
 
 
-def find_table(text: str) -> Table | None:
+def find_table(text: str) -> CsvTable | None:
     """The text as a table, if its first line names columns. Raises NoTable."""
     header = find_header(text)
     if header is None:
@@ -75,7 +75,7 @@ def split(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
         raise NoTable(f"invalid CSV: {error}") from error
 
 
-def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> Table:
+def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:
     """The lines as rows by column name; `first` is the number of the first one in the file. Raises NoTable."""
     columns = header.columns
     if len(set(columns)) < len(columns):
@@ -89,4 +89,4 @@ def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> Tabl
         for number, line in enumerate(lines, start=first)
         if len(line) != len(columns)
     )
-    return Table(columns, [dict(zip(columns, line)) for line in lines if len(line) == len(columns)], notes)  # noqa: B905  # equal
+    return CsvTable(columns, [dict(zip(columns, line)) for line in lines if len(line) == len(columns)], notes)  # noqa: B905  # equal

@@ -52,7 +52,7 @@ Mark = tuple[int, Suspicion]
 Rule = Callable[[Sequence[Record], Claims], Iterator[Mark]]
 
 
-def judge(records: Sequence[Record], claims: Claims) -> list[Record]:
+def suspicions_of(records: Sequence[Record], claims: Claims) -> list[Record]:
     """The records with every suspicion attached and the provenance it leads to; `simulated` outweighs `suspect`."""
     marks: dict[int, list[Suspicion]] = defaultdict(list)
     for rule in RULES:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
-from migrations.normalize.record_builder import Cell, Machine, Named, reason_unless_ok
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile, reason_unless_ok
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import MS_PER_S, number, quantity, scaled
 
@@ -28,7 +28,7 @@ Entry = tuple[tuple[str | int, ...], dict[str, Any], dict[str, Any]]
 """The steps to an entry of a `perf` file, the entry, and the row it means."""
 
 
-def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: bool = False) -> Record | Refused:
+def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: bool = False) -> Record | RefusedCell:
     """`is_part`: the row is of one of several networks that make up the model, and has a name of its own."""
     model, component = row.get("model_id"), row.get("component")
     runtime, device = text_of(row.get("runtime")), text_of(row.get("device"))
@@ -39,10 +39,10 @@ def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: b
     )
     backend = _BACKENDS.get(runtime or "", "qnn" if runtime and "qnn" in runtime else runtime)
     tools = _json_object(row.get("tool_versions"))
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (f"{model}: {component}",) if is_part else (model, component),
             hardware,
             precision=row.get("precision"),

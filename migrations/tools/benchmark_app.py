@@ -8,8 +8,8 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED
 from migrations.normalize.path_hints import model_part
-from migrations.normalize.record_builder import Cell, Machine, Named
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
+from migrations.normalize.records import Record, RefusedCell
 from migrations.normalize.row_access import pick, text_of
 from migrations.normalize.units import count, quantity
 
@@ -42,7 +42,7 @@ def plain(name: str) -> str:
     return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold())
 
 
-def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | Refused:
+def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | RefusedCell:
     """The result of one run from its names and values. Times are milliseconds, `throughput` is inferences' items/s.
 
     Requests run side by side, so a latency is of one of so many in flight (`concurrency`).
@@ -61,10 +61,10 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
         else None
     )
     said = None if short else model_part(source_path)
-    cell = Cell(
+    cell = CellDraft(
         source_path,
         pointer,
-        Named(
+        NamesInFile(
             (short or said,),
             _hardware(device),
             precision=pick(found, "precision", "infer precision", "ip"),

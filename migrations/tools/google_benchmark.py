@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migrations.normalize.record_builder import Cell
-from migrations.normalize.records import Record, Refused, refuse
+from migrations.normalize.record_builder import CellDraft
+from migrations.normalize.records import Record, RefusedCell, refuse
 from migrations.normalize.row_access import text_of
 from migrations.normalize.units import count, number, quantity
 from migrations.tools import microbenchmark
@@ -34,13 +34,13 @@ Row = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Run:
+class GoogleBenchmarkRun:
     """One run of a benchmark program: the file, and what its context says of the host."""
 
     source_path: str
     context: Mapping[str, Any]
 
-    def results(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Record | Refused]:
+    def results(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Record | RefusedCell]:
         """One record per name and number of threads; a row with an error is a failure of its own."""
         groups: dict[tuple[str, Any], list[Row]] = defaultdict(list)
         for pointer, row in rows:
@@ -54,7 +54,7 @@ class Run:
         for (name, _), members in groups.items():
             yield self._group(name, members)
 
-    def _group(self, name: str, rows: Sequence[Row]) -> Record | Refused:
+    def _group(self, name: str, rows: Sequence[Row]) -> Record | RefusedCell:
         singles = [(pointer, row) for pointer, row in rows if row.get("run_type") != "aggregate"]
         aggregates = {_aggregate(row): row for _, row in rows if row.get("run_type") == "aggregate"}
         pointer, first = (singles or rows)[0]
@@ -74,7 +74,7 @@ class Run:
             units={"real_time": str(first.get("time_unit") or "ns")},
         )
 
-    def _cell(self, pointer: str, name: str, row: dict[str, Any], rows: Sequence[Any] = ()) -> Cell:
+    def _cell(self, pointer: str, name: str, row: dict[str, Any], rows: Sequence[Any] = ()) -> CellDraft:
         context = self.context
         return microbenchmark.cell(
             self.source_path,

@@ -13,7 +13,7 @@ from typing import Any
 
 from accel_platform.events.types import Hardware, Status
 from migrations.normalize.canonical_names import hardware_named, hardware_of_key, model_of_script
-from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import Part, child, refuse
 from migrations.normalize.timings import Timing, operation_time, timing_in
 from migrations.normalize.units import number
@@ -55,10 +55,10 @@ def read_body(
     metadata = body["metadata"] if isinstance(body.get("metadata"), dict) else {}
     own = [source.get(key) for source in (metadata, body) for key in _MODEL_KEYS]
     names = [name for name in (*own, *models, model_of_script(document.source_path)) if _names(name)]
-    whole = Cell(
+    whole = CellDraft(
         document.source_path,
         pointer,
-        Named(names, None),
+        NamesInFile(names, None),
         times=(*(metadata.get(key) for key in _WHEN_KEYS), *times),
         machine=_machine(metadata, body["status"] if nested else body),
         original={"model_type": metadata.get("model_type")},
@@ -107,7 +107,7 @@ def _by_hardware(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 class _Hardware:
     """What a body's keys say of one hardware. `before` are the parts its examples gave."""
 
-    whole: Cell
+    whole: CellDraft
     spoken: str
     entries: Mapping[str, Any]
     before: list[Part]
@@ -135,7 +135,7 @@ class _Hardware:
             self._add(self._at(success).result("ok", {}))
         return self.parts
 
-    def _at(self, key: str) -> Cell:
+    def _at(self, key: str) -> CellDraft:
         named = replace(
             self.whole.named, hardware=self.spoken if hardware_named(self.spoken) else hardware_of_key(self.spoken)
         )
@@ -171,7 +171,7 @@ class _Hardware:
                 self._add(_timed(self._at(f"{self.spoken}_{name}"), operation_time(name, value)))
 
 
-def _example(cell: Cell, spoken: Any, example: Mapping[str, Any]) -> Part | None:
+def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part | None:
     """The result of one call; None where it is neither timed nor failed, which says nothing a status does not."""
     output = example.get("output")
     said = output if isinstance(output, str) else _first_text(output) if isinstance(output, dict) else None
@@ -193,7 +193,7 @@ def _example(cell: Cell, spoken: Any, example: Mapping[str, Any]) -> Part | None
     return _timed(cell, timing)
 
 
-def _timed(cell: Cell, timing: Timing | None) -> Part | None:
+def _timed(cell: CellDraft, timing: Timing | None) -> Part | None:
     if timing is None:
         return None
     cell = replace(cell, original={**cell.original, "stated": timing.stated})

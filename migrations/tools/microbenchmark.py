@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.records import child
 
 HOST_CPU = "the host's processor (cpu)"
@@ -26,12 +26,12 @@ def cell(
     cpu: str | None = None,
     software: Mapping[str, str] | None = None,
     original: Mapping[str, Any] | None = None,
-) -> Cell:
+) -> CellDraft:
     """The cell of one timed piece of code, whose name is kept to the letter."""
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((name,), HOST_CPU, runtime=tool, is_microbenchmark=True),
+        NamesInFile((name,), HOST_CPU, runtime=tool, is_microbenchmark=True),
         times=times,
         machine=Machine(host=host or {}, device_names={"cpu": cpu} if cpu else {}, software=software or {}),
         original={"tool": tool, **(original or {})},

@@ -12,7 +12,7 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, parts, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.units import NS_PER_MS, count, quantity, scaled
 
 _MODELS = re.compile(
@@ -77,7 +77,7 @@ def runtime_in(text: Any) -> str:
     return next((runtime for word in words if (runtime := {**known, **more}.get(word))), "unknown")
 
 
-def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> Cell:
+def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> CellDraft:
     """The cell of one run, named by the directories of its log."""
     components = parts(source_path)
     at = next((i for i, part in enumerate(components) if scenario_of(part)), None)
@@ -89,10 +89,10 @@ def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[
     if place is None and hardware_named(spaced(str(sut or ""))):
         place = str(sut)
     hardware = hardware_named(spaced(place)) if place else None
-    return Cell(
+    return CellDraft(
         source_path,
         pointer,
-        Named((model_of(model),), spaced(place) if place else NOT_STATED, runtime=runtime_in(system or place)),
+        NamesInFile((model_of(model),), spaced(place) if place else NOT_STATED, runtime=runtime_in(system or place)),
         times=(when,),
         machine=Machine(
             device_names={hardware: system or device_in(place) or place} if hardware and place else {},

@@ -12,7 +12,7 @@ from typing import Any
 
 from migrations.normalize.canonical_names import NOT_STATED, hardware_named
 from migrations.normalize.path_hints import device_in, hardware_part, model_part, neighbours, parts, spaced
-from migrations.normalize.record_builder import Cell, Machine, Named
+from migrations.normalize.record_builder import CellDraft, Machine, NamesInFile
 from migrations.normalize.row_access import object_of, pick, text_of
 from migrations.normalize.units import count
 from migrations.sources.documents import Document
@@ -76,7 +76,7 @@ def size_of(config: Mapping[str, Any], source_path: str) -> dict[str, int | None
     return sizes
 
 
-def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: str) -> Cell:
+def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: str) -> CellDraft:
     """The cell of one phase of one run. What no configuration says is taken from the path, and that is kept too."""
     path = document.source_path
     model = text_of(pick(config, "backend.model", "model", "backend.model_id", "Model"))
@@ -106,10 +106,10 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
     name = text_of(config.get("environment.cpu")) if runs_on_cpu else next(iter(gpus), None)
     if name is None and place and hardware not in (None, "unknown", "cpu") and re.search(r"\d", place):
         name = device_in(place)
-    return Cell(
+    return CellDraft(
         path,
         pointer,
-        Named(
+        NamesInFile(
             (model or said["model"],),
             hardware_text,
             precision=_precision(config, path),

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
-from predictor.advisor.model_estimates import make_ready
+from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.recommend import predict, predict_many, recommend
-from predictor.advisor.serving_state import Knowledge
+from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import load_evidence
-from predictor.data.fast_path import TakesLong, in_a_hurry
+from predictor.data.fast_path import SlowPathRequired, fast_path_only
 from predictor.schemas.requests import BatchQuery, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, BatchAnswer, PredictAnswer
 from predictor.training import artifact
-from predictor.training.artifact import ArtifactRefused
+from predictor.training.artifact import ArtifactRejected
 
 LOOK_EVERY_S = 0.2
 """How long a pointer may have moved before a following advisor notices."""
@@ -48,7 +48,7 @@ class Advisor:
         self._swapped = swapped or (lambda: None)
         self._followed = False
 
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> ServingState:
         """What is known now, read first where a pointer has moved; but while something follows, what is in service:
         then nobody waits for the next. Raises WarehouseEmpty before the first projection.
 
@@ -82,9 +82,9 @@ class Advisor:
         if self._serving is None:
             return None
         try:
-            with in_a_hurry():
+            with fast_path_only():
                 return self.answer(query)
-        except TakesLong:
+        except SlowPathRequired:
             return None
 
     def make_ready(self) -> None:
@@ -129,7 +129,7 @@ class Advisor:
                 predictor, problem = serving.knowledge.predictor, serving.knowledge.no_predictor
             else:
                 predictor, problem = self._load(predictor_id)
-            found = _Serving(Knowledge(evidence, predictor, problem), predictor_id)
+            found = _Serving(ServingState(evidence, predictor, problem), predictor_id)
             if ready:
                 found.make_ready()
             self._serving = found
@@ -141,7 +141,7 @@ class Advisor:
             return None, "no predictor was trained yet (`accel train`)"
         try:
             return artifact.load(self._settings, predictor_id), ""
-        except ArtifactRefused as error:
+        except ArtifactRejected as error:
             return None, f"the predictor was refused: {error}"
 
 
@@ -153,20 +153,20 @@ def _bug(error: Exception) -> Exception | None:
 class _Serving:
     """Knowledge in service, and what was answered from it."""
 
-    def __init__(self, knowledge: Knowledge, predictor_id: str | None) -> None:
+    def __init__(self, knowledge: ServingState, predictor_id: str | None) -> None:
         self.knowledge = knowledge
         self.predictor_id = predictor_id
         """What the pointer named, also where it was refused."""
-        self.answers = Kept(KEPT_BYTES)
+        self.answers = LRUByteCache(KEPT_BYTES)
         self._ready = False
 
     def make_ready(self) -> None:
         if not self._ready:
-            make_ready(self.knowledge)
+            warm_up(self.knowledge)
             self._ready = True
 
 
-class Kept:
+class LRUByteCache:
     """The answers used last, up to so many bytes; safe to share between threads."""
 
     def __init__(self, most_bytes: int) -> None:

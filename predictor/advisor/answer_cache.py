@@ -14,7 +14,7 @@ MOST = 20_000
 
 
 @dataclass(frozen=True)
-class Told:
+class CandidateResult:
     """Of one candidate: figures, or why there are none, or neither, where it is no hardware one could name."""
 
     figures: Figures | None = None
@@ -22,18 +22,18 @@ class Told:
     cautions: tuple[str, ...] = ()
 
 
-class Said:
+class AnswerCache:
     """By question and target, until they are too many: then it begins again. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._about: dict[Hashable, dict[Target, Told]] = {}
+        self._about: dict[Hashable, dict[Target, CandidateResult]] = {}
         self._kept = 0
 
-    def about(self, question: Hashable) -> dict[Target, Told]:
+    def about(self, question: Hashable) -> dict[Target, CandidateResult]:
         """What was said of each target; to look at only."""
         return self._about.get(question, {})
 
-    def keep(self, question: Hashable, told: dict[Target, Told]) -> None:
+    def keep(self, question: Hashable, told: dict[Target, CandidateResult]) -> None:
         if self._kept > MOST:
             self._about, self._kept = {}, 0
         before = self._about.get(question, {})

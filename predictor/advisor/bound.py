@@ -8,15 +8,15 @@ from typing import Literal, cast
 
 from accel_platform.analysis.summaries.roofline import ItemWork, limits_of
 from accel_platform.hardware.catalog import DeviceSpec
-from predictor.advisor.resolved_query import Asked
-from predictor.data.samples import Case
+from predictor.advisor.resolved_query import ResolvedQuery
+from predictor.data.samples import Sample
 from predictor.schemas.responses import Bound
 
 _STEP = 3.0
 """Forward passes that a training step is worth: going back computes and moves twice as much (Kaplan et al., 2020)."""
 
 
-def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
+def bound_of(asked: ResolvedQuery, spec: DeviceSpec) -> Bound | None:
     """Of one batch or one training step; None where a cost, the peak or the bandwidth is not known, and for generation.
 
     Of int8 the peak is the published one of matrix units, and amp computes and hands on in 16 bits.
@@ -36,7 +36,7 @@ def bound_of(asked: Asked, spec: DeviceSpec) -> Bound | None:
     return Bound(by=by, compute_ms=passes * limits.compute_ms, memory_ms=passes * limits.memory_ms)
 
 
-def bound_of_generation(case: Case | str) -> Bound | None:
+def bound_of_generation(case: Sample | str) -> Bound | None:
     """Of a whole generation: computing all tokens against reading weights, keys and values once for each that comes
     out; None where that or the device's rates are not known."""
     if isinstance(case, str) or math.isnan(case.peak_flops) or math.isnan(case.bandwidth):

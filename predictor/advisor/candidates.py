@@ -14,7 +14,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events.types import Hardware
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
-from predictor.data.samples import silicon_of
+from predictor.data.samples import device_spec_for
 from predictor.schemas.requests import OwnDevice
 from predictor.schemas.responses import Cause
 
@@ -56,7 +56,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Missing:
+class AbsentDevice:
     """Hardware that was named and that no target stands for."""
 
     hardware: str
@@ -67,7 +67,7 @@ class Missing:
 
 def choose_candidates(
     evidence: Evidence, hardware: Sequence[str | OwnDevice] | None
-) -> tuple[list[Candidate], list[Missing]]:
+) -> tuple[list[Candidate], list[AbsentDevice]]:
     """The candidates that names and specs mean, and what has none.
 
     A name is a hardware name, a device's name or a device id, whatever its case; a device of the spec sheet is meant by
@@ -78,7 +78,7 @@ def choose_candidates(
         return [_known(evidence, target) for target in evidence.targets()], []
     meaning = evidence.once("meaning", lambda: lru_cache(maxsize=1024)(partial(_meaning, evidence)))
     chosen: dict[Candidate | Target, Candidate] = {}
-    missing: dict[Missing, None] = {}
+    missing: dict[AbsentDevice, None] = {}
     for asked in hardware:
         for found in [_own(asked)] if isinstance(asked, OwnDevice) else meaning(asked):
             if isinstance(found, Candidate):
@@ -88,7 +88,7 @@ def choose_candidates(
     return list(chosen.values()), list(missing)
 
 
-def _meaning(evidence: Evidence, name: str) -> list[Candidate | Missing]:
+def _meaning(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:
     """What a name means. Raises InvalidInput if there is no such hardware."""
     here = [_known(evidence, target) for target in _called(evidence, name)]
     spec = find_spec(name)
@@ -99,16 +99,16 @@ def _meaning(evidence: Evidence, name: str) -> list[Candidate | Missing]:
     return [*here, _unmeasured(driven, spec, "catalogue:")]
 
 
-def _elsewhere(name: str, targets: list[Target]) -> Candidate | Missing:
+def _elsewhere(name: str, targets: list[Target]) -> Candidate | AbsentDevice:
     """What a name means that no target has. Raises InvalidInput if there is no such hardware."""
     if name.casefold() in _KINDS:
         reason = "nothing was measured there, and no known host has it"
-        return Missing(_KINDS[name.casefold()], None, "unavailable", reason)
+        return AbsentDevice(_KINDS[name.casefold()], None, "unavailable", reason)
     spec = find_spec(name)
     if spec is not None:
         hardware = _driven(spec)
         if hardware is None:
-            return Missing(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
+            return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
         return _unmeasured(hardware, spec, "catalogue:")
     known = {*_KINDS.values(), *(name for target in targets for name in _names(target))}
     everything = sorted(known | {spec.name for spec in catalog()})
@@ -141,7 +141,7 @@ def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
 
 
 def _known(evidence: Evidence, target: Target) -> Candidate:
-    return evidence.once(("candidate", target), lambda: Candidate(target, silicon_of(target, evidence.by_device)))
+    return evidence.once(("candidate", target), lambda: Candidate(target, device_spec_for(target, evidence.by_device)))
 
 
 def _called(evidence: Evidence, name: str) -> list[Target]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from accel_platform.hardware.catalog import DeviceSpec
-from predictor.advisor.objectives import at_worst
+from predictor.advisor.objectives import pessimistic_bound
 from predictor.schemas.requests import Constraints
 from predictor.schemas.responses import Figures, Interval
 
 
-def broken(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str | None:
+def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str | None:
     """Every limit that is not kept, in words; None where all are. What is not known keeps no limit."""
     found = [
         _figure("latency", "ms", constraints.max_latency_ms, figures.latency_ms),
@@ -22,7 +22,7 @@ def broken(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str 
 
 
 def _figure(name: str, unit: str, most: float | None, interval: Interval | None) -> str | None:
-    worst = at_worst(interval)
+    worst = pessimistic_bound(interval)
     if most is None or worst <= most:
         return None
     if math.isinf(worst) or interval is None:

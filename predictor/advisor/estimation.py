@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from accel_platform.backends.registry import RUNTIMES
 from predictor.advisor.candidates import Candidate
-from predictor.advisor.model_estimates import Wanted, case_asked, predicted
-from predictor.advisor.resolved_query import PLAIN, Asked
+from predictor.advisor.model_estimates import Wanted, predicted, queried_sample
+from predictor.advisor.resolved_query import PLAIN, ResolvedQuery
 from predictor.advisor.scaling import Estimate, measured, scaled
-from predictor.advisor.serving_state import Knowledge
+from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import WIDEST
-from predictor.data.evidence import Cell, Evidence, Target
-from predictor.data.plausible import IMPOSSIBLE, times_faster
+from predictor.data.evidence import CellKey, Evidence, Target
+from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
 from predictor.schemas.responses import Cause, Compatibility
 
 _UNKNOWN = Compatibility(state="unknown"), None
@@ -28,7 +28,7 @@ class Abstention:
     reason: str
 
 
-def estimates(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate | Abstention]:
+def estimates(knowledge: ServingState, wanted: Sequence[Wanted]) -> list[Estimate | Abstention]:
     """One for each question and candidate, in their order; the learned model is asked once about all that need it."""
     found: list[Estimate | Abstention | None] = [_from_evidence(knowledge.evidence, *pair) for pair in wanted]
     open_ = [i for i, answer in enumerate(found) if answer is None]
@@ -48,13 +48,13 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     if isinstance(said, Abstention) or said.own:
         return said
     asked, candidate = pair
-    case = said.case or case_asked(evidence, as_found(asked, said), candidate)
+    case = said.case or queried_sample(evidence, as_found(asked, said), candidate)
     if isinstance(case, str):
         return said
     latency = said.latency_ms
     # Of a pool of others' figures all have to be possible.
     least = latency.low if said.provenance == "measured" and latency.low is not None else latency.p50
-    times = times_faster(case, least)
+    times = speed_limit_ratio(case, least)
     what = f"{least:.3g} ms would be {times:.2g} times faster than its published rates allow"
     if times > IMPOSSIBLE:
         return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
@@ -63,18 +63,18 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     return said
 
 
-def as_found(asked: Asked, said: Estimate) -> Asked:
+def as_found(asked: ResolvedQuery, said: Estimate) -> ResolvedQuery:
     """The question in the precision of what answers it: figures that state none are of what is then assumed."""
     return replace(asked, precisions=(None,)) if said.unstated else asked
 
 
-def compatibility_of(evidence: Evidence, asked: Asked, target: Target) -> tuple[Compatibility, str | None]:
+def compatibility_of(evidence: Evidence, asked: ResolvedQuery, target: Target) -> tuple[Compatibility, str | None]:
     """What the matrix says of the model there, and why where it failed."""
     key = (asked.subject.model_id, target.hardware, target.device_id, asked.mode)
     return evidence.compatibility.get(key, _UNKNOWN)
 
 
-def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Estimate | Abstention | None:
+def _from_evidence(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate) -> Estimate | Abstention | None:
     """What measurements say; None where the learned model has to be asked."""
     if candidate.target not in evidence.by_target and not candidate.here:
         return _too_large(asked, candidate)
@@ -91,7 +91,9 @@ def _from_evidence(evidence: Evidence, asked: Asked, candidate: Candidate) -> Es
     return None if best is None or best.latency_ms.high_over_low > WIDEST else best
 
 
-def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate, cells: Sequence[Cell]) -> Abstention | None:
+def _ruled_out(
+    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, cells: Sequence[CellKey]
+) -> Abstention | None:
     """Why nothing can be said of what was not measured, or None."""
     target = candidate.target
     failure = next((evidence.failures[cell] for cell in cells if cell in evidence.failures), None)
@@ -108,7 +110,7 @@ def _ruled_out(evidence: Evidence, asked: Asked, candidate: Candidate, cells: Se
     return _too_large(asked, candidate)
 
 
-def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
+def _abstention(asked: ResolvedQuery, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
     """That it cannot be measured there in this precision says more than that it was not."""
     if candidate.target.hardware not in RUNTIMES:
         # Others' files may tell of hardware that nothing here runs on.
@@ -119,13 +121,15 @@ def _abstention(asked: Asked, candidate: Candidate, cause: Cause, reason: str) -
     return Abstention(cause, reason) if refusal is None else Abstention("no_runtime", refusal)
 
 
-def _refusal(asked: Asked, target: Target) -> str | None:
+def _refusal(asked: ResolvedQuery, target: Target) -> str | None:
     """Why the platform's own runtime there has not the precision; None where it has, and for runtimes of others."""
     runtime = RUNTIMES.get(target.hardware)
     return runtime.refusal(asked.precision) if runtime and runtime.backend == target.backend else None
 
 
-def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate) -> Estimate | Abstention:
+def _in_precision(
+    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, said: Estimate
+) -> Estimate | Abstention:
     """A prediction, with a warning where nothing was measured so; none where the runtime has no such precision."""
     target = candidate.target
     tried = evidence.once("precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.pooled})
@@ -138,7 +142,7 @@ def _in_precision(evidence: Evidence, asked: Asked, candidate: Candidate, said: 
     return replace(said, cautions=(*said.cautions, others))
 
 
-def _too_large(asked: Asked, candidate: Candidate) -> Abstention | None:
+def _too_large(asked: ResolvedQuery, candidate: Candidate) -> Abstention | None:
     """Weights, and for training their gradients too, have to be in memory at once."""
     weights, spec = asked.weights_mib, candidate.spec
     if weights is None or spec.memory_gib is None:

@@ -11,14 +11,14 @@ from functools import partial
 
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.candidates import Candidate
-from predictor.advisor.resolved_query import PLAIN, Asked
+from predictor.advisor.resolved_query import PLAIN, ResolvedQuery
 from predictor.advisor.scaling import Estimate
-from predictor.advisor.serving_state import Knowledge
-from predictor.calibration.predictor import Judgement, Predictor
-from predictor.data.evidence import Evidence, Pooled, Target
-from predictor.data.fast_path import takes_long
+from predictor.advisor.serving_state import ServingState
+from predictor.calibration.predictor import Prediction, Predictor
+from predictor.data.evidence import CellSummary, Evidence, Target
+from predictor.data.fast_path import require_slow_path
 from predictor.data.model_resolution import decoder_known
-from predictor.data.samples import Case, case_of, decoder_named
+from predictor.data.samples import Sample, decoder_for, make_sample
 from predictor.models.explanations import Contribution
 from predictor.schemas.responses import Cause, Neighbour
 
@@ -30,16 +30,16 @@ _TELLING = 0.02
 """In logs: what changes the figure by less is no reason for it."""
 
 Refusal = tuple[Cause, str]
-Wanted = tuple[Asked, Candidate]
+Wanted = tuple[ResolvedQuery, Candidate]
 
 
-def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate | Refusal]:
+def predicted(knowledge: ServingState, wanted: Sequence[Wanted]) -> list[Estimate | Refusal]:
     """One for each question and candidate, in their order; the predictor is asked once about all of them."""
     predictor = knowledge.predictor
     if predictor is None:
         return [("unsupported", f"not measured, and {knowledge.no_predictor}") for _ in wanted]
     cases = list(_cases(knowledge, predictor, wanted))
-    askable = [case for case in cases if isinstance(case, Case)]
+    askable = [case for case in cases if isinstance(case, Sample)]
     judgements = iter(predictor.judge(askable, explain=True) if askable else [])
     return [
         ("unsupported", f"not measured, and {case}")
@@ -49,16 +49,16 @@ def predicted(knowledge: Knowledge, wanted: Sequence[Wanted]) -> list[Estimate |
     ]
 
 
-def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted]) -> Iterator[Case | str]:
+def _cases(knowledge: ServingState, predictor: Predictor, wanted: Sequence[Wanted]) -> Iterator[Sample | str]:
     """The case of each, or the reason why there is none or why nothing is ever said of one like it."""
-    last: Asked | None = None
-    like: Case | str = ""
+    last: ResolvedQuery | None = None
+    like: Sample | str = ""
     for asked, candidate in wanted:
-        case: Case | str | None = None
+        case: Sample | str | None = None
         if asked is not last:
             # What cannot be made a case of on one device can on none, and what it reads is the same on all.
             last = asked
-            case = like = case_asked(knowledge.evidence, asked, candidate)
+            case = like = queried_sample(knowledge.evidence, asked, candidate)
         if isinstance(like, str):
             yield like
             continue
@@ -67,13 +67,13 @@ def _cases(knowledge: Knowledge, predictor: Predictor, wanted: Sequence[Wanted])
         if blind is not None:
             yield blind
             continue
-        case = case or case_asked(knowledge.evidence, asked, candidate)
-        if isinstance(case, Case) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
+        case = case or queried_sample(knowledge.evidence, asked, candidate)
+        if isinstance(case, Sample) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
             knowledge.blind[way] = reason
         yield case
 
 
-def make_ready(knowledge: Knowledge) -> None:
+def warm_up(knowledge: ServingState) -> None:
     """Make what the first questions would wait for; it takes a while, and nothing is answered otherwise by it."""
     evidence, predictor = knowledge.evidence, knowledge.predictor
     if predictor is None:
@@ -86,11 +86,11 @@ def make_ready(knowledge: Knowledge) -> None:
             _by_work(evidence, among, mode)
 
 
-def case_asked(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case | str:
+def queried_sample(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate) -> Sample | str:
     """The question as the predictor sees it, or why it cannot be put."""
     target = candidate.target
     generates = asked.mode == "generation"
-    return case_of(
+    return make_sample(
         model=asked.model,
         family=asked.family,
         cost=asked.cost,
@@ -106,16 +106,16 @@ def case_asked(evidence: Evidence, asked: Asked, candidate: Candidate) -> Case |
     )
 
 
-def _decoder(evidence: Evidence, asked: Asked) -> Decoder | None:
+def _decoder(evidence: Evidence, asked: ResolvedQuery) -> Decoder | None:
     """That of the files it was learned from where they hold it, for those are what it is compared with."""
     subject = asked.subject
     if subject.config is not None:
         return subject.decoder
-    return decoder_named(asked.model) or decoder_known(subject.model_id, subject.spec, evidence.models)
+    return decoder_for(asked.model) or decoder_known(subject.model_id, subject.spec, evidence.models)
 
 
 def _estimate(
-    evidence: Evidence, asked: Asked, candidate: Candidate, case: Case, judged: Judgement
+    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, case: Sample, judged: Prediction
 ) -> Estimate | Refusal:
     target = candidate.target
     risk, share = max(judged.risks.items(), key=lambda item: item[1], default=("", 0.0))
@@ -164,7 +164,7 @@ class _Measured:
     neighbours: list[Neighbour]
 
 
-def nearest(evidence: Evidence, asked: Asked, target: Target) -> tuple[Neighbour, ...]:
+def nearest(evidence: Evidence, asked: ResolvedQuery, target: Target) -> tuple[Neighbour, ...]:
     """The cells in the same precision on this target whose work is most like it; where it has none, those of any of its
     hardware."""
     if asked.cost is None or asked.cost.flops <= 0:
@@ -187,12 +187,12 @@ def _by_work(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _M
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
     """By precision; figures that state none are taken for float32."""
-    takes_long()
+    require_slow_path()
     if isinstance(among, Target):
         cells = evidence.by_target[among]
     else:
         cells = [p for target, found in evidence.by_target.items() if target.hardware == among for p in found]
-    found: dict[str, list[tuple[float, str, Pooled]]] = defaultdict(list)
+    found: dict[str, list[tuple[float, str, CellSummary]]] = defaultdict(list)
     for pooled in cells:
         row = evidence.models.get(pooled.cell.model_id)
         if pooled.cell.mode == mode and row is not None and row["flops_per_item"]:
@@ -201,7 +201,7 @@ def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _
     return {precision: _measured(sorted(entries, key=lambda e: e[:2])) for precision, entries in found.items()}
 
 
-def _measured(entries: Sequence[tuple[float, str, Pooled]]) -> _Measured:
+def _measured(entries: Sequence[tuple[float, str, CellSummary]]) -> _Measured:
     neighbours = [
         Neighbour(
             event_id=event_id,

@@ -43,7 +43,7 @@ def energy_of_item(counted: Interval | None, latency_ms: Interval, batch_size: i
     return Energy(j_per_item=bounded, how="bounded", tdp_w=spec.tdp_w)
 
 
-def at_worst(interval: Interval | None) -> float:
+def pessimistic_bound(interval: Interval | None) -> float:
     """The unfavourable limit of what should be small, p50 where there is no limit; infinity where nothing is known."""
     if interval is None:
         return math.inf
@@ -56,11 +56,11 @@ def ranking(objective: Objective) -> Callable[[Figures], float]:
     That is the unfavourable limit of the interval, or p50 where there is no limit; what is not known comes last.
     """
     keys: dict[Objective, Callable[[Figures], float]] = {
-        "latency": lambda r: at_worst(r.latency_ms),
+        "latency": lambda r: pessimistic_bound(r.latency_ms),
         "throughput": lambda r: -(r.throughput_items_per_s.low or r.throughput_items_per_s.p50),
-        "cost": lambda r: at_worst(None if r.cost is None else r.cost.usd_per_million_items),
-        "energy": lambda r: at_worst(None if r.energy is None else r.energy.j_per_item),
-        "memory": lambda r: at_worst(r.memory_peak_mib),
+        "cost": lambda r: pessimistic_bound(None if r.cost is None else r.cost.usd_per_million_items),
+        "energy": lambda r: pessimistic_bound(None if r.energy is None else r.energy.j_per_item),
+        "memory": lambda r: pessimistic_bound(r.memory_peak_mib),
     }
     return keys[objective]
 

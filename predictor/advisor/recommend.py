@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
-from predictor.advisor.answer_cache import Told
+from predictor.advisor.answer_cache import CandidateResult
 from predictor.advisor.bound import bound_of, bound_of_generation
-from predictor.advisor.candidates import Candidate, Missing, choose_candidates
-from predictor.advisor.constraints import broken
+from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
+from predictor.advisor.constraints import violations
 from predictor.advisor.estimation import Abstention, as_found, compatibility_of, estimates
-from predictor.advisor.model_estimates import case_asked
+from predictor.advisor.model_estimates import queried_sample
 from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
-from predictor.advisor.resolved_query import Asked, make_definite
+from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
 from predictor.advisor.scaling import Estimate
-from predictor.advisor.serving_state import Knowledge
+from predictor.advisor.serving_state import ServingState
 from predictor.advisor.suggestions import suggestion
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import (
@@ -53,13 +53,13 @@ _ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
 class _Prepared:
     """A question and all that it may be answered with."""
 
-    asked: Asked
+    asked: ResolvedQuery
     candidates: list[Candidate]
-    missing: list[Missing]
+    missing: list[AbsentDevice]
     warnings: list[str]
 
 
-def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
+def recommend(knowledge: ServingState, query: RecommendQuery) -> Answer:
     """Rank every candidate that something is known for.
 
     Raises NotFound for the model, InvalidInput for hardware, config or sizes that cannot be.
@@ -68,7 +68,7 @@ def recommend(knowledge: Knowledge, query: RecommendQuery) -> Answer:
     return _answer(knowledge, prepared, _said(knowledge, prepared), query.objective, query.constraints)
 
 
-def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
+def predict(knowledge: ServingState, query: PredictQuery) -> PredictAnswer:
     """One cell, on a device that a known host has rather than on one that only imported files tell of.
 
     Raises NotFound, with what to measure, where nothing supports a figure.
@@ -77,7 +77,7 @@ def predict(knowledge: Knowledge, query: PredictQuery) -> PredictAnswer:
     return _one(knowledge, query, prepared, _said(knowledge, prepared))
 
 
-def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> BatchAnswer:
+def predict_many(knowledge: ServingState, queries: Sequence[PredictQuery]) -> BatchAnswer:
     """One answer per question, in their order; one that cannot be answered says why and stops no other."""
     prepared: list[_Prepared | AccelError] = []
     for query in queries:
@@ -99,13 +99,13 @@ def predict_many(knowledge: Knowledge, queries: Sequence[PredictQuery]) -> Batch
     return BatchAnswer(answers=answers, snapshot_id=knowledge.evidence.snapshot_id, predictor_id=_predictor(knowledge))
 
 
-def _prepare(knowledge: Knowledge, query: Query, hardware: Sequence[str | OwnDevice] | None) -> _Prepared:
-    asked, warnings = make_definite(knowledge, query)
+def _prepare(knowledge: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None) -> _Prepared:
+    asked, warnings = resolve_query(knowledge, query)
     candidates, missing = choose_candidates(knowledge.evidence, hardware)
     return _Prepared(asked, candidates, missing, warnings)
 
 
-def _said(knowledge: Knowledge, prepared: _Prepared) -> list[Told]:
+def _said(knowledge: ServingState, prepared: _Prepared) -> list[CandidateResult]:
     """What is said of each candidate; what was said before is said again."""
     asked, before = prepared.asked, knowledge.said.about(prepared.asked)
     new = [c for c in prepared.candidates if c.own or c.target not in before]
@@ -118,19 +118,21 @@ def _said(knowledge: Knowledge, prepared: _Prepared) -> list[Told]:
     return said
 
 
-def _told(evidence: Evidence, asked: Asked, candidate: Candidate, said: Estimate | Abstention) -> Told:
+def _told(
+    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, said: Estimate | Abstention
+) -> CandidateResult:
     if isinstance(said, Estimate):
-        return Told(figures=_figures(evidence, asked, candidate, said), cautions=said.cautions)
+        return CandidateResult(figures=_figures(evidence, asked, candidate, said), cautions=said.cautions)
     target = candidate.target
     # Figures of a device that nobody named are no hardware one could measure on.
     named = target.device_id is not None or target not in evidence.by_target
-    return Told(excluded=_excluded(evidence, asked, candidate, said) if named else None)
+    return CandidateResult(excluded=_excluded(evidence, asked, candidate, said) if named else None)
 
 
 def _answer(
-    knowledge: Knowledge,
+    knowledge: ServingState,
     prepared: _Prepared,
-    found: Sequence[Told],
+    found: Sequence[CandidateResult],
     objective: Objective = "latency",
     constraints: Constraints | None = None,
 ) -> Answer:
@@ -151,7 +153,7 @@ def _answer(
         if said.figures is None:
             excluded += filter(None, [said.excluded])
             continue
-        wrong = broken(constraints, said.figures, candidate.spec) if constraints else None
+        wrong = violations(constraints, said.figures, candidate.spec) if constraints else None
         if wrong is None:
             warnings += said.cautions
             figures.append(said.figures)
@@ -180,7 +182,9 @@ def _answer(
     )
 
 
-def _one(knowledge: Knowledge, query: PredictQuery, prepared: _Prepared, found: Sequence[Told]) -> PredictAnswer:
+def _one(
+    knowledge: ServingState, query: PredictQuery, prepared: _Prepared, found: Sequence[CandidateResult]
+) -> PredictAnswer:
     answer = _answer(knowledge, prepared, found)
     name = query.place
     if not answer.recommendations:
@@ -222,7 +226,7 @@ def _kind_of(model: object) -> str:
     return "a config" if isinstance(model, ModelConfig) else "cost figures"
 
 
-def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: Estimate) -> Figures:
+def _figures(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
     items_ms = asked.batch_size * 1e3
     throughput = Interval(
@@ -241,7 +245,7 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
         memory_peak_mib=estimate.memory_peak_mib,
         cost=cost_of_items(throughput, candidate.spec),
         energy=energy_of_item(estimate.energy_j_per_item, latency, asked.batch_size, candidate.spec),
-        bound=bound_of_generation(case_asked(evidence, as_found(asked, estimate), candidate))
+        bound=bound_of_generation(queried_sample(evidence, as_found(asked, estimate), candidate))
         if asked.mode == "generation"
         else bound_of(asked, candidate.spec),
         provenance=estimate.provenance,
@@ -253,7 +257,7 @@ def _figures(evidence: Evidence, asked: Asked, candidate: Candidate, estimate: E
     )
 
 
-def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abstention) -> Excluded:
+def _excluded(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, why: Abstention) -> Excluded:
     target = candidate.target
     device = evidence.by_device.get(target)
     # Measuring an emulated one would settle nothing.
@@ -268,5 +272,5 @@ def _excluded(evidence: Evidence, asked: Asked, candidate: Candidate, why: Abste
     )
 
 
-def _predictor(knowledge: Knowledge) -> str | None:
+def _predictor(knowledge: ServingState) -> str | None:
     return knowledge.predictor.predictor_id if knowledge.predictor else None

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from accel_platform.errors import InvalidInput
 from accel_platform.precisions import PRECISIONS, canonical
-from predictor.advisor.serving_state import Knowledge
-from predictor.data.evidence import Cell, Target
+from predictor.advisor.serving_state import ServingState
+from predictor.data.evidence import CellKey, Target
 from predictor.data.model_resolution import (
-    Subject,
+    ResolvedModel,
     by_layers,
     cost_asked,
     length_asked,
-    resolve_subject,
+    resolve_queried_model,
     sizes_asked,
     tokens_asked,
 )
@@ -24,10 +24,10 @@ PLAIN = "float32"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedQuery:
     """What a query means."""
 
-    subject: Subject
+    subject: ResolvedModel
     mode: str
     precisions: tuple[str | None, ...]
     """Any of these answers it, the first best; None is a figure that states none."""
@@ -57,11 +57,11 @@ class Asked:
         known = PRECISIONS.get(self.precision)
         return None if self.cost is None or known is None else self.cost.parameters * known.weight_bytes / 2**20
 
-    def cells(self, target: Target) -> list[Cell]:
+    def cells(self, target: Target) -> list[CellKey]:
         """The cells that answer it, the best first."""
         model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
-            Cell(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
+            CellKey(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
             for image_size in self._image_sizes()
             for precision in self.precisions
         ]
@@ -89,13 +89,13 @@ def _stored_otherwise(model: str | ModelConfig | ModelFigures) -> str | None:
     return f"The config's weights are {what}; no precision was given, so this is of {PLAIN}."
 
 
-def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]:
+def resolve_query(knowledge: ServingState, query: Query) -> tuple[ResolvedQuery, list[str]]:
     """The question and what its asker should know about how it was understood.
 
     Raises NotFound for the model, InvalidInput for a config or a size that cannot be.
     """
     evidence = knowledge.evidence
-    subject = resolve_subject(query.model, evidence)
+    subject = resolve_queried_model(query.model, evidence)
     length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
     own_images = None if subject.named_only else query.image_size
     sizes = sizes_asked(subject, own_images, query.audio_seconds)
@@ -132,7 +132,7 @@ def make_definite(knowledge: Knowledge, query: Query) -> tuple[Asked, list[str]]
         learned = knowledge.learned(*names)
         learned = None if learned and cost and learned.name == subject.model_id else learned
     known = knowledge.decoder(*names) if query.mode == "generation" else learned
-    asked = Asked(
+    asked = ResolvedQuery(
         subject=subject,
         mode=query.mode,
         precisions=(PLAIN, None) if query.precision is None else (canonical(query.precision),),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from predictor.data.evidence import SCALED, Cell, Evidence, Pooled
-from predictor.data.fast_path import takes_long
-from predictor.data.samples import Case
+from predictor.data.evidence import SCALED, CellKey, CellSummary, Evidence
+from predictor.data.fast_path import require_slow_path
+from predictor.data.samples import Sample
 from predictor.schemas.responses import LEVEL, Basis, Interval, Neighbour
 
 FEWEST_MODELS = 3
@@ -43,7 +43,7 @@ class Estimate:
     """Measured by this platform, with its clocks."""
     unstated: bool = False
     """Of figures that state no precision."""
-    case: Case | None = None
+    case: Sample | None = None
     """Of a prediction: what was asked of the predictor."""
 
 
@@ -57,7 +57,7 @@ class Ratio:
     models: int
 
 
-def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
+def measured(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate | None:
     """The figures of the first of these cells that was measured, pooled over its runs."""
     for cell in cells:
         pooled = evidence.pooled.get(cell)
@@ -86,7 +86,7 @@ def measured(evidence: Evidence, cells: Iterable[Cell]) -> Estimate | None:
     return None
 
 
-def scaled(evidence: Evidence, cell: Cell) -> Estimate | None:
+def scaled(evidence: Evidence, cell: CellKey) -> Estimate | None:
     """The neighbour whose scaling leaves the narrowest interval; None where no neighbour can be scaled."""
     # A ratio needs others that were measured where this is asked for.
     by_ratio = _by_ratio(evidence, cell) if cell.batch_size in evidence.batch_sizes else ()
@@ -110,7 +110,7 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
     return Ratio(float(logs.mean()), t * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / n), n)
 
 
-def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
+def _by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
     for changed in SCALED:
         for source in evidence.by_all_but.get(cell.all_but(changed), []):
             if source.cell.target.device_id is None:
@@ -128,7 +128,7 @@ def _by_ratio(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
                 )
 
 
-def _ratio(evidence: Evidence, source: Cell, to: Cell, changed: str) -> Ratio | None:
+def _ratio(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> Ratio | None:
     """How a cell like `source` changes with the one thing, as other models show.
 
     Between targets and lengths the ratio depends on the batch, so pairs at the same batch are taken where they suffice.
@@ -157,9 +157,9 @@ def _ratio(evidence: Evidence, source: Cell, to: Cell, changed: str) -> Ratio | 
     return evidence.once(("ratio", *change, source.model_id, source.batch_size), others)
 
 
-def _pairs(evidence: Evidence, source: Cell, to: Cell, changed: str) -> list[tuple[str, int, float]]:
+def _pairs(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> list[tuple[str, int, float]]:
     """Model, batch size and log ratio of every cell like `source` that was measured with the one thing changed too."""
-    takes_long()
+    require_slow_path()
     pairs = []
     for other in evidence.by_target[source.target]:
         cell = other.cell
@@ -189,7 +189,7 @@ def _scale(interval: Interval, ratio: Ratio) -> Interval:
     )
 
 
-def _between_batches(evidence: Evidence, cell: Cell) -> Iterable[Estimate]:
+def _between_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
     """Between the next smaller and the next larger measured batch, straight in logarithms.
 
     A larger batch takes no less time, so those two bound it: limits without a level.
@@ -219,11 +219,11 @@ def _interpolate(below: Interval, above: Interval, share: float) -> Interval:
     return Interval(p50=p50, low=min(ends), high=max(ends), level=None)
 
 
-def _batch(pooled: Pooled) -> int:
+def _batch(pooled: CellSummary) -> int:
     return pooled.cell.batch_size
 
 
-def _spread_of(pooled: Pooled, runs: str) -> str:
+def _spread_of(pooled: CellSummary, runs: str) -> str:
     latency = pooled.latency_ms
     if latency.low is None or latency.high is None:
         return f"{runs}, and nothing is known of the spread"
@@ -231,7 +231,7 @@ def _spread_of(pooled: Pooled, runs: str) -> str:
     return f"{runs}, {share}between {latency.low:.4g} and {latency.high:.4g} ms"
 
 
-def _ends_of(below: Pooled, above: Pooled) -> str:
+def _ends_of(below: CellSummary, above: CellSummary) -> str:
     small, large = (f"{_batch(end)} take {end.latency_ms.p50:.4g} ms" for end in (below, above))
     return f"batches of {small}, of {large}; a larger one takes no less time"
 
@@ -241,7 +241,7 @@ def _ratio_of(ratio: Ratio) -> str:
     return f"over {ratio.models} other models the ratio is {math.exp(ratio.mean):.3g}, {low:.3g} to {high:.3g} for most"
 
 
-def _where(cell: Cell, changed: str) -> str:
+def _where(cell: CellKey, changed: str) -> str:
     if changed == "batch_size":
         return f"at batch size {cell.batch_size}"
     if changed == "sequence_length":

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from accel_platform.precisions import PRECISIONS
-from predictor.advisor.answer_cache import Said
+from predictor.advisor.answer_cache import AnswerCache
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import Evidence
-from predictor.data.samples import BY_LAYERS, IMAGES, Case, weight_bytes
+from predictor.data.samples import BY_LAYERS, IMAGES, Sample, weight_bytes
 from predictor.data.traced_models import ItemCost
 
 
 @dataclass(frozen=True)
-class Learned:
+class KnownModel:
     """A model as the predictor knows it: by what the files it learned from say of its cost."""
 
     name: str
@@ -29,7 +29,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Named:
+class PredictorModelName:
     """What the predictor calls a model."""
 
     name: str
@@ -37,7 +37,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class ServingState:
     """Evidence of one snapshot and a predictor; `no_predictor` says why there is none."""
 
     evidence: Evidence
@@ -45,38 +45,38 @@ class Knowledge:
     no_predictor: str = "no predictor was trained yet (`accel train`)"
     blind: dict[Hashable, str] = field(default_factory=dict, compare=False, repr=False)
     """Why the predictor says nothing of any work that is run in a way; the ways are as few as hardware is known."""
-    said: Said = field(default_factory=Said, compare=False, repr=False)
+    said: AnswerCache = field(default_factory=AnswerCache, compare=False, repr=False)
     """From it, to be said again."""
 
-    def learned(self, *names: str) -> Learned | None:
+    def learned(self, *names: str) -> KnownModel | None:
         """What the predictor knows of the model that any of these names means, the first of them first."""
         return next(filter(None, (self._learned.get(_compact(name)) for name in names)), None)
 
-    def decoder(self, *names: str) -> Named | None:
+    def decoder(self, *names: str) -> PredictorModelName | None:
         """The same of a model that generates, whose cost follows from the shape of its decoder."""
         return next(filter(None, (self._decoders.get(_compact(name)) for name in names)), None)
 
     @cached_property
-    def _decoders(self) -> dict[str, Named]:
+    def _decoders(self) -> dict[str, PredictorModelName]:
         mode = None if self.predictor is None else self.predictor.modes.get("generation")
         cases = () if mode is None else mode.learner.cases
         # The warehouse makes one word of a hub id, owner and all.
         return {
-            _compact(name): Named(case.model, case.family)
+            _compact(name): PredictorModelName(case.model, case.family)
             for case in cases
             for name in (case.model.replace("/", "-"), case.model)
         }
 
     @cached_property
-    def _learned(self) -> dict[str, Learned]:
+    def _learned(self) -> dict[str, KnownModel]:
         mode = None if self.predictor is None else self.predictor.modes.get("inference")
-        by_model: dict[str, list[Case]] = defaultdict(list)
+        by_model: dict[str, list[Sample]] = defaultdict(list)
         for case in mode.learner.cases if mode is not None else ():
             by_model[_compact(case.model)].append(case)
         return {slug: _of(cases) for slug, cases in by_model.items()}
 
 
-def _of(cases: list[Case]) -> Learned:
+def _of(cases: list[Sample]) -> KnownModel:
     sizes = Counter(case.size for case in cases if not math.isnan(case.size))
     size = max(sizes, key=lambda n: (sizes[n], -n), default=None)
     case = next(case for case in cases if size is None or case.size == size)
@@ -93,7 +93,7 @@ def _of(cases: list[Case]) -> Learned:
         layer_output_bytes=written if by_layers else None,
         image_size=case.size if case.reads == IMAGES else None,
     )
-    return Learned(case.model, case.family, cost, size)
+    return KnownModel(case.model, case.family, cost, size)
 
 
 @lru_cache(maxsize=4096)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
-from predictor.advisor.resolved_query import Asked
+from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.traced_models import Sizes
 
 _OWN = Sizes()
 
 
-def suggestion(asked: Asked, hardware: str, *, here: bool) -> str:
+def suggestion(asked: ResolvedQuery, hardware: str, *, here: bool) -> str:
     """The measurement that would help most, here or on a host that has the hardware; `hardware` is `accel bench`'s name
     for it."""
     command = _command(asked, hardware)
     return command if here or not command.startswith(("accel bench", "with")) else f"on a host that has it: {command}"
 
 
-def _command(asked: Asked, hardware: str) -> str:  # noqa: PLR0911 - a reason per line
+def _command(asked: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a reason per line
     subject = asked.subject
     if subject.named_only:
         return "accel migrate PATH, with results that hold it (this model is known by name only)"

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst
 from predictor.calibration.cv_splits import MEASUREMENTS, folds_of
-from predictor.data.samples import Case
-from predictor.models.latency_model import Learner, log_latency
+from predictor.data.samples import Sample
+from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
-Lack = Literal["nothing", "family", "hardware", "both", "few", "few, family"]
+Regime = Literal["nothing", "family", "hardware", "both", "few", "few, family"]
 """What a question lacks: `few` is a device with a few figures, and a model that was, or was not, measured elsewhere."""
 _NEW_DEVICE = ("hardware", "both", "few", "few, family")
 _MOST_CASES = 8_000
@@ -34,21 +34,21 @@ FEWEST = 12
 
 
 @dataclass
-class HeldOut:
+class HoldoutPredictions:
     """Predictions of what was held out: natural logs, predicted less true."""
 
-    cases: list[Case] = field(default_factory=list)
+    cases: list[Sample] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    def add(self, cases: Sequence[Case], told: Array) -> None:
+    def add(self, cases: Sequence[Sample], told: Array) -> None:
         self.cases += cases
         self.errors += (told - log_latency(cases)).tolist()
 
 
-def hold_out(cases: Sequence[Case]) -> dict[Lack, HeldOut]:
+def cross_validate(cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """Every case of a sample predicted without what it is then taken to lack. Only what is supported counts."""
     cases = sample(cases)
-    found: dict[Lack, HeldOut] = defaultdict(HeldOut)
+    found: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
     most = 5 if len(cases) > _MANY else 10
     folds = folds_of([case.family for case in cases], most)
     count = int(folds.max()) + 1
@@ -78,9 +78,9 @@ def hold_out(cases: Sequence[Case]) -> dict[Lack, HeldOut]:
     return dict(found)
 
 
-def calibrations(found: dict[Lack, HeldOut]) -> dict[Lack, Calibration]:
+def calibrations(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
     """The interval that each lack asks for, where enough groups were held out to tell."""
-    made: dict[Lack, Calibration] = {}
+    made: dict[Regime, Calibration] = {}
     for lack, held in found.items():
         how, groups = _grouped(lack, held)
         try:
@@ -90,12 +90,12 @@ def calibrations(found: dict[Lack, HeldOut]) -> dict[Lack, Calibration]:
     return made
 
 
-def metrics_of(found: dict[Lack, HeldOut]) -> dict[str, dict[str, Any]]:
+def metrics_of(found: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
     """Per lack: errors of the latency as fractions, and how often an interval calibrated on the other groups held."""
     return {lack: _metrics(lack, held) for lack, held in sorted(found.items())}
 
 
-def coverage_of(
+def empirical_coverage(
     errors: Array, groups: Sequence[str], how: Callable[[Array, Sequence[Hashable]], Calibration]
 ) -> dict[str, float | None]:
     """How often an interval calibrated on the other groups held, and its level; None where those are too few."""
@@ -113,14 +113,16 @@ def coverage_of(
     return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
-def _grouped(lack: Lack, held: HeldOut) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
+def _grouped(
+    lack: Regime, held: HoldoutPredictions
+) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
     """How what a question lacks is calibrated, and the group of each case: what lacks it as a whole."""
     if lack in _NEW_DEVICE:
         return calibrate_worst, [case.device for case in held.cases]
     return calibrate, [case.family for case in held.cases]
 
 
-def _metrics(lack: Lack, held: HeldOut) -> dict[str, Any]:
+def _metrics(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
     how, groups = _grouped(lack, held)
     error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
     return {
@@ -128,12 +130,12 @@ def _metrics(lack: Lack, held: HeldOut) -> dict[str, Any]:
         "groups": len(set(groups)),
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        **coverage_of(np.array(held.errors), groups, how),
+        **empirical_coverage(np.array(held.errors), groups, how),
         "median_ape_by_group": {str(group): float(np.median(error[labels == group])) for group in np.unique(labels)},
     }
 
 
-def _ask(found: dict[Lack, HeldOut], lack: Lack, learner: Learner, cases: list[Case]) -> None:
+def _ask(found: dict[Regime, HoldoutPredictions], lack: Regime, learner: LatencyModel, cases: list[Sample]) -> None:
     asked = [case for case in cases if learner.why_not(case) is None]
     # A model of a known family that was measured nowhere else is as new as its family.
     if lack in ("hardware", "few"):
@@ -144,7 +146,7 @@ def _ask(found: dict[Lack, HeldOut], lack: Lack, learner: Learner, cases: list[C
         found[lack].add(asked, learner.predict(asked).logs)
 
 
-def _places(found: dict[Lack, HeldOut], cases: Sequence[Case], folds: npt.NDArray[np.int64]) -> None:
+def _places(found: dict[Regime, HoldoutPredictions], cases: Sequence[Sample], folds: npt.NDArray[np.int64]) -> None:
     """Known models on known devices: what is known of each case is the same model elsewhere, or, of one that was
     measured in one place alone, other figures of it there."""
     _, codes = np.unique([f"{case.device} {case.backend}" for case in cases], return_inverse=True)
@@ -162,16 +164,16 @@ def _places(found: dict[Lack, HeldOut], cases: Sequence[Case], folds: npt.NDArra
             _ask(found, "nothing", learner, known)
 
 
-def _told(cases: Sequence[Case], which: npt.NDArray[np.bool_]) -> Learner | None:
+def _told(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
     train = _at(cases, which)
-    return Learner(train, rounds=ROUNDS) if len(train) >= FEWEST else None
+    return LatencyModel(train, rounds=ROUNDS) if len(train) >= FEWEST else None
 
 
-def _at(cases: Sequence[Case], which: npt.NDArray[np.bool_]) -> list[Case]:
+def _at(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
     return [cases[i] for i in np.flatnonzero(which).tolist()]
 
 
-def sample(cases: Sequence[Case]) -> list[Case]:
+def sample(cases: Sequence[Sample]) -> list[Sample]:
     """Whole models, drawn at random, up to a number of cases that is learned from quickly."""
     if len(cases) <= _MOST_CASES:
         return list(cases)

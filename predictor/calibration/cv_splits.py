@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.samples import Case
-from predictor.models.analytical import rates_known
+from predictor.data.samples import Sample
+from predictor.models.analytical import known_rates
 
 Indices = npt.NDArray[np.int64]
-Split = Callable[[Sequence[Case]], Iterator[tuple[Indices, Indices]]]
+Split = Callable[[Sequence[Sample]], Iterator[tuple[Indices, Indices]]]
 FOLDS = 10
 FEWER_FOLDS = 5
 MEASUREMENTS = 10
@@ -23,26 +23,26 @@ DRAWS = 5
 _SEED = 0
 
 
-def random(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def random(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Single figures are missing; the model and the device are known from others."""
     yield from _held_out(np.random.default_rng(_SEED).permutation(len(cases)) % FEWER_FOLDS)
 
 
-def unseen_family(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_family(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """No model of the family was measured anywhere."""
     yield from _held_out(folds_of([case.family for case in cases], FOLDS))
 
 
-def unseen_hardware(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_hardware(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Nothing was measured on the device, whose peak and bandwidth are published; the model was measured elsewhere."""
     names, codes = np.unique([case.device for case in cases], return_inverse=True)
     if len(names) > 1:
         for train, test in _held_out(codes):
-            if rates_known(cases[test[0]]):
+            if known_rates(cases[test[0]]):
                 yield train, test
 
 
-def unseen_both(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_both(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Neither the device nor the model's family."""
     families = folds_of([case.family for case in cases], FEWER_FOLDS)
     for train, test in unseen_hardware(cases):
@@ -50,7 +50,7 @@ def unseen_both(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
             yield train[families[train] != fold], test[families[test] == fold]
 
 
-def few_measurements(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def few_measurements(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """As unseen hardware, but ten cases of the device were measured: drawn at random, anew for each part of the others,
     since much depends on which ten."""
     chance = np.random.default_rng(_SEED)
@@ -63,7 +63,7 @@ def few_measurements(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]
                 yield np.concatenate([train, drawn]), left
 
 
-def sister(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
+def sister(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """The same work was measured in the same way on another device of the same kind; other families on this one."""
     families = folds_of([case.family for case in cases], FEWER_FOLDS)
     _, devices = np.unique([case.device for case in cases], return_inverse=True)
@@ -77,7 +77,7 @@ def sister(cases: Sequence[Case]) -> Iterator[tuple[Indices, Indices]]:
             yield train, np.array(kept)
 
 
-def _work(case: Case) -> tuple[object, ...]:
+def _work(case: Sample) -> tuple[object, ...]:
     way = (case.kind, case.hardware, case.devices, case.backend, case.precision, case.layout, case.compiler)
     return (*case.shape, *way, str(case.version))
 

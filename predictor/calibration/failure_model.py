@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from predictor.calibration.cv_splits import folds_of
 from predictor.calibration.memory_model import MemoryModel
-from predictor.data.samples import Case
+from predictor.data.samples import Sample
 from predictor.models.residual_trees import Encoder
 from predictor.schemas.responses import Interval
 
@@ -47,7 +47,7 @@ _ROUNDS = 80
 
 
 @dataclass(frozen=True)
-class Risks:
+class FailureModel:
     """What was learned of failures."""
 
     errors: tuple[float, ...]
@@ -59,7 +59,9 @@ class Risks:
     metrics: dict[str, Any]
 
     @classmethod
-    def fit(cls, measured: Sequence[Case], failed: Sequence[tuple[Case, str]], memory: MemoryModel | None) -> Risks:
+    def fit(
+        cls, measured: Sequence[Sample], failed: Sequence[tuple[Sample, str]], memory: MemoryModel | None
+    ) -> FailureModel:
         """From cells that ran and cells that did not."""
         counts: Counter[str] = Counter(kind for _, kind in failed)
         curve = _curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
@@ -82,11 +84,11 @@ class Risks:
         metrics[OUT_OF_MEMORY]["learned"] = curve is not None
         return cls(memory.errors if memory else (), curve, encoder, boosters, metrics)
 
-    def of(self, case: Case, peak: Interval | None) -> dict[str, float]:
+    def of(self, case: Sample, peak: Interval | None) -> dict[str, float]:
         """Probability by class of failure; a class of which too little is known is left out."""
         return self.of_all([case], [peak])[0]
 
-    def of_all(self, cases: Sequence[Case], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
+    def of_all(self, cases: Sequence[Sample], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
         """The same of many cases, in order; the trees are asked once."""
         found = [self._of_memory(case, peak) for case, peak in zip(cases, peaks, strict=True)]
         if self.boosters and cases:
@@ -96,7 +98,7 @@ class Risks:
                     one[kind] = share
         return found
 
-    def _of_memory(self, case: Case, peak: Interval | None) -> dict[str, float]:
+    def _of_memory(self, case: Sample, peak: Interval | None) -> dict[str, float]:
         found = {}
         if peak is not None and not math.isnan(case.memory_mib):
             beyond = math.log(peak.p50 / case.memory_mib)
@@ -108,7 +110,9 @@ class Risks:
         return found
 
 
-def _curve(measured: Sequence[Case], ran_out: Sequence[Case], memory: MemoryModel | None) -> tuple[float, float] | None:
+def _curve(
+    measured: Sequence[Sample], ran_out: Sequence[Sample], memory: MemoryModel | None
+) -> tuple[float, float] | None:
     """A logistic curve through cells that ran and that ran out of memory; its slope is not negative."""
     if memory is None or len(ran_out) < _FEWEST_OUT_OF_MEMORY:
         return None

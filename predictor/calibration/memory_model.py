@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict
 from scipy.optimize import least_squares
 
 from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst
-from predictor.calibration.cross_validation import FEWEST, coverage_of
+from predictor.calibration.cross_validation import FEWEST, empirical_coverage
 from predictor.calibration.cv_splits import folds_of
-from predictor.data.samples import Case, weight_bytes
+from predictor.data.samples import Sample, weight_bytes
 from predictor.schemas.responses import Interval
 
 Array = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ class _Fit(BaseModel):
     ways: dict[str, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Case]) -> _Fit:
+    def of(cls, cases: Sequence[Sample]) -> _Fit:
         parts, truth = _parts(cases), np.log([case.memory_peak_mib for case in cases])
         pull = _PULL * math.sqrt(len(truth))
 
@@ -53,7 +53,7 @@ class _Fit(BaseModel):
         ways = {way: float(np.median(rest)) * len(rest) / (len(rest) + _SHRINK) for way, rest in sorted(left.items())}
         return cls(factors=tuple(factors.tolist()), ways=ways)
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of MiB; NaN for a way of running that was never measured."""
         ways = np.array([self.ways.get(_way(case), math.nan) for case in cases])
         return np.asarray(np.log(_parts(cases) @ np.exp(self.factors)) + ways)
@@ -72,7 +72,7 @@ class MemoryModel(BaseModel):
     metrics: dict[str, float | int | None]
 
     @classmethod
-    def fit(cls, cases: Sequence[Case]) -> MemoryModel | None:
+    def fit(cls, cases: Sequence[Sample]) -> MemoryModel | None:
         """From the cases whose peak was measured; None where they are too few to tell how far it is off."""
         told = [case for case in cases if not math.isnan(case.memory_peak_mib) and case.memory_peak_mib > 0]
         told = told[:: max(1, len(told) // _MOST_CASES)]
@@ -99,16 +99,16 @@ class MemoryModel(BaseModel):
                 "rows": len(told),
                 "groups": known.groups,
                 "median_ape": float(np.median(np.abs(np.expm1(by_family)))),
-                **coverage_of(by_family, [told[i].family for i in rows], calibrate),
+                **empirical_coverage(by_family, [told[i].family for i in rows], calibrate),
                 "median_ape_new_device": float(np.median(np.abs(np.expm1(by_device)))) if len(by_device) else None,
             },
         )
 
-    def knows(self, case: Case) -> bool:
+    def knows(self, case: Sample) -> bool:
         """Whether the way that it is run in was measured."""
         return case.mode in self.modes and _way(case) in self.modes[case.mode].ways
 
-    def intervals(self, cases: Sequence[Case]) -> list[Interval | None]:
+    def intervals(self, cases: Sequence[Sample]) -> list[Interval | None]:
         """MiB per case; None for a mode or a way of running, or a new device, that nothing tells of."""
         found: list[Interval | None] = []
         for case, log in zip(cases, self.logs(cases).tolist(), strict=True):
@@ -120,7 +120,7 @@ class MemoryModel(BaseModel):
             found.append(Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=calibration.level))
         return found
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of MiB; NaN where nothing tells."""
         logs = np.full(len(cases), np.nan)
         for mode, fit in self.modes.items():
@@ -130,12 +130,12 @@ class MemoryModel(BaseModel):
         return logs
 
 
-def _by_mode(cases: Sequence[Case]) -> dict[str, _Fit]:
+def _by_mode(cases: Sequence[Sample]) -> dict[str, _Fit]:
     modes = sorted({case.mode for case in cases})
     return {mode: _Fit.of([case for case in cases if case.mode == mode]) for mode in modes}
 
 
-def _out_of_fold(cases: Sequence[Case], groups: Sequence[str]) -> tuple[Array, list[int]]:
+def _out_of_fold(cases: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
     """Errors, predicted less true in logs, of what could be predicted with its group held out; and of which cases."""
     folds = folds_of(groups, 10)
     errors, rows = [], []
@@ -153,7 +153,7 @@ def _out_of_fold(cases: Sequence[Case], groups: Sequence[str]) -> tuple[Array, l
     return np.array(errors), rows
 
 
-def _parts(cases: Sequence[Case]) -> Array:
+def _parts(cases: Sequence[Sample]) -> Array:
     """MiB of weights as they lie, and of what is held besides; 1 MiB of anything else."""
     rows = []
     for case in cases:
@@ -163,5 +163,5 @@ def _parts(cases: Sequence[Case]) -> Array:
     return np.array(rows, dtype=np.float64)
 
 
-def _way(case: Case) -> str:
+def _way(case: Sample) -> str:
     return f"{case.hardware} {case.backend} {case.precision}"

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 
 from predictor.calibration.conformal import Calibration
-from predictor.calibration.cross_validation import Lack
-from predictor.calibration.failure_model import Risks
+from predictor.calibration.cross_validation import Regime
+from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.data.fast_path import takes_long
-from predictor.data.samples import Case
+from predictor.data.fast_path import require_slow_path
+from predictor.data.samples import Sample
 from predictor.models.explanations import Contribution, contributions
-from predictor.models.latency_model import Learner
+from predictor.models.latency_model import LatencyModel
 from predictor.schemas.responses import Interval
 
 FARTHEST = 10.0
@@ -29,7 +29,7 @@ WIDEST = 50.0
 """High over low at which an interval is no answer."""
 _MOMENT = 16
 """Cases that are explained in a moment."""
-_LACKS: dict[Lack, Literal["nothing", "family", "hardware", "both"]] = {
+_LACKS: dict[Regime, Literal["nothing", "family", "hardware", "both"]] = {
     "nothing": "nothing",
     "family": "family",
     "hardware": "hardware",
@@ -40,7 +40,7 @@ _LACKS: dict[Lack, Literal["nothing", "family", "hardware", "both"]] = {
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Prediction:
     """What is thought of one case."""
 
     latency_ms: Interval | None
@@ -59,7 +59,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Range:
+class PredictedRange:
     """Least and most of what was learned from."""
 
     flops: tuple[float, float]
@@ -67,28 +67,28 @@ class Range:
     size: tuple[float, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Case]) -> Range:
+    def of(cls, cases: Sequence[Sample]) -> PredictedRange:
         sizes = [case.size for case in cases if not math.isnan(case.size)] or [1.0]
         flops, batches = [case.work.flops for case in cases], [float(case.batch_size) for case in cases]
         return cls((min(flops), max(flops)), (min(batches), max(batches)), (min(sizes), max(sizes)))
 
-    def times_outside(self, case: Case) -> float:
+    def times_outside(self, case: Sample) -> float:
         size = self.size[0] if math.isnan(case.size) else case.size
         pairs = ((case.work.flops, self.flops), (float(case.batch_size), self.batch), (size, self.size))
         return max(1.0, *(max(value / most, least / value) for value, (least, most) in pairs))
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class ModeModel:
     """What is known of one mode."""
 
-    learner: Learner
-    calibrations: dict[Lack, Calibration]
-    range: Range
+    learner: LatencyModel
+    calibrations: dict[Regime, Calibration]
+    range: PredictedRange
     typical: float
     """Median of the natural logs of what was learned from: where explanations begin."""
 
-    def lack_of(self, case: Case) -> Lack:
+    def lack_of(self, case: Sample) -> Regime:
         model = case.model in self.learner.models
         if case.device in self.learner.known:
             return "nothing" if model else "family"
@@ -105,21 +105,21 @@ class Predictor:
     snapshot_id: str
     rows: int
     families: tuple[str, ...]
-    modes: dict[str, Knowledge]
+    modes: dict[str, ModeModel]
     memory: MemoryModel | None
-    risks: Risks
+    risks: FailureModel
 
-    def blind_to(self, case: Case) -> str | None:
+    def blind_to(self, case: Sample) -> str | None:
         """Why it stands behind no figure and knows no risk of any work run as this is; None where it may."""
         if self.risks.boosters or (self.memory is not None and self.memory.knows(case)):
             return None
         known = self.modes.get(case.mode)
         return _nothing_in(case.mode) if known is None else known.learner.why_not(case)
 
-    def judge(self, cases: Sequence[Case], *, explain: bool = False) -> list[Judgement]:
+    def judge(self, cases: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
         """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
         that it does not stand behind."""
-        found: dict[int, Judgement] = {}
+        found: dict[int, Prediction] = {}
         peaks = [None] * len(cases) if self.memory is None else self.memory.intervals(cases)
         risks = self.risks.of_all(cases, peaks)
         for mode in {case.mode for case in cases}:
@@ -127,7 +127,7 @@ class Predictor:
             known = self.modes.get(mode)
             if known is None:
                 reason = _nothing_in(mode)
-                found |= {i: Judgement(None, None, False, reason, "both", math.inf, {}) for i in here}
+                found |= {i: Prediction(None, None, False, reason, "both", math.inf, {}) for i in here}
                 continue
             stances = {i: _stance(known, cases[i]) for i in here}
             told = [i for i in here if stances[i].doubt is None or not explain]
@@ -135,7 +135,7 @@ class Predictor:
             why: dict[int, tuple[Contribution, ...]] = {}
             if told:
                 if len(told) > _MOMENT:
-                    takes_long()
+                    require_slow_path()
                 asked = [cases[i] for i in told]
                 if explain:
                     logs, added = known.learner.explain(asked)
@@ -154,10 +154,10 @@ def _nothing_in(mode: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Stance:
+class _Support:
     """Whether a figure will be stood behind, and how far it may be off; known before the figure is."""
 
-    lack: Lack
+    lack: Regime
     outside: float
     doubt: str | None
     half_width: float
@@ -165,7 +165,7 @@ class _Stance:
     level: float
 
 
-def _stance(known: Knowledge, case: Case) -> _Stance:
+def _stance(known: ModeModel, case: Sample) -> _Support:
     lack, outside = known.lack_of(case), known.range.times_outside(case)
     calibration = known.calibrations.get(lack)
     doubt = known.learner.why_not(case)
@@ -173,24 +173,24 @@ def _stance(known: Knowledge, case: Case) -> _Stance:
         doubt = f"{outside:.0f} times beyond anything learned from"
     if doubt is not None or calibration is None:
         few = f"too little was measured to tell how far a figure would be off where {_WORDS[lack]}"
-        return _Stance(lack, outside, doubt or few, math.nan, math.nan)
+        return _Support(lack, outside, doubt or few, math.nan, math.nan)
     # Outside, a doubling may cost anything between nothing and twice what the law says of it.
     half_width = calibration.half_width + math.log(outside)
     if math.exp(2 * half_width) > WIDEST:
         doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
-    return _Stance(lack, outside, doubt, half_width, calibration.level)
+    return _Support(lack, outside, doubt, half_width, calibration.level)
 
 
 def _judgement(
-    known: Knowledge,
-    case: Case,
-    stance: _Stance,
+    known: ModeModel,
+    case: Sample,
+    stance: _Support,
     log: float | None,
     peak: Interval | None,
     risks: dict[str, float],
     why: tuple[Contribution, ...],
-) -> Judgement:
-    return Judgement(
+) -> Prediction:
+    return Prediction(
         latency_ms=None if log is None else _interval(math.exp(log), stance),
         memory_peak_mib=peak,
         supported=stance.doubt is None,
@@ -202,7 +202,7 @@ def _judgement(
     )
 
 
-def _interval(p50: float, stance: _Stance) -> Interval:
+def _interval(p50: float, stance: _Support) -> Interval:
     """Without limits where it is not supported."""
     if stance.doubt is not None:
         return Interval(p50=p50)
@@ -210,7 +210,7 @@ def _interval(p50: float, stance: _Stance) -> Interval:
     return Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
 
 
-_WORDS: dict[Lack, str] = {
+_WORDS: dict[Regime, str] = {
     "nothing": "the model and the device were measured",
     "family": "the model was never measured",
     "hardware": "nothing was measured on the device",
@@ -220,12 +220,12 @@ _WORDS: dict[Lack, str] = {
 }
 
 
-def _basis(known: Knowledge, case: Case, lack: Lack) -> str:
+def _basis(known: ModeModel, case: Sample, lack: Regime) -> str:
     count = known.learner.elsewhere(case)
     carried = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
     return f"learned from {len(known.learner.cases)} figures; {_WORDS[lack]}{carried}"
 
 
-def typical_of(learner: Learner) -> float:
+def typical_of(learner: LatencyModel) -> float:
     """The median of the natural logs of latencies learned from."""
     return float(np.median([math.log(case.latency_ms) for case in learner.cases]))

@@ -18,7 +18,7 @@ from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.subprocesses.child_env import child_environment
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.data.fast_path import takes_long
+from predictor.data.fast_path import require_slow_path
 
 WORKER = "predictor.data.config_worker"
 MEMORY_MIB = 4_096
@@ -85,7 +85,7 @@ def text_of(config: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=256)
 def _appraised(text: str, length: int | None, image: int | None, seconds: float | None) -> Appraisal | str:
     """The appraisal, or why there is none."""
-    takes_long()
+    require_slow_path()
     job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
     if not _ONE_AT_A_TIME.acquire(timeout=WALL_S):

@@ -19,10 +19,10 @@ from accel_platform.errors import InvalidInput
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.blocks import family_of
-from predictor.data.evidence import Device, Target, observed_devices
+from predictor.data.evidence import KnownDevice, Target, observed_devices
 from predictor.data.model_resolution import decoder_known, item_cost, spec_of
-from predictor.data.plausible import IMPOSSIBLE, times_faster
-from predictor.data.samples import Case, case_of, decoder_named, number, silicon_named, silicon_of
+from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
+from predictor.data.samples import Sample, decoder_for, device_spec_for, device_spec_named, make_sample, number
 from predictor.data.traced_models import ItemCost
 
 _DEVICE_FAULT = ("out_of_memory", "killed")
@@ -43,43 +43,43 @@ ORDER BY ALL
 
 
 @dataclass(frozen=True)
-class Casebook:
+class TrainingSet:
     """Everything that can be learned from, in a fixed order: equal evidence gives equal casebooks."""
 
-    measured: list[Case]
-    failed: list[tuple[Case, str]]
+    measured: list[Sample]
+    failed: list[tuple[Sample, str]]
     """Cells that never ran, with the class of their failure."""
     skipped: dict[str, int]
     """Figures left out, by reason."""
 
 
-def load_cases(reader: Reader) -> Casebook:
+def load_training_set(reader: Reader) -> TrainingSet:
     """Every usable figure whose work and device are known, one per configuration: the median over its runs."""
     models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
     devices = {device.target: device for device in observed_devices(reader)}
     rows = _rows(reader, "usable_results", "coalesce(latency_p50_ms, latency_mean_ms) > 0")
     stated = _stated_costs(rows)
-    runs: dict[Case, list[Case]] = defaultdict(list)
+    runs: dict[Sample, list[Sample]] = defaultdict(list)
     skipped: Counter[str] = Counter()
     for row in rows:
         made = _case(row, stated, models, devices)
         if (
-            isinstance(made, Case)
+            isinstance(made, Sample)
             and row["provenance"] != "measured"
-            and times_faster(made, made.latency_ms) > IMPOSSIBLE
+            and speed_limit_ratio(made, made.latency_ms) > IMPOSSIBLE
         ):
             made = "faster than its device at full speed"
-        if isinstance(made, Case):
+        if isinstance(made, Sample):
             runs[made.without_figures()].append(made)
         else:
             skipped[made] += 1
-    failed: list[tuple[Case, str]] = []
+    failed: list[tuple[Sample, str]] = []
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
         made = _case(row, stated, models, devices)
-        if isinstance(made, Case) and made.without_figures() not in runs:
+        if isinstance(made, Sample) and made.without_figures() not in runs:
             kind = row["failure_class"] or "error"
             failed.append((made, "out_of_memory" if kind in _DEVICE_FAULT else kind))
-    return Casebook([_pooled(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
+    return TrainingSet([_pooled(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
 
 
 def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _pooled(cases: list[Case]) -> Case:
+def _pooled(cases: list[Sample]) -> Sample:
     peaks = [case.memory_peak_mib for case in cases if not math.isnan(case.memory_peak_mib)]
     latency = median(case.latency_ms for case in cases)
     return replace(cases[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
@@ -100,19 +100,19 @@ def _case(
     row: dict[str, Any],
     stated: dict[tuple[str, Any], ItemCost],
     models: Mapping[str, dict[str, Any]],
-    devices: Mapping[Target, Device],
-) -> Case | str:
+    devices: Mapping[Target, KnownDevice],
+) -> Sample | str:
     original, environment = row["original"], row["environment"]
     settings = environment.get("settings", {})
     device = row["device_id"] or row["device_name"]
     if device is None:
         return "device not named"
     target = Target(row["hardware"], row["backend"], device, row["device_name"] or device)
-    count, spec = silicon_named(str(target.device))
+    count, spec = device_spec_named(str(target.device))
     name = str(original.get("model") or row["model_id"])
     pixels = number(original.get("image_size"))
     cost = None if row["mode"] == "generation" else stated.get((name, pixels))
-    decoder = decoder_named(name) if row["mode"] == "generation" else None
+    decoder = decoder_for(name) if row["mode"] == "generation" else None
     family = family_of(name) if cost else name
     if cost is None and decoder is None:
         name, family = row["model_id"], row["model_family"]
@@ -120,7 +120,7 @@ def _case(
             cost, decoder = _known(row, models)
         except InvalidInput:
             return "sequence length beyond what the model reads"
-    return case_of(
+    return make_sample(
         model=name,
         family=family,
         cost=cost,
@@ -130,7 +130,7 @@ def _case(
         size=number(row["sequence_length"]),
         output_tokens=row["output_tokens"],
         precision=row["precision"],
-        device=spec if count > 1 and spec is not None else silicon_of(target, devices),
+        device=spec if count > 1 and spec is not None else device_spec_for(target, devices),
         devices=count,
         hardware=row["hardware"],
         backend=row["backend"],

@@ -40,7 +40,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellKey:
     """One configuration of one model on one target: figures of equal cells are the same figure."""
 
     model_id: str
@@ -72,10 +72,10 @@ SCALED = ("target", "batch_size", "sequence_length")
 
 
 @dataclass(frozen=True)
-class Pooled:
+class CellSummary:
     """All that was measured of one cell, under its newest fingerprint."""
 
-    cell: Cell
+    cell: CellKey
     model_family: str
     runs: int
     measured: bool
@@ -90,7 +90,7 @@ class Pooled:
 
 
 @dataclass(frozen=True)
-class Device:
+class KnownDevice:
     """A device as a host last saw it."""
 
     target: Target
@@ -104,7 +104,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedCell:
     """The newest failure of a cell that never ran."""
 
     reason: str
@@ -116,21 +116,21 @@ class Evidence:
     """The warehouse as the predictor sees it. `models` holds the rows of that table by id."""
 
     snapshot_id: str
-    pooled: dict[Cell, Pooled]
-    failures: dict[Cell, Failure]
+    pooled: dict[CellKey, CellSummary]
+    failures: dict[CellKey, FailedCell]
     compatibility: dict[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]
     """By model, hardware, device and mode."""
-    devices: list[Device]
+    devices: list[KnownDevice]
     models: dict[str, dict[str, Any]]
-    by_model: dict[str, list[Pooled]] = field(default_factory=dict)
-    by_target: dict[Target, list[Pooled]] = field(default_factory=dict)
-    by_all_but: dict[Hashable, list[Pooled]] = field(default_factory=dict)
+    by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
+    by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
+    by_all_but: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """Those that anything was measured at."""
     image_sizes: dict[str, set[float]] = field(default_factory=dict)
     """Pixels along an edge that files state, by model."""
-    by_device: dict[Target, Device] = field(default_factory=dict)
+    by_device: dict[Target, KnownDevice] = field(default_factory=dict)
     """Each as it was seen last."""
     available: set[Target] = field(default_factory=set)
     """Those that some host has."""
@@ -180,7 +180,7 @@ def load_evidence(reader: Reader) -> Evidence:
         evidence = Evidence(
             snapshot_id=snapshot_id,
             pooled={pooled.cell: pooled for pooled in _pooled(reader)},
-            failures={_cell(row): Failure(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
+            failures={_cell(row): FailedCell(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
             compatibility=dict(_compatibility(reader)),
             devices=observed_devices(reader),
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
@@ -257,15 +257,15 @@ ORDER BY observed_at
 """
 
 
-def observed_devices(reader: Reader) -> list[Device]:
+def observed_devices(reader: Reader) -> list[KnownDevice]:
     """Every device as its host last saw it, the newest last."""
     return [_device(row) for row in reader.rows(_DEVICES)]
 
 
-def _pooled(reader: Reader) -> Iterator[Pooled]:
+def _pooled(reader: Reader) -> Iterator[CellSummary]:
     """One per cell and fingerprint; measured before imported and the newest last, so that in a dict it stays."""
     for row in reader.rows(_POOLED):
-        yield Pooled(
+        yield CellSummary(
             cell=_cell(row),
             model_family=row["model_family"],
             runs=row["runs"],
@@ -311,8 +311,8 @@ def _target(row: dict[str, Any]) -> Target:
     return Target(row["hardware"], row["backend"], row["device"], row["device_name"] or row["device"])
 
 
-def _cell(row: dict[str, Any]) -> Cell:
-    return Cell(
+def _cell(row: dict[str, Any]) -> CellKey:
+    return CellKey(
         model_id=row["model_id"],
         target=_target(row),
         mode=row["mode"],
@@ -324,8 +324,8 @@ def _cell(row: dict[str, Any]) -> Cell:
     )
 
 
-def _device(row: dict[str, Any]) -> Device:
-    return Device(
+def _device(row: dict[str, Any]) -> KnownDevice:
+    return KnownDevice(
         target=_target(row),
         available=row["available"],
         reason=row["reason"],

@@ -9,12 +9,12 @@ from contextvars import ContextVar
 _HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
 
 
-class TakesLong(Exception):
+class SlowPathRequired(Exception):
     """What was asked needs more than a moment, and nobody said that there is more."""
 
 
 @contextmanager
-def in_a_hurry() -> Iterator[None]:
+def fast_path_only() -> Iterator[None]:
     """Within, nothing is begun that takes long: TakesLong is raised instead."""
     token = _HURRIED.set(True)
     try:
@@ -23,7 +23,7 @@ def in_a_hurry() -> Iterator[None]:
         _HURRIED.reset(token)
 
 
-def takes_long() -> None:
+def require_slow_path() -> None:
     """Say so before work of milliseconds or more that is not needed for every answer. Raises TakesLong in a hurry."""
     if _HURRIED.get():
-        raise TakesLong
+        raise SlowPathRequired

@@ -18,7 +18,7 @@ from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, sequence_length_for
 from predictor.data.config_cost import appraise, text_of
 from predictor.data.evidence import Evidence
-from predictor.data.fast_path import takes_long
+from predictor.data.fast_path import require_slow_path
 from predictor.data.traced_models import TRACING, ItemCost, Sizes, traced_cost, traced_decoder
 from predictor.schemas.requests import ModelConfig, ModelFigures
 
@@ -26,7 +26,7 @@ _FEWEST_COUNTED = 5
 
 
 @dataclass(frozen=True)
-class Subject:
+class ResolvedModel:
     """A model: of the catalogue (`spec`), known to results by name alone, or the asker's own (`config`, `figures`)."""
 
     model_id: str
@@ -57,7 +57,7 @@ class Subject:
         return self.spec is None and self.config is None and self.figures is None
 
 
-def resolve_subject(asked: str | ModelConfig | ModelFigures, evidence: Evidence) -> Subject:
+def resolve_queried_model(asked: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
     """The model that is meant, without a network: for a name the platform's own first, then those of the warehouse.
 
     A config that costs to the last FLOP what a measured model of its architecture costs is taken for that model. Raises
@@ -69,29 +69,29 @@ def resolve_subject(asked: str | ModelConfig | ModelFigures, evidence: Evidence)
         written = asked.activation_bytes_per_item, asked.layer_output_bytes_per_item
         cost = ItemCost(asked.parameters, None, asked.flops_per_item, *written)
         name = f"{asked.family or 'figures'}-{_digest(asked.model_dump_json())}"
-        return Subject(name, asked.family, asked.modality, None, figures=cost)
+        return ResolvedModel(name, asked.family, asked.modality, None, figures=cost)
     return _of_name(asked, evidence)
 
 
-def _of_name(name: str, evidence: Evidence) -> Subject:
+def _of_name(name: str, evidence: Evidence) -> ResolvedModel:
     spec = find_model(name)
     if spec is None:
         known = evidence.once("model names", lambda: _warehouse_names(evidence))
         model_id = known.get(_slug(name))
         if model_id is not None:
             row = evidence.models[model_id]
-            return Subject(model_id, row["family"], row["modality"], None)
-        takes_long()
+            return ResolvedModel(model_id, row["family"], row["modality"], None)
+        require_slow_path()
         try:
             spec = resolve_model(name)
         except NotFound as error:
             close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
             more = f" In the warehouse: {', '.join(close)}." if close else ""
             raise NotFound(f"{error}{more}") from error
-    return Subject(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
+    return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
 
 
-def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
+def _of_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
     found = appraise(config)
     cost = (found.architecture, found.parameters, found.flops, found.activation_bytes)
     same = (
@@ -103,7 +103,7 @@ def _of_config(config: dict[str, Any], evidence: Evidence) -> Subject:
     if known is not None and (by_name := _of_name(known, evidence)).spec is not None:
         return by_name
     text = text_of(config)
-    return Subject(
+    return ResolvedModel(
         # Of a model of somebody's own the name tells of its results, and its config of all else.
         model_id=known or f"{found.architecture}-{_digest(text)}",
         family=evidence.models[known]["family"] if known else found.family,
@@ -120,7 +120,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: str) -> tuple[int | None, str | None]:
+def length_asked(
+    subject: ResolvedModel, asked: int | None, evidence: Evidence, mode: str
+) -> tuple[int | None, str | None]:
     """The sequence length a question is about, and a warning where it was not simply what was asked.
 
     Without one it is the length at which most is measured, else the model's default. Figures that do not state theirs
@@ -149,7 +151,9 @@ def length_asked(subject: Subject, asked: int | None, evidence: Evidence, mode: 
     return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
 
 
-def tokens_asked(subject: Subject, asked: int | None, length: int | None, evidence: Evidence) -> tuple[int, str | None]:
+def tokens_asked(
+    subject: ResolvedModel, asked: int | None, length: int | None, evidence: Evidence
+) -> tuple[int, str | None]:
     """How many tokens each item of a generation comes to, and a warning where nobody said.
 
     Without a number it is the one that most is measured at with that length in, else what this platform measures.
@@ -163,7 +167,7 @@ def tokens_asked(subject: Subject, asked: int | None, length: int | None, eviden
     return tokens, f"No output_tokens given: answering for {tokens}, {how}."
 
 
-def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float | None) -> Sizes:
+def sizes_asked(subject: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> Sizes:
     """The sizes of images and sound where they are not the model's own. Raises InvalidInput where it reads none."""
     for name, value, modality in (("image_size", image_size, "vision"), ("audio_seconds", audio_seconds, "audio")):
         if value is None:
@@ -182,7 +186,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
     asked = Sizes(image_size, audio_seconds)
     if subject.spec is None or asked == Sizes():
         return asked
-    takes_long()
+    require_slow_path()
     with TRACING:
         from accel_platform.workloads.inputs import describe_inputs, with_image_size
 
@@ -192,7 +196,7 @@ def sizes_asked(subject: Subject, image_size: int | None, audio_seconds: float |
 
 
 def cost_asked(
-    subject: Subject, sequence_length: int | None, sizes: Sizes, models: Mapping[str, dict[str, Any]]
+    subject: ResolvedModel, sequence_length: int | None, sizes: Sizes, models: Mapping[str, dict[str, Any]]
 ) -> ItemCost | None:
     """What one item costs at these sizes; None where nothing tells. Raises InvalidInput for what it cannot take."""
     if subject.figures is not None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 
-from predictor.data.samples import Case, weight_bytes
+from predictor.data.samples import Sample, weight_bytes
 
 IMPOSSIBLE = 4.0
 """Times faster than computing at the published peak, or than reading the weights at the published bandwidth: who does
 not state a precision may have used weights of 4 bits, a quarter of what is then assumed."""
 
 
-def times_faster(case: Case, latency_ms: float) -> float:
+def speed_limit_ratio(case: Sample, latency_ms: float) -> float:
     """Than its device at full speed; 0 where no rate of it is known. Peaks are published of 16 bits and more."""
     compute_s = case.work.flops / case.peak_flops if weight_bytes(case.precision, case.mode) >= 2 else math.nan
     needs = [seconds for seconds in (compute_s, case.work.weight_bytes / case.bandwidth) if not math.isnan(seconds)]

@@ -20,7 +20,7 @@ from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.hardware.device_spec import silicon
 from accel_platform.precisions import PRECISIONS
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.data.evidence import Device, Target
+from predictor.data.evidence import KnownDevice, Target
 from predictor.data.traced_models import ItemCost
 
 UNSTATED = "unstated"
@@ -34,7 +34,7 @@ _HALF = 2
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkloadCost:
     """What one batch asks of a device."""
 
     parameters: float
@@ -50,7 +50,7 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Sample:
     """One figure, or one asked for: then `latency_ms` is NaN.
 
     Cases are equal, and one dictionary key, where all fields are equal; a NaN equals a NaN.
@@ -62,7 +62,7 @@ class Case:
     batch_size: int
     size: float
     """Pixels along an edge, or tokens in; NaN where inputs have one fixed size that nobody states."""
-    work: Work
+    work: WorkloadCost
     hardware: str
     kind: str
     """Of silicon: gpu, cpu or npu; knowledge of one device helps with another of its kind."""
@@ -87,7 +87,7 @@ class Case:
     memory_peak_mib: float = math.nan
 
     def __eq__(self, other: object) -> bool:
-        return self.key() == other.key() if isinstance(other, Case) else NotImplemented
+        return self.key() == other.key() if isinstance(other, Sample) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.key())
@@ -96,7 +96,7 @@ class Case:
         """Return all fields, None in place of NaN: a NaN is unequal to itself, and its hash is that of the object."""
         return tuple(None if isinstance(v, float) and math.isnan(v) else v for v in _fields_of(self))
 
-    def without_figures(self) -> Case:
+    def without_figures(self) -> Sample:
         """Return what was run, where and how: equal for all measurements of one configuration."""
         return replace(self, latency_ms=math.nan, memory_peak_mib=math.nan)
 
@@ -112,10 +112,10 @@ class Case:
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size
 
 
-_fields_of = attrgetter(*(field.name for field in fields(Case)))
+_fields_of = attrgetter(*(field.name for field in fields(Sample)))
 
 
-def case_of(
+def make_sample(
     *,
     model: str,
     family: str,
@@ -135,17 +135,17 @@ def case_of(
     version: float = math.nan,
     latency_ms: float | None = None,
     memory_peak_mib: float | None = None,
-) -> Case | str:
+) -> Sample | str:
     """The case, or the reason why it cannot be made.
 
     `cost` is of one item at this size; `size` is tokens in, where there are any; generation needs `output_tokens`
     and the shape of the decoder, which is known of those in `decoders.csv` and otherwise given. `device` is what is
-    published of it (`find_spec`), what its host observed (`silicon_of`), or what a user writes of hardware of their
-    own; its figures may be None.
+    published of it (`find_spec`), what its host observed (`device_spec_for`), or what users write of their own hardware;
+    its figures may be None.
     """
     precision = precision or UNSTATED
     if mode == "generation":
-        work = _generation(decoder or decoder_named(model), size, output_tokens, batch_size, precision)
+        work = _generation(decoder or decoder_for(model), size, output_tokens, batch_size, precision)
     else:
         work = _pass(cost, batch_size, precision)
     if isinstance(work, str):
@@ -154,7 +154,7 @@ def case_of(
     peak = device.peak_fp16_tensor_tflops if half else device.peak_fp32_tflops
     pixels = cost.image_size if cost is not None and mode != "generation" else None
     edge = size or pixels
-    return Case(
+    return Sample(
         model=model,
         family=family,
         mode=mode,
@@ -181,7 +181,7 @@ def case_of(
     )
 
 
-def silicon_of(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec:
+def device_spec_for(target: Target, devices: Mapping[Target, KnownDevice]) -> DeviceSpec:
     """What is known of a target's device (`hardware.silicon`)."""
     name = target.device_id or target.device or target.hardware
     device = devices.get(target)
@@ -198,13 +198,13 @@ def silicon_of(target: Target, devices: Mapping[Target, Device]) -> DeviceSpec:
     )
 
 
-def silicon_named(name: str) -> tuple[int, DeviceSpec | None]:
+def device_spec_named(name: str) -> tuple[int, DeviceSpec | None]:
     """How many of which device of the spec sheet: `4 x Nvidia A100 GPU` is four."""
     found = re.match(r"(\d+) x (.+)", name)
     return (int(found[1]), find_spec(found[2])) if found else (1, find_spec(name))
 
 
-def decoder_named(name: str) -> Decoder | None:
+def decoder_for(name: str) -> Decoder | None:
     """The shape of a published decoder; None of one that `decoders.csv` does not hold."""
     slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
     return next((decoder for stem, decoder in _decoders() if slug.startswith(stem)), None)
@@ -233,7 +233,7 @@ def number(value: Any) -> float | None:
     return figure if math.isfinite(figure) else None
 
 
-def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
+def _pass(cost: ItemCost | None, batch: int, precision: str) -> WorkloadCost | str:
     if cost is None or cost.flops <= 0 or cost.parameters <= 0:
         return "cost of the model, or the length it was asked for at, unknown"
     written = cost.layer_output_bytes or cost.activation_bytes
@@ -242,7 +242,7 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
     known = PRECISIONS.get(precision)
     width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
     activation_bytes = written * batch * width / 4
-    return Work(
+    return WorkloadCost(
         parameters=cost.parameters,
         flops=cost.flops * batch,
         activation_bytes=activation_bytes,
@@ -252,13 +252,15 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> Work | str:
     )
 
 
-def _generation(model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str) -> Work | str:
+def _generation(
+    model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str
+) -> WorkloadCost | str:
     """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
     if model is None:
         return "it was not made to generate, or the shape of its decoder is unknown"
     if into is None or out is None:
         return "how many tokens go in or come out is not stated"
-    return Work(
+    return WorkloadCost(
         parameters=model.parameters,
         flops=2 * model.active_parameters * batch * (into + out),
         activation_bytes=_HALF * model.moved(into, out) * batch * out,

@@ -25,7 +25,7 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec
-from predictor.data.fast_path import takes_long
+from predictor.data.fast_path import require_slow_path
 
 TRACING = threading.Lock()
 """The first trace imports transformers, whose lazy modules break when two threads import them at once."""
@@ -66,7 +66,7 @@ class Sizes:
 @lru_cache(maxsize=4096)
 def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
     """The cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
-    takes_long()
+    require_slow_path()
     found = _kept(
         spec, {"length": sequence_length, **asdict(sizes)}, lambda: asdict(_cost(spec, sequence_length, sizes))
     )
@@ -76,7 +76,7 @@ def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> I
 @lru_cache(maxsize=1024)
 def traced_decoder(spec: ModelSpec) -> Decoder | None:
     """The shape of its decoder; None where it does not generate, or the installed transformers does not know it."""
-    takes_long()
+    require_slow_path()
     found = _kept(spec, "decoder", lambda: _decoder(spec))
     return None if found is None else Decoder(**found)
 

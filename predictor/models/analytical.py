@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from accel_platform.hardware.catalog import catalog
-from predictor.data.samples import Case, weight_bytes
+from predictor.data.samples import Sample, weight_bytes
 
 Array = npt.NDArray[np.float64]
 _START = (0.9, 1.2, 0.5, -3.0, math.log(3 / 5))
@@ -31,22 +31,22 @@ _ENOUGH = 4_000
 
 
 @dataclass(frozen=True)
-class Law:
+class AdditiveRoofline:
     """Natural logs of the five factors."""
 
     factors: tuple[float, ...]
 
     @classmethod
-    def fit(cls, cases: Sequence[Case], logs: Array) -> Law:
+    def fit(cls, cases: Sequence[Sample], logs: Array) -> AdditiveRoofline:
         """To natural logs of latencies, robustly: one bad figure must not bend it.
 
         Of devices whose rates are known, where there are any.
         """
-        known = [i for i, case in enumerate(cases) if rates_known(case)]
+        known = [i for i, case in enumerate(cases) if known_rates(case)]
         if 0 < len(known) < len(cases):
             cases, logs = [cases[i] for i in known], logs[known]
         step = max(1, len(cases) // _ENOUGH)
-        parts, compiled, truth = parts_ms(cases[::step]), _compiled(cases[::step]), logs[::step]
+        parts, compiled, truth = roofline_terms_ms(cases[::step]), _compiled(cases[::step]), logs[::step]
         pull = _PULL * np.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
@@ -54,26 +54,26 @@ class Law:
 
         return cls(tuple(least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x.tolist()))
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of the latencies, in ms, of whole batches."""
-        return _log(parts_ms(cases), _compiled(cases), np.array(self.factors))
+        return _log(roofline_terms_ms(cases), _compiled(cases), np.array(self.factors))
 
 
-def rates_known(case: Case) -> bool:
+def known_rates(case: Sample) -> bool:
     """Whether the device's peak and bandwidth are."""
     return not (math.isnan(case.peak_flops) or math.isnan(case.bandwidth))
 
 
-def parts_ms(cases: Sequence[Case]) -> Array:
-    """`parts_of` per case."""
-    return np.array([parts_of(case) for case in cases], dtype=np.float64).reshape(-1, 4)
+def roofline_terms_ms(cases: Sequence[Sample]) -> Array:
+    """`roofline_terms` per case."""
+    return np.array([roofline_terms(case) for case in cases], dtype=np.float64).reshape(-1, 4)
 
 
-def parts_of(case: Case) -> tuple[float, float, float, float]:
+def roofline_terms(case: Sample) -> tuple[float, float, float, float]:
     """Of one case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
 
     An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
-    from that, and of one without figures nothing is claimed (`rates_known`).
+    from that, and of one without figures nothing is claimed (`known_rates`).
     """
     work, peak, bandwidth = case.work, case.peak_flops, case.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
@@ -96,7 +96,7 @@ def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
     return median(peaks) * 1e12, median(moves) * 1e9
 
 
-def _compiled(cases: Sequence[Case]) -> Array:
+def _compiled(cases: Sequence[Sample]) -> Array:
     """1 of compiled code, else 0."""
     return np.array([float(bool(case.compiler)) for case in cases])
 

@@ -8,12 +8,12 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.samples import Case
-from predictor.models.analytical import parts_ms
+from predictor.data.samples import Sample
+from predictor.models.analytical import roofline_terms_ms
 from predictor.models.latency_model import log_latency
 
 Array = npt.NDArray[np.float64]
-Baseline = Callable[[Sequence[Case], Sequence[Case]], Array]
+Baseline = Callable[[Sequence[Sample], Sequence[Sample]], Array]
 """Natural logs of the latencies of the second cases, from the first."""
 _PLAIN = {
     "objective": "l1",
@@ -25,17 +25,17 @@ _PLAIN = {
 }
 
 
-def roofline(train: Sequence[Case], test: Sequence[Case]) -> Array:
+def roofline(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """The larger of computing and moving bytes, times the median factor by which training cases exceed it."""
 
-    def bound(cases: Sequence[Case]) -> Array:
-        parts = parts_ms(cases)
+    def bound(cases: Sequence[Sample]) -> Array:
+        parts = roofline_terms_ms(cases)
         return np.asarray(np.log(np.maximum(parts[:, 0], parts[:, 1] + parts[:, 2])))
 
     return np.asarray(bound(test) + np.median(log_latency(train) - bound(train)))
 
 
-def nearest(train: Sequence[Case], test: Sequence[Case]) -> Array:
+def nearest(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """The measured case of most similar cost, on the same device where there is one, scaled by the FLOPs."""
     from scipy.spatial import cKDTree
 
@@ -52,7 +52,7 @@ def nearest(train: Sequence[Case], test: Sequence[Case]) -> Array:
     return logs
 
 
-def plain_trees(train: Sequence[Case], test: Sequence[Case]) -> Array:
+def plain_trees(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """LightGBM as it comes, on costs and names, without roofline or spec sheet."""
     names = _names(train)
     known = np.hstack([_costs(train), _codes(train, names)])
@@ -60,11 +60,11 @@ def plain_trees(train: Sequence[Case], test: Sequence[Case]) -> Array:
     return np.asarray(model.predict(np.hstack([_costs(test), _codes(test, names)]), num_threads=1))
 
 
-def ridge(train: Sequence[Case], test: Sequence[Case]) -> Array:
+def ridge(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """A straight line in the logarithms of the costs, with a constant per name."""
     names = _names(train)
 
-    def design(cases: Sequence[Case]) -> Array:
+    def design(cases: Sequence[Sample]) -> Array:
         hot = [_codes(cases, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
         return np.hstack([np.ones((len(cases), 1)), _costs(cases), *hot]).astype(np.float64)
 
@@ -81,7 +81,7 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
-def _costs(cases: Sequence[Case]) -> Array:
+def _costs(cases: Sequence[Sample]) -> Array:
     logs = np.log(
         [
             (c.work.parameters, max(c.work.flops, 1.0), c.work.activation_bytes, c.size, c.batch_size, c.work.steps)
@@ -92,15 +92,15 @@ def _costs(cases: Sequence[Case]) -> Array:
     return np.nan_to_num(logs, nan=0.0).reshape(-1, 6)
 
 
-def _labels(case: Case) -> tuple[str, ...]:
+def _labels(case: Sample) -> tuple[str, ...]:
     return case.device, str(case.devices), case.backend, case.precision, case.layout, case.compiler
 
 
-def _names(cases: Sequence[Case]) -> list[dict[str, int]]:
+def _names(cases: Sequence[Sample]) -> list[dict[str, int]]:
     columns = zip(*map(_labels, cases), strict=True)
     return [{name: i for i, name in enumerate(sorted(set(column)))} for column in columns]
 
 
-def _codes(cases: Sequence[Case], names: list[dict[str, int]]) -> Array:
+def _codes(cases: Sequence[Sample], names: list[dict[str, int]]) -> Array:
     rows = [[known.get(label, np.nan) for known, label in zip(names, _labels(c), strict=True)] for c in cases]
     return np.array(rows, dtype=np.float64)

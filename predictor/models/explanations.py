@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from predictor.data.samples import Case
-from predictor.models.analytical import parts_of
-from predictor.models.latency_model import Learner
+from predictor.data.samples import Sample
+from predictor.models.analytical import roofline_terms
+from predictor.models.latency_model import LatencyModel
 
 
 class Contribution(NamedTuple):
@@ -25,7 +25,9 @@ class Contribution(NamedTuple):
     """On the latency: 2 doubles it."""
 
 
-def contributions(learner: Learner, case: Case, added: Mapping[str, float], typical: float) -> tuple[Contribution, ...]:
+def contributions(
+    learner: LatencyModel, case: Sample, added: Mapping[str, float], typical: float
+) -> tuple[Contribution, ...]:
     """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
     strongest first.
 
@@ -37,8 +39,8 @@ def contributions(learner: Learner, case: Case, added: Mapping[str, float], typi
     return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)
 
 
-def _values(learner: Learner, case: Case, typical: float) -> dict[str, str]:
-    computing, moving, reading, _ = parts_of(case)
+def _values(learner: LatencyModel, case: Sample, typical: float) -> dict[str, str]:
+    computing, moving, reading, _ = roofline_terms(case)
     work, per_item = case.work, case.work.flops / case.batch_size
     count = f"{case.devices} x " if case.devices > 1 else ""
     runtime = " ".join(filter(None, (case.backend, case.compiler, case.layout)))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.samples import Case
-from predictor.models.analytical import parts_ms
+from predictor.data.samples import Sample
+from predictor.models.analytical import roofline_terms_ms
 
 Array = npt.NDArray[np.float64]
 _SCATTER = 0.1
@@ -31,7 +31,7 @@ class Correction:
     coefficients: Array
 
     @classmethod
-    def fit(cls, cases: Sequence[Case], beyond: Array, left: Array) -> Correction:
+    def fit(cls, cases: Sequence[Sample], beyond: Array, left: Array) -> Correction:
         """To what was expected of figures `beyond` the law, and what that `left` over, in logs."""
         raw = _described(cases, beyond)
         centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
@@ -44,14 +44,14 @@ class Correction:
             weights = 5 / (4 + ((left - design @ coefficients) / _SCATTER) ** 2)
         return cls(centre, scale, coefficients)
 
-    def of(self, cases: Sequence[Case], beyond: Array) -> Array:
+    def of(self, cases: Sequence[Sample], beyond: Array) -> Array:
         # What lies far outside the few figures is corrected no further than they reach.
         raw = _described(cases, beyond)
         return _with_one(np.clip((raw - self.centre) / self.scale, -3, 3)) @ self.coefficients
 
 
-def _described(cases: Sequence[Case], beyond: Array) -> Array:
-    parts = np.log(np.maximum(parts_ms(cases), 1e-12))
+def _described(cases: Sequence[Sample], beyond: Array) -> Array:
+    parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
     compiled = np.array([bool(case.compiler) for case in cases], dtype=np.float64)
     batch = np.log([case.batch_size for case in cases])
     return np.column_stack([compiled, parts[:, 0] - parts[:, 1], parts[:, 1] - batch, batch, beyond])

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from predictor.data.blocks import blocks_of
-from predictor.data.samples import Case
-from predictor.models.analytical import Law
+from predictor.data.samples import Sample
+from predictor.models.analytical import AdditiveRoofline
 
 Array = npt.NDArray[np.float64]
 _FEWEST = 50
@@ -28,17 +28,17 @@ _NOISE, _SLOPE = 0.1, 0.01
 """Share of what is left that is a model's own, and of what runs on in a straight line."""
 
 
-class Alike:
+class ArchitectureGP:
     """Fitted on cases, a way of running when it is first asked for."""
 
-    def __init__(self, cases: Sequence[Case], logs: Array, law: Law) -> None:
+    def __init__(self, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> None:
         self._cases, self._logs, self._law = cases, logs, law
         self._rows: dict[str, list[int]] = defaultdict(list)
         for i, case in enumerate(cases):
             self._rows[_way(case)].append(i)
         self._fitted: dict[str, _Process] = {}
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of latencies; NaN where too little was run in the same way."""
         found = np.full(len(cases), np.nan)
         asked: dict[str, list[int]] = defaultdict(list)
@@ -67,7 +67,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class _Process:
-    law: Law
+    law: AdditiveRoofline
     middle: float
     mean: Array
     scale: Array
@@ -75,7 +75,7 @@ class _Process:
     weights: Array
 
     @classmethod
-    def fit(cls, cases: Sequence[Case], logs: Array, law: Law) -> _Process:
+    def fit(cls, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> _Process:
         left = logs - law.logs(cases)
         middle = float(np.median(left))
         costs = _costs(cases)
@@ -85,16 +85,16 @@ class _Process:
         covariance = _kernel(points, points) + _NOISE * np.eye(len(points))
         return cls(law, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         near = _kernel(_placed(cases, self.mean, self.scale), self.points)
         return np.asarray(self.law.logs(cases) + self.middle + near @ self.weights)
 
 
-def _way(case: Case) -> str:
+def _way(case: Sample) -> str:
     return f"{case.setting} {case.hardware} {case.precision} {case.counted} {case.reads}"
 
 
-def _costs(cases: Sequence[Case]) -> Array:
+def _costs(cases: Sequence[Sample]) -> Array:
     rows = []
     for case in cases:
         work, batch = case.work, case.batch_size
@@ -103,7 +103,7 @@ def _costs(cases: Sequence[Case]) -> Array:
     return np.column_stack([p, f, a, f - a, p - f, f - 2 * size, a - 2 * size, size, batch])
 
 
-def _placed(cases: Sequence[Case], mean: Array, scale: Array) -> Array:
+def _placed(cases: Sequence[Sample], mean: Array, scale: Array) -> Array:
     blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
     return np.hstack([(_costs(cases) - mean) / scale / _REACH, blocks * _BLOCK])
 

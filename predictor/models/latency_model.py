@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.samples import Case, weight_bytes
-from predictor.models.analytical import Law, rates_known
+from predictor.data.samples import Sample, weight_bytes
+from predictor.models.analytical import AdditiveRoofline, known_rates
 from predictor.models.few_shot import Correction
-from predictor.models.gaussian_process import Alike
-from predictor.models.residual_trees import ROUNDS, Trees
+from predictor.models.gaussian_process import ArchitectureGP
+from predictor.models.residual_trees import ROUNDS, ResidualTrees
 
 Array = npt.NDArray[np.float64]
 FEW = 50
@@ -37,13 +37,13 @@ _NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode"
 _SMOOTH = tuple(name for name in _NAMES if name not in ("device", "kind", "setting"))
 
 
-def log_latency(cases: Sequence[Case]) -> Array:
+def log_latency(cases: Sequence[Sample]) -> Array:
     """Natural logs of latencies in ms."""
     return np.log([case.latency_ms for case in cases])
 
 
 @dataclass(frozen=True)
-class Predicted:
+class LatencyPrediction:
     """Natural logs of latencies, and where the learner stands behind them."""
 
     logs: Array
@@ -51,11 +51,11 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Grown:
+class FittedEnsembles:
     """All that takes long to fit: what is stored of a learner beside its cases."""
 
-    specialist: Trees
-    generalists: dict[str, Trees]
+    specialist: ResidualTrees
+    generalists: dict[str, ResidualTrees]
     """By kind of silicon, where there is enough of it."""
     left_known: Array
     """Per learned case, what the specialist leaves over, in logs: what is carried over to known devices."""
@@ -63,10 +63,10 @@ class Grown:
     """As the generalists, else the law, leave over: what is carried over to devices nobody measured."""
 
 
-class Learner:
+class LatencyModel:
     """Fitted on cases, at least one; speaks of others. Everything is deterministic, and grown when it is asked for."""
 
-    def __init__(self, cases: Sequence[Case], *, rounds: int = ROUNDS, grown: Grown | None = None) -> None:
+    def __init__(self, cases: Sequence[Sample], *, rounds: int = ROUNDS, grown: FittedEnsembles | None = None) -> None:
         self.told = list(cases)
         counts = Counter(case.device for case in cases)
         # Where every device has few, the better measured ones have to do.
@@ -76,10 +76,10 @@ class Learner:
         logs = log_latency(learned)
         self.cases = learned
         self._logs, self._rounds = logs, rounds
-        self._law = Law.fit(learned, logs)
-        self._alike = Alike(learned, logs, self._law)
-        self._named: Trees | None = None
-        self._generalists: dict[str, Trees | None] = {}
+        self._law = AdditiveRoofline.fit(learned, logs)
+        self._alike = ArchitectureGP(learned, logs, self._law)
+        self._named: ResidualTrees | None = None
+        self._generalists: dict[str, ResidualTrees | None] = {}
         self._grown = grown
         self._measured: dict[Any, list[int]] = defaultdict(list)
         for i, case in enumerate(learned):
@@ -93,13 +93,13 @@ class Learner:
         self.corrections: dict[str, Correction] = {}
         self.correct([case for case in cases if case.device not in self.known])
 
-    def predict(self, cases: Sequence[Case]) -> Predicted:
+    def predict(self, cases: Sequence[Sample]) -> LatencyPrediction:
         """One figure per case, and whether it is supported by figures of its kind of silicon and way of running."""
         logs = self._uncorrected(cases)
         logs += self._corrected(cases, logs)
-        return Predicted(logs, np.array([self.why_not(case) is None for case in cases], dtype=bool))
+        return LatencyPrediction(logs, np.array([self.why_not(case) is None for case in cases], dtype=bool))
 
-    def explain(self, cases: Sequence[Case]) -> tuple[Array, list[dict[str, float]]]:
+    def explain(self, cases: Sequence[Sample]) -> tuple[Array, list[dict[str, float]]]:
         """The same figures, and what adds up to each, by name: of the trees what each group of numbers changes."""
         found: list[dict[str, float]] = [{} for _ in cases]
         by_trees: dict[str | None, list[int]] = defaultdict(list)
@@ -121,7 +121,7 @@ class Learner:
             added["few figures of this device"] = few
         return uncorrected + corrected, found
 
-    def why_not(self, case: Case) -> str | None:
+    def why_not(self, case: Sample) -> str | None:
         """Why the learner does not stand behind its figure; None where it does."""
         if (case.kind, case.backend, case.compiler) not in self._ways:
             compiled = f", compiled by {case.compiler}" if case.compiler else ""
@@ -132,20 +132,20 @@ class Learner:
             return f"no model whose activations are counted by {case.counted} was learned from on any {case.kind}"
         if (case.kind, case.reads) not in self._read:
             return f"no model that reads {case.reads} was learned from on any {case.kind}"
-        if not rates_known(case) and case.device not in self.known | self.corrections.keys():
+        if not known_rates(case) and case.device not in self.known | self.corrections.keys():
             return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
         return None
 
-    def correct(self, few: Sequence[Case]) -> None:
+    def correct(self, few: Sequence[Sample]) -> None:
         """Take in a few figures of devices that are not known."""
-        by_device: dict[str, list[Case]] = defaultdict(list)
+        by_device: dict[str, list[Sample]] = defaultdict(list)
         for case in few:
             by_device[case.device].append(case)
         for device, cases in sorted(by_device.items()):
             logs = self._uncorrected(cases)
             self.corrections[device] = Correction.fit(cases, self._beyond(cases, logs), log_latency(cases) - logs)
 
-    def grow(self) -> Grown:
+    def grow(self) -> FittedEnsembles:
         """Fit all that has not been asked for yet, too: the specialist and the generalists side by side."""
         if self._grown is None:
             everything = list(range(len(self.cases)))
@@ -157,7 +157,7 @@ class Learner:
                 left = known.result(), new.result()
             found = {kind: self._generalist(kind) for kind in kinds}
             generalists = {kind: trees for kind, trees in found.items() if trees is not None}
-            self._grown = Grown(self._specialist(), generalists, *left)
+            self._grown = FittedEnsembles(self._specialist(), generalists, *left)
         return self._grown
 
     def make_ready(self) -> None:
@@ -167,15 +167,15 @@ class Learner:
         for trees in (grown.specialist, *grown.generalists.values()):
             trees.make_ready()
 
-    def elsewhere(self, case: Case) -> int:
+    def elsewhere(self, case: Sample) -> int:
         """How many figures of the same work can be carried over to the case."""
         return len(self._measured.get(case.shape, ()))
 
-    def _beyond(self, cases: Sequence[Case], logs: Array) -> Array:
+    def _beyond(self, cases: Sequence[Sample], logs: Array) -> Array:
         """How far these logs lie from the law, which is what sets models apart whose cost is the same."""
         return logs - self._law.logs(cases)
 
-    def _corrected(self, cases: Sequence[Case], uncorrected: Array) -> Array:
+    def _corrected(self, cases: Sequence[Sample], uncorrected: Array) -> Array:
         """By how much, which is nothing but on devices with few figures."""
         logs = np.zeros(len(cases))
         for device, correction in self.corrections.items():
@@ -185,7 +185,7 @@ class Learner:
                 logs[here] = correction.of(asked, self._beyond(asked, uncorrected[here]))
         return logs
 
-    def _uncorrected(self, cases: Sequence[Case], alone: Array | None = None) -> Array:
+    def _uncorrected(self, cases: Sequence[Sample], alone: Array | None = None) -> Array:
         logs = np.empty(len(cases))
         known = np.array([case.device in self.known for case in cases], dtype=bool)
         for here, which in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
@@ -193,7 +193,7 @@ class Learner:
                 logs[here] = self._of([cases[i] for i in here], None if alone is None else alone[here], known=which)
         return logs
 
-    def _of(self, cases: Sequence[Case], alone: Array | None, *, known: bool) -> Array:
+    def _of(self, cases: Sequence[Sample], alone: Array | None, *, known: bool) -> Array:
         """As the trees say (`alone`, where that is known already), and where the same work was measured elsewhere off
         as they are there, by a share that shrinks with how differently it was run; of other work on a known device, the
         mean of them and of what models like it say."""
@@ -225,7 +225,7 @@ class Learner:
         left[rows] = self._logs[rows] - self._trees([self.cases[j] for j in rows], known=known)
         return left
 
-    def _trees(self, cases: Sequence[Case], *, known: bool) -> Array:
+    def _trees(self, cases: Sequence[Sample], *, known: bool) -> Array:
         if known:
             return self._specialist().logs(cases)
         logs = self._law.logs(cases)
@@ -236,21 +236,23 @@ class Learner:
                 logs[here] = trees.logs([cases[i] for i in here])
         return logs
 
-    def _specialist(self) -> Trees:
+    def _specialist(self) -> ResidualTrees:
         if self._grown is not None:
             return self._grown.specialist
         if self._named is None:
-            self._named = Trees.fit(self.cases, self._logs, _NAMES, self._rounds)
+            self._named = ResidualTrees.fit(self.cases, self._logs, _NAMES, self._rounds)
         return self._named
 
-    def _generalist(self, kind: str) -> Trees | None:
+    def _generalist(self, kind: str) -> ResidualTrees | None:
         if self._grown is not None:
             return self._grown.generalists.get(kind)
         if kind not in self._generalists:
-            rows = [i for i, case in enumerate(self.cases) if case.kind == kind and rates_known(case)]
+            rows = [i for i, case in enumerate(self.cases) if case.kind == kind and known_rates(case)]
             enough = len(rows) >= _ENOUGH
             told = [self.cases[i] for i in rows]
-            self._generalists[kind] = Trees.fit(told, self._logs[rows], _SMOOTH, self._rounds) if enough else None
+            self._generalists[kind] = (
+                ResidualTrees.fit(told, self._logs[rows], _SMOOTH, self._rounds) if enough else None
+            )
         return self._generalists[kind]
 
 
@@ -271,12 +273,12 @@ class _Places:
     version: Array
 
     @classmethod
-    def of(cls, cases: Sequence[Case]) -> _Places:
+    def of(cls, cases: Sequence[Sample]) -> _Places:
         codes = {name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))} for name in _APART}
         names = np.array([[codes[n][getattr(c, n)] for n in _APART] for c in cases], dtype=np.int64)
         return cls(codes, names, np.log2([c.devices for c in cases]), np.array([c.version for c in cases]))
 
-    def apart(self, cases: Sequence[Case], rows: npt.NDArray[np.int64]) -> Array:
+    def apart(self, cases: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
         """How little the figures of these rows say of the same work in each case: 0 for one device run in one way."""
         own = np.array([[codes.get(getattr(case, name), -1) for name, codes in self.codes.items()] for case in cases])
         devices = np.array([[math.log2(case.devices)] for case in cases])

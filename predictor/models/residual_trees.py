@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from predictor.data.blocks import blocks_of
-from predictor.data.samples import Case
-from predictor.models.analytical import Law, parts_ms
-from predictor.models.tree_shap import Shares
+from predictor.data.samples import Sample
+from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
+from predictor.models.tree_shap import TreeShapTable
 
 Array = npt.NDArray[np.float64]
 SCHEMA = 6
@@ -83,10 +83,10 @@ class Encoder:
     codes: dict[str, dict[str, int]]
 
     @classmethod
-    def fit(cls, cases: Sequence[Case], names: Sequence[str]) -> Encoder:
+    def fit(cls, cases: Sequence[Sample], names: Sequence[str]) -> Encoder:
         return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))} for name in names})
 
-    def numbers(self, cases: Sequence[Case]) -> Array:
+    def numbers(self, cases: Sequence[Sample]) -> Array:
         """Cost in logs, intensities, the parts of the law, setting and names."""
         rows = []
         works = [(c.work, c.batch_size, c.size) for c in cases]
@@ -101,7 +101,7 @@ class Encoder:
             cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
             codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
             rows.append((*cost, c.version, devices, *codes))
-        parts = np.log(np.maximum(parts_ms(cases), 1e-12))
+        parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
         per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
         blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
         return np.hstack(
@@ -143,10 +143,10 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Trees:
+class ResidualTrees:
     """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
 
-    law: Law
+    law: AdditiveRoofline
     levels: dict[str, float]
     """By vendor, what its devices have in common beyond the law, where they are not told apart; `""` is of all."""
     encoder: Encoder
@@ -156,8 +156,8 @@ class Trees:
     boosters: tuple[lgb.Booster, lgb.Booster]
 
     @classmethod
-    def fit(cls, cases: Sequence[Case], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> Trees:
-        law = Law.fit(cases, logs)
+    def fit(cls, cases: Sequence[Sample], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> ResidualTrees:
+        law = AdditiveRoofline.fit(cases, logs)
         encoder = Encoder.fit(cases, names)
         left = logs - law.logs(cases)
         levels, smooth = {"": 0.0}, "device" not in names
@@ -183,17 +183,17 @@ class Trees:
         )
         return cls(law, levels, encoder, mean, scale, coefficients, boosters)
 
-    def logs(self, cases: Sequence[Case]) -> Array:
+    def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of latencies."""
         numbers = self.encoder.numbers(cases)
         ridge = (self.encoder.design(numbers) - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
         return np.asarray(self.law.logs(cases) + self._level(cases) + (plain + over_ridge + ridge) / 2)
 
-    def _level(self, cases: Sequence[Case]) -> Array:
+    def _level(self, cases: Sequence[Sample]) -> Array:
         return np.array([self.levels.get(case.vendor, self.levels[""]) for case in cases])
 
-    def reasons(self, cases: Sequence[Case]) -> list[dict[str, float]]:
+    def reasons(self, cases: Sequence[Sample]) -> list[dict[str, float]]:
         """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
         ridge)."""
         numbers = self.encoder.numbers(cases)
@@ -212,8 +212,8 @@ class Trees:
         _ = self._shares, self._terms
 
     @cached_property
-    def _shares(self) -> Shares:
-        return Shares.of(self.boosters, _groups(self.encoder.names()))
+    def _shares(self) -> TreeShapTable:
+        return TreeShapTable.of(self.boosters, _groups(self.encoder.names()))
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:
@@ -237,7 +237,7 @@ def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booste
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
-def _levelled(left: Array, cases: Sequence[Case]) -> tuple[Array, dict[str, float]]:
+def _levelled(left: Array, cases: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
     """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
     the median of these medians: over each vendor's devices, and over all (`""`)."""
     names, codes = np.unique([case.device for case in cases], return_inverse=True)

@@ -46,7 +46,7 @@ class _Leaf:
 
 
 @dataclass(frozen=True)
-class Shares:
+class TreeShapTable:
     """Tables for all leaves of some boosted models of the same features, added up by groups of features."""
 
     base: float
@@ -66,7 +66,7 @@ class Shares:
     """What was added up before, by which conditions hold, a bit each; until it is too much, then it begins again."""
 
     @classmethod
-    def of(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> Shares:
+    def of(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
         """`groups` has the number of each feature's group."""
         leaves = [leaf for booster in boosters for tree in _trees(booster) for leaf in _leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)

@@ -41,9 +41,9 @@ from predictor.service.api import (
     runs,
     sse,
 )
-from predictor.service.background.change_feed import Telling, on_leaving
-from predictor.service.background.past_tables import Past
-from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.background.change_feed import ChangeFeed, on_leaving
+from predictor.service.background.past_tables import PastTables
+from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.errors import page_for
 from predictor.service.http import problems
@@ -62,8 +62,8 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     `host` is the address it listens on: where others than this machine can connect, nobody comes in without a key.
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
-    projecting, sandbox, log = Projecting(settings), Sandbox(settings), EventLog.open(settings)
-    telling, past = Telling(advisor.reader, log), Past(settings, advisor.reader)
+    projecting, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)
+    telling, past = ChangeFeed(advisor.reader, log), PastTables(settings, advisor.reader)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
@@ -115,7 +115,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
 
 @asynccontextmanager
 async def _beside(
-    advisor: Advisor, projecting: Projecting, telling: Telling, sandbox: Sandbox, _: FastAPI
+    advisor: Advisor, projecting: WarehouseUpdater, telling: ChangeFeed, sandbox: Sandbox, _: FastAPI
 ) -> AsyncIterator[None]:
     """Beside the requests: put what is published into service, project what is written, import what costs models."""
     stop = threading.Event()

@@ -28,7 +28,7 @@ from uvicorn.supervisors import multiprocess as supervisor
 from accel_platform.api_keys import Keys
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.signals import deaf_to_interrupts
+from accel_platform.signals import block_sigint
 from predictor.service.middleware import log_setup, metrics
 from predictor.service.middleware.auth import is_loopback
 from predictor.service.middleware.connections import (
@@ -152,11 +152,11 @@ class _Workers(Multiprocess):
         super().terminate_all()
 
     def init_processes(self) -> None:
-        with deaf_to_interrupts():
+        with block_sigint():
             super().init_processes()
 
     def keep_subprocess_alive(self) -> None:
-        with deaf_to_interrupts():
+        with block_sigint():
             super().keep_subprocess_alive()
 
 

@@ -23,13 +23,13 @@ from accel_platform.atomic_write import make_directory, sync_directory, write_du
 from accel_platform.errors import AccelError, storage_unavailable
 from accel_platform.settings import Settings
 from predictor.calibration.conformal import Calibration
-from predictor.calibration.cross_validation import HeldOut, Lack
-from predictor.calibration.failure_model import Risks
+from predictor.calibration.cross_validation import HoldoutPredictions, Regime
+from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import Knowledge, Predictor, Range
-from predictor.models.analytical import Law
-from predictor.models.latency_model import Grown, Learner
-from predictor.models.residual_trees import SCHEMA, Encoder, Trees
+from predictor.calibration.predictor import ModeModel, PredictedRange, Predictor
+from predictor.models.analytical import AdditiveRoofline
+from predictor.models.latency_model import FittedEnsembles, LatencyModel
+from predictor.models.residual_trees import SCHEMA, Encoder, ResidualTrees
 from predictor.training.sample_io import COLUMNS, cases_from, held_out_from, held_out_table, table_of
 
 FORMAT = 4
@@ -39,7 +39,7 @@ _PREFIX = "lgbm-"
 _NO_NAME = "{pointer} names no predictor: `accel predictor rollback ID` names one anew (`accel predictor list`)."
 
 
-class ArtifactRefused(AccelError):
+class ArtifactRejected(AccelError):
     """The artefact is damaged, altered, or made by another version of the predictor."""
 
 
@@ -69,7 +69,7 @@ class StoredMode(_Part):
 
     specialist: StoredTrees
     generalists: dict[str, StoredTrees]
-    calibrations: dict[Lack, Calibration]
+    calibrations: dict[Regime, Calibration]
     flops_range: tuple[float, float]
     batch_range: tuple[float, float]
     size_range: tuple[float, float]
@@ -111,9 +111,9 @@ class Manifest(_Part):
 Files = dict[str, bytes]
 
 
-def packed(
+def serialize(
     predictor: Predictor,
-    held: Mapping[str, Mapping[Lack, HeldOut]],
+    held: Mapping[str, Mapping[Regime, HoldoutPredictions]],
     *,
     snapshot_id: str,
     dataset_sha256: str,
@@ -194,7 +194,7 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
     return predictor_id
 
 
-def put_in_service(settings: Settings, predictor_id: str) -> None:
+def activate(settings: Settings, predictor_id: str) -> None:
     """Point `CURRENT` at a stored artefact."""
     write_durably(settings.models_dir / _CURRENT, predictor_id)
 
@@ -208,11 +208,11 @@ def current_id(settings: Settings) -> str | None:
         return None
     except OSError as error:
         said = storage_unavailable(error) or f"{pointer} cannot be read ({error.strerror})."
-        raise ArtifactRefused(str(said)) from error
+        raise ArtifactRejected(str(said)) from error
     except UnicodeDecodeError as error:
-        raise ArtifactRefused(_NO_NAME.format(pointer=pointer)) from error
+        raise ArtifactRejected(_NO_NAME.format(pointer=pointer)) from error
     if "\0" in predictor_id or "/" in predictor_id:
-        raise ArtifactRefused(_NO_NAME.format(pointer=pointer))
+        raise ArtifactRejected(_NO_NAME.format(pointer=pointer))
     return predictor_id or None
 
 
@@ -232,21 +232,21 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
     """The manifest of an artefact, checked against its name. Raises ArtifactRefused."""
     content = _read(settings.models_dir / predictor_id / _MANIFEST)
     if Path(predictor_id).name != predictor_id or _id_of(content) != predictor_id:
-        raise ArtifactRefused(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
+        raise ArtifactRejected(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
     try:
         stated = json.loads(content)
         if stated.get("format") != FORMAT:
-            raise ArtifactRefused(
+            raise ArtifactRejected(
                 f"The predictor {predictor_id} is of another version (format {stated.get('format')}, this one reads "
                 f"{FORMAT}): run `accel train` again."
             )
         manifest = Manifest.model_validate_json(content)
     except (ValidationError, ValueError) as error:
-        raise ArtifactRefused(
+        raise ArtifactRejected(
             f"The predictor {predictor_id} is of another version: run `accel train` again."
         ) from error
     if (manifest.feature_schema, manifest.case_columns) != (SCHEMA, COLUMNS):
-        raise ArtifactRefused(f"The predictor {predictor_id} has other features: run `accel train` again.")
+        raise ArtifactRejected(f"The predictor {predictor_id} has other features: run `accel train` again.")
     return manifest
 
 
@@ -266,7 +266,7 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
         families=manifest.families,
         modes={mode: _mode(entry, files) for mode, entry in manifest.modes.items()},
         memory=manifest.memory,
-        risks=Risks(
+        risks=FailureModel(
             errors=manifest.memory.errors if manifest.memory else (),
             curve=manifest.risks.curve,
             encoder=Encoder(dict(manifest.risks.codes)),
@@ -276,7 +276,7 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
     )
 
 
-def held_out(settings: Settings, predictor_id: str) -> dict[str, dict[Lack, HeldOut]]:
+def held_out(settings: Settings, predictor_id: str) -> dict[str, dict[Regime, HoldoutPredictions]]:
     """What was held out of a predictor while it was trained, by mode. Raises ArtifactRefused."""
     manifest = manifest_of(settings, predictor_id)
     found = {}
@@ -291,7 +291,7 @@ def sha256_of(manifest: Manifest) -> str:
     return hashlib.sha256(_encode(manifest)).hexdigest()
 
 
-def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
+def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
     names = (f"{name}_plain.txt", f"{name}_over_ridge.txt")
     for file, booster in zip(names, trees.boosters, strict=True):
         files[file] = _text(booster)
@@ -306,21 +306,21 @@ def _pack_trees(name: str, trees: Trees, files: Files) -> StoredTrees:
     )
 
 
-def _trees(entry: StoredTrees, files: Files) -> Trees:
+def _trees(entry: StoredTrees, files: Files) -> ResidualTrees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
-    law, encoder = Law(entry.factors), Encoder(dict(entry.codes))
-    return Trees(law, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
+    law, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes))
+    return ResidualTrees(law, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 
-def _mode(entry: StoredMode, files: Files) -> Knowledge:
+def _mode(entry: StoredMode, files: Files) -> ModeModel:
     cases, left_known, left_new = cases_from(files[entry.cases])
     generalists = {kind: _trees(trees, files) for kind, trees in entry.generalists.items()}
-    grown = Grown(_trees(entry.specialist, files), generalists, left_known, left_new)
-    return Knowledge(
-        learner=Learner(cases, grown=grown),
+    grown = FittedEnsembles(_trees(entry.specialist, files), generalists, left_known, left_new)
+    return ModeModel(
+        learner=LatencyModel(cases, grown=grown),
         calibrations=entry.calibrations,
-        range=Range(entry.flops_range, entry.batch_range, entry.size_range),
+        range=PredictedRange(entry.flops_range, entry.batch_range, entry.size_range),
         typical=entry.typical,
     )
 
@@ -346,7 +346,7 @@ def _checked(settings: Settings, predictor_id: str, manifest: Manifest, name: st
     path = settings.models_dir / predictor_id / name
     content = _read(path)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
-        raise ArtifactRefused(f"{path} was altered after training: run `accel train` again.")
+        raise ArtifactRejected(f"{path} was altered after training: run `accel train` again.")
     return content
 
 
@@ -354,4 +354,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ArtifactRefused(f"{path} cannot be read ({error.strerror}): run `accel train` again.") from error
+        raise ArtifactRejected(f"{path} cannot be read ({error.strerror}): run `accel train` again.") from error

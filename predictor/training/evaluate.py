@@ -18,9 +18,9 @@ from scipy.stats import kendalltau
 from accel_platform.errors import InvalidInput
 from predictor.calibration.conformal import quantile, worst_quantile
 from predictor.calibration.cv_splits import SPLITS, Indices
-from predictor.data.samples import Case
+from predictor.data.samples import Sample
 from predictor.models.baselines import BASELINES
-from predictor.models.latency_model import FEW, Learner, log_latency
+from predictor.models.latency_model import FEW, LatencyModel, log_latency
 from predictor.schemas.responses import Interval
 from predictor.training.train import fit
 
@@ -30,11 +30,11 @@ _NEW_DEVICE = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationTask:
     """Every case that a split asked about, in one order, in natural logs of milliseconds."""
 
     split: str
-    cases: tuple[Case, ...]
+    cases: tuple[Sample, ...]
     truth: Array
     predicted: Array
     half_width: Array
@@ -43,7 +43,7 @@ class Asked:
     baselines: dict[str, Array]
 
 
-def trials(cases: Sequence[Case], say: Callable[[str], None]) -> list[Asked]:
+def trials(cases: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationTask]:
     """Every split that these cases allow. Raises InvalidInput where they are too few."""
     _require_enough(cases)
     found = []
@@ -55,7 +55,7 @@ def trials(cases: Sequence[Case], say: Callable[[str], None]) -> list[Asked]:
     return found
 
 
-def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None]) -> Asked:
+def judge(train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], None]) -> EvaluationTask:
     """Learn from one set of cases and be asked about another: as training does, and as the service answers.
 
     Intervals come from the first set alone, by what each test case lacks there. Raises InvalidInput where the first are
@@ -71,7 +71,7 @@ def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None
     figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
     predicted = np.log([figure.p50 for figure in figures])
     highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
-    return Asked(
+    return EvaluationTask(
         split="train and test",
         cases=tuple(test),
         truth=log_latency(test),
@@ -82,7 +82,7 @@ def judge(train: Sequence[Case], test: Sequence[Case], say: Callable[[str], None
     )
 
 
-def metrics_of(asked: Asked) -> dict[str, Any]:
+def metrics_of(asked: EvaluationTask) -> dict[str, Any]:
     """The figures of one split; `supported` is the share of cases that the learner stands behind."""
     error = _error(asked.predicted, asked.truth)
     behind = asked.supported
@@ -103,7 +103,7 @@ def metrics_of(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _errors_of(logs: Array, asked: Asked) -> dict[str, Any]:
+def _errors_of(logs: Array, asked: EvaluationTask) -> dict[str, Any]:
     error = _error(logs, asked.truth)
     return {
         "median_ape": float(np.median(error)),
@@ -113,7 +113,7 @@ def _errors_of(logs: Array, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _ask(name: str, cases: Sequence[Case], rounds: Sequence[tuple[Indices, Indices]]) -> Asked:
+def _ask(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]) -> EvaluationTask:
     logs = log_latency(cases)
     predicted = np.full(len(cases), np.nan)
     supported = np.zeros(len(cases), dtype=bool)
@@ -121,12 +121,12 @@ def _ask(name: str, cases: Sequence[Case], rounds: Sequence[tuple[Indices, Indic
     turn = np.full(len(cases), -1)
     for number, (train, test) in enumerate(rounds):
         known, asked = [cases[i] for i in train.tolist()], [cases[i] for i in test.tolist()]
-        told = Learner(known).predict(asked)
+        told = LatencyModel(known).predict(asked)
         predicted[test], supported[test], turn[test] = told.logs, told.supported, number
         for baseline, run in BASELINES.items():
             baselines[baseline][test] = run(known, asked)
     at = np.flatnonzero(turn >= 0).tolist()
-    return Asked(
+    return EvaluationTask(
         split=name,
         cases=tuple(cases[i] for i in at),
         truth=logs[at],
@@ -138,7 +138,7 @@ def _ask(name: str, cases: Sequence[Case], rounds: Sequence[tuple[Indices, Indic
 
 
 def _half_widths(
-    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, cases: Sequence[Case]
+    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, cases: Sequence[Sample]
 ) -> Array:
     """Conformal, cross-fitted: each round's interval from the errors of the other rounds, whose groups are as new.
 
@@ -163,7 +163,7 @@ def _error(logs: Array, truth: Array) -> Array:
     return np.asarray(np.abs(np.expm1(truth - logs)))
 
 
-def _tau(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
+def _tau(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """Kendall's tau of the rates per item within each device, averaged over cases."""
     batch = np.log([case.batch_size for case in cases])
     rows: dict[str, list[int]] = defaultdict(list)
@@ -176,7 +176,7 @@ def _tau(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
     return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
 
 
-def _regret(cases: Sequence[Case], logs: Array, truth: Array) -> float | None:
+def _regret(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """How much longer an item takes where the prediction sends it than where it were fastest: the mean over the works
     that were asked about on several devices or in several ways."""
     batch = np.log([case.batch_size for case in cases])
@@ -196,7 +196,7 @@ def _by(names: Sequence[str], values: Any, how: Callable[[Any], Any] = np.median
     return {str(name): float(how(np.asarray(values)[labels == name])) for name in np.unique(labels)}
 
 
-def _require_enough(cases: Sequence[Case]) -> None:
+def _require_enough(cases: Sequence[Sample]) -> None:
     families = {case.family for case in cases}
     if len(cases) < _FEWEST or len(families) < 3:
         raise InvalidInput(

@@ -9,7 +9,7 @@ from accel_platform.analysis.query.filters import Selection, recorded_id, requir
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.settings import Settings
-from predictor.data.samples import Case
+from predictor.data.samples import Sample
 from predictor.training import artifact
 
 _SAID = {
@@ -34,7 +34,7 @@ def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, An
     try:
         predictor_id = artifact.current_id(settings)
         held_out = {} if predictor_id is None else artifact.held_out(settings, predictor_id)
-    except artifact.ArtifactRefused as refused:
+    except artifact.ArtifactRejected as refused:
         raise NothingToDraw(str(refused)) from refused
     if predictor_id is None:
         raise NothingToDraw("No predictor is in service: `accel train` makes one.")
@@ -47,7 +47,7 @@ def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, An
     ]
 
 
-def _row(case: Case, lacking: str, error: float) -> dict[str, Any]:
+def _row(case: Sample, lacking: str, error: float) -> dict[str, Any]:
     """`error` is the natural log of what was predicted over what was measured."""
     return {
         "lacking": lacking,
@@ -63,7 +63,7 @@ def _row(case: Case, lacking: str, error: float) -> dict[str, Any]:
     }
 
 
-def _asked(case: Case, selection: Selection) -> bool:
+def _asked(case: Sample, selection: Selection) -> bool:
     names = [recorded_id(name) for name in selection.model]
     return (
         (not names or case.model in names or case.family in names)

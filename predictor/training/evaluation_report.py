@@ -13,14 +13,14 @@ from scipy.special import erfinv
 
 from accel_platform.reports.charts.render import page
 from predictor.schemas.responses import LEVEL
-from predictor.training.evaluate import Asked, metrics_of
+from predictor.training.evaluate import EvaluationTask, metrics_of
 
 _POINTS = 1500
 """Cases drawn per chart, evenly spaced: a page stays small enough to send."""
 _LEVELS = np.linspace(0.05, 0.95, 19)
 
 
-def write(path: Path, results: Sequence[tuple[str, Asked]]) -> None:
+def write(path: Path, results: Sequence[tuple[str, EvaluationTask]]) -> None:
     """Write the page: per dataset and split its figures, calibration, predicted against measured, errors by family
     and device."""
     metrics = [(dataset, metrics_of(asked)) for dataset, asked in results]
@@ -33,7 +33,7 @@ def write(path: Path, results: Sequence[tuple[str, Asked]]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _charts(dataset: str, asked: Asked, metrics: dict[str, Any]) -> alt.HConcatChart:
+def _charts(dataset: str, asked: EvaluationTask, metrics: dict[str, Any]) -> alt.HConcatChart:
     step = max(1, len(asked.cases) // _POINTS)
     points = [
         {
@@ -63,7 +63,7 @@ def _charts(dataset: str, asked: Asked, metrics: dict[str, Any]) -> alt.HConcatC
     )
 
 
-def _calibration(asked: Asked) -> alt.LayerChart:
+def _calibration(asked: EvaluationTask) -> alt.LayerChart:
     """How many cases lie within the interval of each level, were errors normal and scaled by the interval given."""
     known = np.isfinite(asked.half_width) & asked.supported
     share = np.abs(asked.predicted - asked.truth)[known] / asked.half_width[known]

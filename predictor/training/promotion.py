@@ -20,8 +20,8 @@ from accel_platform.settings import Settings
 from predictor.calibration.cross_validation import FEWEST, ROUNDS, sample
 from predictor.calibration.cv_splits import folds_of
 from predictor.calibration.predictor import Predictor
-from predictor.data.samples import Case
-from predictor.models.latency_model import Learner, log_latency
+from predictor.data.samples import Sample
+from predictor.models.latency_model import LatencyModel, log_latency
 from predictor.training import artifact
 from predictor.training.artifact import Manifest
 
@@ -36,12 +36,12 @@ NEWEST_KEPT = 5
 """Artifacts that stay, beside the one in service and those it replaced."""
 
 
-class NothingToGoBackTo(AccelError):
+class NoPreviousModel(AccelError):
     """No predictor served before this one."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PromotionDecision:
     """Whether a candidate may serve."""
 
     promoted: bool
@@ -49,14 +49,14 @@ class Verdict:
     report: dict[str, Any]
 
 
-def compare(candidate: Predictor, serving: Predictor | None) -> Verdict:
+def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecision:
     """Median errors of both on the same held-out families, by mode; the candidate must not be worse in any.
 
     Not worse is at most (1 + MORE) times the other's median error plus MORE_POINTS. Asked is about cells that both
     know, or, where those are too few, all that the candidate knows.
     """
     if serving is None:
-        return Verdict(True, "nothing that could be read was in service", {})
+        return PromotionDecision(True, "nothing that could be read was in service", {})
     report: dict[str, Any] = {}
     worse = []
     for mode in sorted(candidate.modes.keys() & serving.modes.keys()):
@@ -68,16 +68,16 @@ def compare(candidate: Predictor, serving: Predictor | None) -> Verdict:
         if ours > theirs * (1 + MORE) + MORE_POINTS:
             worse.append(f"{mode}: {ours:.1%} against {theirs:.1%}")
     if worse:
-        return Verdict(
+        return PromotionDecision(
             False, f"it errs more on unseen families than {serving.predictor_id} ({'; '.join(worse)})", report
         )
-    return Verdict(True, f"not worse than {serving.predictor_id} on the same unseen families", report)
+    return PromotionDecision(True, f"not worse than {serving.predictor_id} on the same unseen families", report)
 
 
-def promote(settings: Settings, log: EventLog, predictor_id: str, verdict: Verdict) -> None:
+def promote(settings: Settings, log: EventLog, predictor_id: str, verdict: PromotionDecision) -> None:
     """Put a stored predictor into service and tell why."""
     replaced = _serving(settings)
-    artifact.put_in_service(settings, predictor_id)
+    artifact.activate(settings, predictor_id)
     told = PredictorPromoted(
         predictor_id=predictor_id,
         replaced=replaced if replaced != predictor_id else None,
@@ -97,12 +97,12 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
     serving = _serving(settings)
     before = predictor_id or _before(promotions(log), serving)
     if before is None:
-        raise NothingToGoBackTo(
+        raise NoPreviousModel(
             "No predictor served before this one. `accel predictor list` shows those that are kept; name one."
         )
     wanted = _named(settings, before)
     artifact.load(settings, wanted)
-    artifact.put_in_service(settings, wanted)
+    artifact.activate(settings, wanted)
     told = PredictorPromoted(
         predictor_id=wanted, replaced=serving, cause="rollback", reason="somebody asked for it", report={}
     )
@@ -131,7 +131,7 @@ def kept(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
         try:
             artifact.checked(settings, name)
             state = "serves" if name == serving else "kept"
-        except artifact.ArtifactRefused as error:
+        except artifact.ArtifactRejected as error:
             state = f"refused: {error}"
         rows.append(
             {
@@ -210,11 +210,11 @@ def _named(settings: Settings, beginning: str) -> str:
 def _serving(settings: Settings) -> str | None:
     try:
         return artifact.current_id(settings)
-    except artifact.ArtifactRefused:
+    except artifact.ArtifactRejected:
         return None
 
 
-def _errors(ours: Sequence[Case], theirs: Sequence[Case]) -> tuple[float, float, int] | None:
+def _errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, int] | None:
     """Median errors of a learner of our cases and of one of theirs, on families that neither is told of; and of how
     many cases. None where there are too few."""
     known = Counter(case.without_figures() for case in theirs)
@@ -231,7 +231,7 @@ def _errors(ours: Sequence[Case], theirs: Sequence[Case]) -> tuple[float, float,
         for cases in told:
             train = [case for case in cases if case.family not in held]
             if len(train) >= FEWEST:
-                learners.append(Learner(train, rounds=ROUNDS))
+                learners.append(LatencyModel(train, rounds=ROUNDS))
         about = [asked[i] for i in np.flatnonzero(folds == fold)]
         about = [case for case in about if all(learner.why_not(case) is None for learner in learners)]
         if len(learners) == 2 and about:

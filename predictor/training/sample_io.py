@@ -13,19 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from predictor.calibration.cross_validation import HeldOut, Lack
-from predictor.data.samples import Case, Work
-from predictor.models.latency_model import Grown
+from predictor.calibration.cross_validation import HoldoutPredictions, Regime
+from predictor.data.samples import Sample, WorkloadCost
+from predictor.models.latency_model import FittedEnsembles
 
 Array = npt.NDArray[np.float64]
-_WORK = tuple(field.name for field in fields(Work))
-_CASE = tuple(field.name for field in fields(Case) if field.name != "work")
+_WORK = tuple(field.name for field in fields(WorkloadCost))
+_CASE = tuple(field.name for field in fields(Sample) if field.name != "work")
 COLUMNS = (*_CASE, *(f"work_{name}" for name in _WORK))
 """What a case is made of: a table of other columns is of another version."""
 _LEFT = ("left_known", "left_new")
 
 
-def table_of(cases: Sequence[Case], known: Collection[str], grown: Grown) -> bytes:
+def table_of(cases: Sequence[Sample], known: Collection[str], grown: FittedEnsembles) -> bytes:
     """The cases in their order, with what the trees leave over of those whose device is known; NaN of the others."""
     columns = {name: [getattr(case, name) for case in cases] for name in _CASE}
     columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK}
@@ -39,20 +39,20 @@ def table_of(cases: Sequence[Case], known: Collection[str], grown: Grown) -> byt
     return out.getvalue()
 
 
-def cases_from(content: bytes) -> tuple[list[Case], Array, Array]:
+def cases_from(content: bytes) -> tuple[list[Sample], Array, Array]:
     """The cases, and what the specialist and the generalists leave over of the learned ones."""
     table = pq.read_table(io.BytesIO(content))
     columns = table.to_pydict()
-    works = [Work(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
+    works = [WorkloadCost(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
     cases = [
-        Case(work=work, **dict(zip(_CASE, row, strict=True)))
+        Sample(work=work, **dict(zip(_CASE, row, strict=True)))
         for work, row in zip(works, zip(*(columns[name] for name in _CASE), strict=True), strict=True)
     ]
     left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _LEFT]
     return cases, left[0], left[1]
 
 
-def held_out_table(cases: Sequence[Case], found: Mapping[Lack, HeldOut]) -> bytes:
+def held_out_table(cases: Sequence[Sample], found: Mapping[Regime, HoldoutPredictions]) -> bytes:
     """What was held out of these cases: which one, what it was taken to lack, and the error."""
     places = {id(case): place for place, case in enumerate(cases)}
     columns: dict[str, list[Any]] = {"case": [], "lacks": [], "error": []}
@@ -65,11 +65,11 @@ def held_out_table(cases: Sequence[Case], found: Mapping[Lack, HeldOut]) -> byte
     return out.getvalue()
 
 
-def held_out_from(content: bytes, cases: Sequence[Case]) -> dict[Lack, HeldOut]:
+def held_out_from(content: bytes, cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """The same again, of the same cases in the same order."""
-    found: dict[Lack, HeldOut] = {}
+    found: dict[Regime, HoldoutPredictions] = {}
     for row in pq.read_table(io.BytesIO(content)).to_pylist():
-        held = found.setdefault(row["lacks"], HeldOut())
+        held = found.setdefault(row["lacks"], HoldoutPredictions())
         held.cases.append(cases[row["case"]])
         held.errors.append(row["error"])
     return found

@@ -17,17 +17,24 @@ from accel_platform.events.types import PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.calibration.conformal import FEWEST_GROUPS
-from predictor.calibration.cross_validation import FEWEST, HeldOut, Lack, calibrations, hold_out, metrics_of
-from predictor.calibration.failure_model import Risks
+from predictor.calibration.cross_validation import (
+    FEWEST,
+    HoldoutPredictions,
+    Regime,
+    calibrations,
+    cross_validate,
+    metrics_of,
+)
+from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import Knowledge, Predictor, Range, typical_of
-from predictor.data.dataset import Casebook, load_cases
-from predictor.data.samples import Case
-from predictor.models.latency_model import Learner
+from predictor.calibration.predictor import ModeModel, PredictedRange, Predictor, typical_of
+from predictor.data.dataset import TrainingSet, load_training_set
+from predictor.data.samples import Sample
+from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import SCHEMA
 from predictor.training import artifact
 from predictor.training.artifact import Manifest
-from predictor.training.promotion import Verdict, compare, given_up, promote, why_refused
+from predictor.training.promotion import PromotionDecision, compare, given_up, promote, why_refused
 
 Say = Callable[[str], None]
 
@@ -70,7 +77,7 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
         say(f"the predictor in service was trained {same}: kept")
-        predictor_id, new, verdict = serving.predictor_id, False, Verdict(True, "in service already", {})
+        predictor_id, new, verdict = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
     elif (known := _refused_before(settings, log, digest)) is not None:
         predictor_id, manifest, verdict = known
         new = False
@@ -80,7 +87,7 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
         verdict = compare(candidate, serving)
         metrics["compared"] = verdict.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
-        manifest, files = artifact.packed(candidate, held, **about, metrics=metrics)
+        manifest, files = artifact.serialize(candidate, held, **about, metrics=metrics)
         predictor_id, new = artifact.store(settings, manifest, files), True
     # Also when kept: a training that died between publishing and telling tells now. The keys make it once.
     log.append([_event(predictor_id, manifest, verdict)], key=f"trained-{predictor_id}")
@@ -101,25 +108,25 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
 
 
 def fit(
-    cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]], say: Say
-) -> tuple[Predictor, dict[str, dict[Lack, HeldOut]], dict[str, Any]]:
+    cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Say
+) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
-    modes: dict[str, Knowledge] = {}
-    held: dict[str, dict[Lack, HeldOut]] = {}
+    modes: dict[str, ModeModel] = {}
+    held: dict[str, dict[Regime, HoldoutPredictions]] = {}
     latency: dict[str, Any] = {}
     for mode, told in cases.items():
-        learner = Learner(told)
+        learner = LatencyModel(told)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            testing, growing = pool.submit(hold_out, told), pool.submit(learner.grow)
+            testing, growing = pool.submit(cross_validate, told), pool.submit(learner.grow)
             held[mode] = testing.result()
             growing.result()
         latency[mode] = metrics_of(held[mode])
-        modes[mode] = Knowledge(learner, calibrations(held[mode]), Range.of(told), typical_of(learner))
+        modes[mode] = ModeModel(learner, calibrations(held[mode]), PredictedRange.of(told), typical_of(learner))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")
     everything = [case for told in cases.values() for case in told]
     memory = MemoryModel.fit(everything)
-    risks = Risks.fit(everything, failed, memory)
+    risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}
     if memory is not None:
         metrics["memory"] = memory.metrics
@@ -163,19 +170,19 @@ def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _read(settings: Settings) -> tuple[str, Casebook]:
+def _read(settings: Settings) -> tuple[str, TrainingSet]:
     reader = Reader(settings)
     while True:
         snapshot_id = reader.snapshot_id
-        book = load_cases(reader)
+        book = load_training_set(reader)
         # Another snapshot may have been published between two of the queries: then read again, from one.
         if reader.snapshot_id == snapshot_id:
             return snapshot_id, book
 
 
-def _by_mode(book: Casebook, skipped: dict[str, int]) -> dict[str, list[Case]]:
+def _by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
     """The cases of each mode that has enough; those of the others count as skipped."""
-    modes: dict[str, list[Case]] = {}
+    modes: dict[str, list[Sample]] = {}
     for mode in sorted({case.mode for case in book.measured}):
         told = [case for case in book.measured if case.mode == mode]
         if len(told) >= FEWEST and len({case.family for case in told}) >= FEWEST_GROUPS:
@@ -194,21 +201,21 @@ def _by_mode(book: Casebook, skipped: dict[str, int]) -> dict[str, list[Case]]:
     return modes
 
 
-def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, Verdict] | None:
+def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, PromotionDecision] | None:
     """A predictor of exactly these data that somebody went back from, or that was worse than the one still in service:
     it would be made again, and refused again."""
     gone = given_up(log)
     for name in artifact.stored_ids(settings):
         try:
             manifest = artifact.manifest_of(settings, name)
-        except artifact.ArtifactRefused:
+        except artifact.ArtifactRejected:
             continue
         if (manifest.dataset_sha256, manifest.lightgbm) != (digest, lightgbm.__version__):
             continue
         again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
         reason = again if name in gone else why_refused(log, name)
         if reason is not None:
-            return name, manifest, Verdict(False, reason, manifest.metrics.get("compared", {}))
+            return name, manifest, PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
     return None
 
 
@@ -217,22 +224,22 @@ def _serving(settings: Settings) -> Predictor | None:
     try:
         serving = artifact.current_id(settings)
         return None if serving is None else artifact.load(settings, serving)
-    except artifact.ArtifactRefused:
+    except artifact.ArtifactRejected:
         return None
 
 
-def _families(cases: dict[str, list[Case]]) -> set[str]:
+def _families(cases: dict[str, list[Sample]]) -> set[str]:
     return {case.family for told in cases.values() for case in told}
 
 
-def _digest(cases: dict[str, list[Case]], failed: Sequence[tuple[Case, str]]) -> str:
+def _digest(cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
     """Of everything the training depends on but the code: equal data need not be trained on twice."""
     rows = [[astuple(case) for case in told] for told in cases.values()]
     failures = sorted([repr(astuple(case)), kind] for case, kind in failed)
     return hashlib.sha256(json.dumps([SCHEMA, rows, failures]).encode()).hexdigest()
 
 
-def _event(predictor_id: str, manifest: Manifest, verdict: Verdict) -> Event:
+def _event(predictor_id: str, manifest: Manifest, verdict: PromotionDecision) -> Event:
     return Event.of(
         PredictorTrained(
             predictor_id=predictor_id,

@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from accel_platform.client import Client, NotYet, Refused, Unreachable
+from accel_platform.client import Client, NotYet, RequestRefused, Unreachable
 from accel_platform.settings import Settings
 from predictor.service.app import create_app
-from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.server import listen
 from predictor_world import MODELS, measured_grid, world
 
@@ -40,7 +40,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def app(settings: Settings) -> Iterator[FastAPI]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Projecting, "written", lambda self: None)
+        patch.setattr(WarehouseUpdater, "written", lambda self: None)
         yield create_app(settings)
 
 
@@ -109,13 +109,13 @@ def test_writes_of_the_client(client: Client) -> None:
     assert client.cancel(request["request_id"])["state"] == "cancelled"
     assert [r["state"] for r in client.requests()] == ["cancelled"]
     for word in (client.accept, client.reject):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             word("nothing", by="me", reason="why")
         assert refused.value.status == 404
-    with pytest.raises(Refused) as wrong:
+    with pytest.raises(RequestRefused) as wrong:
         client.add_events([{"type": "RunStarted", "run_id": "r", "payload": {}}])
     assert wrong.value.problem["errors"][0]["field"] == "0.payload.kind"
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         client.regression("nothing")
 
 

@@ -26,7 +26,7 @@ from predictor.service.http.problems import CONTENT_TYPE
 from predictor.service.middleware import log_setup
 from predictor.service.middleware.auth import ASKS, needed_for
 from predictor.service.middleware.identity import log_of
-from predictor.service.middleware.rate_limit import Buckets
+from predictor.service.middleware.rate_limit import TokenBuckets
 from predictor_world import MODELS, measured_grid, world
 
 LOOPBACK, ANY = "127.0.0.1", "0.0.0.0"
@@ -256,7 +256,7 @@ def test_rates_are_per_key_and_say_when_to_come_again(home: Settings) -> None:
 
 def test_buckets_fill_up_again() -> None:
     now = 0.0
-    buckets = Buckets(2.0, 3.0, clock=lambda: now)
+    buckets = TokenBuckets(2.0, 3.0, clock=lambda: now)
     assert [buckets.take("a") for _ in range(4)] == [None, None, None, 1]
     assert buckets.take("b") is None
     now = 0.5

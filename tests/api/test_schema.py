@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from predictor.service.app import create_app
-from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.server import listen
 from predictor_world import MODELS, measured_grid, world
 
@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_every_operation_keeps_what_its_schema_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Projecting, "written", lambda self: None)  # writes are many, and their tables asked of nobody
+    monkeypatch.setattr(
+        WarehouseUpdater, "written", lambda self: None
+    )  # writes are many, and their tables asked of nobody
     app = create_app(world(tmp_path / "home", measured_grid(MODELS[:2])))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
     with listen("127.0.0.1", 0) as listening:

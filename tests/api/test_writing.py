@@ -19,7 +19,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.service.app import create_app
 from predictor.service.background.intake import request_id, store
-from predictor.service.background.warehouse_updates import Projecting
+from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor_world import MODELS, measured_grid, world
 
 CLAIM = {
@@ -62,7 +62,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def client(settings: Settings) -> Iterator[TestClient]:
     # Nobody projects here: that it happens is tested in `test_following.py`, with a real child.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Projecting, "written", lambda self: None)
+        patch.setattr(WarehouseUpdater, "written", lambda self: None)
         with TestClient(create_app(settings)) as client:
             yield client
 

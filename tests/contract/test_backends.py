@@ -474,7 +474,7 @@ class TestWebNn(BrowserContract):
     hardware = "webnn"
 
 
-@pytest.mark.parametrize("hardware", [name for name, runtime in RUNTIMES.items() if runtime.module is None])
+@pytest.mark.parametrize("hardware", [name for name, runtime in RUNTIMES.items() if runtime.entry_point is None])
 def test_a_name_without_a_backend_says_so(hardware: str) -> None:
     with pytest.raises(InvalidInput, match=f"no backend for {hardware}"):
         make_backend(hardware, threads=1)

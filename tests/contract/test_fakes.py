@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,12 +15,13 @@ from accel_platform.backends import openvino as openvino_backend
 from accel_platform.backends import pytorch as pytorch_backend
 from accel_platform.backends.base import Confirmation, Placement
 from accel_platform.backends.detect import Inventory
+from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure import worker
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.prepare.artifacts import Artefacts
-from accel_platform.bench.run.recorder import Failure, Recording, RunSummary
-from accel_platform.bench.run.worker_pool import Measured
+from accel_platform.bench.run.recorder import CellFailure, Recorder, RunSummary
+from accel_platform.bench.run.worker_pool import MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ResultRecorded
 from accel_platform.settings import Settings
@@ -60,13 +60,13 @@ class Bench:
         ]
         inventory = Inventory("host", host, tuple(devices))
         options: dict[str, Any] = {"threads": 1, "sampling": SAMPLING, "work": "all", "tell": lambda _: None}
-        self.recording = Recording(self.log, inventory, self.summary, "run", **options)
+        self.recording = Recorder(self.log, inventory, self.summary, "run", **options)
 
     def measure(self, hardware: str, backend: type | None = None, change: Callable[[Any], None] | None = None) -> Any:
         """What becomes of a cell that this backend measures; `change` is made to what the child says."""
         if backend is not None:
-            module = importlib.import_module(f"accel_platform.backends.{MODULES[hardware]}")
-            self.monkeypatch.setattr(module, "RuntimeBackend", backend)
+            module, _, name = str(runtime_for(hardware).entry_point).partition(":")
+            self.monkeypatch.setattr(f"accel_platform.backends.{module}.{name}", backend)
         job = {
             "hardware": hardware,
             "mode": "inference",
@@ -86,7 +86,7 @@ class Bench:
         assert answer["kind"] == "measured", answer
         if change is not None:
             change(answer)
-        return self.recording.take(Measured(Cell(SPEC, hardware, *SHAPE), answer, loaded))
+        return self.recording.take(MeasuredCell(Cell(SPEC, hardware, *SHAPE), answer, loaded))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def bench(prepared: Artefacts, settings: Settings, monkeypatch: pytest.MonkeyPat
     return Bench(prepared, settings, monkeypatch)
 
 
-def refused(outcome: Failure | None, failure_class: str, words: str) -> None:
+def refused(outcome: CellFailure | None, failure_class: str, words: str) -> None:
     assert outcome is not None
     assert outcome.why.failure_class == failure_class
     assert words in outcome.why.reason
@@ -111,12 +111,12 @@ def test_an_honest_backend_is_believed(bench: Bench, hardware: str) -> None:
     assert result.environment["verified"]
 
 
-class Constant(onnxruntime_backend.RuntimeBackend):
+class Constant(onnxruntime_backend.OnnxRuntimeBackend):
     def outputs(self) -> Any:
         return {name: np.ones_like(values) for name, values in super().outputs().items()}
 
 
-class Blind(pytorch_backend.RuntimeBackend):
+class Blind(pytorch_backend.PyTorchBackend):
     """It runs the model once, and answers with that ever after."""
 
     def run(self) -> None:
@@ -124,7 +124,7 @@ class Blind(pytorch_backend.RuntimeBackend):
             super().run()
 
 
-class Fallen(pytorch_backend.RuntimeBackend):
+class Fallen(pytorch_backend.PyTorchBackend):
     """It was asked for an accelerator, found none, and works on the processor without a word."""
 
     def __init__(self, *, device: str, threads: int) -> None:
@@ -135,7 +135,7 @@ class Fallen(pytorch_backend.RuntimeBackend):
         return replace(super().confirm(), asked=self._asked)
 
 
-class FallenGraph(openvino_backend.RuntimeBackend):
+class FallenGraph(openvino_backend.OpenVINOBackend):
     """It compiles for the processor, and calls that GPU."""
 
     def __init__(self, *, device: str, threads: int) -> None:
@@ -145,7 +145,7 @@ class FallenGraph(openvino_backend.RuntimeBackend):
         return replace(super().confirm(), asked="GPU")
 
 
-class FallenSession(onnxruntime_backend.RuntimeBackend):
+class FallenSession(onnxruntime_backend.OnnxRuntimeBackend):
     """It names a provider that its session does not have."""
 
     def confirm(self) -> Confirmation:

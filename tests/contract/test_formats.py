@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from migrations.detect import SURE_ENOUGH, recognise
+from migrations.detect import SURE_ENOUGH, detect_format
 from migrations.formats import Format, all_formats
-from migrations.normalize.records import Embedded, NoResult, Part, Record, Refused
+from migrations.normalize.records import Embedded, NoResult, Part, Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
@@ -58,16 +58,16 @@ def names(format_: Format) -> str:
 @pytest.mark.parametrize("format_", all_formats(), ids=names)
 class TestFormatContract:
     def test_recognises_its_own(self, format_: Format) -> None:
-        assert recognise(fixture_of(format_.name)) is format_
+        assert detect_format(fixture_of(format_.name)) is format_
 
     def test_recognises_no_other(self, format_: Format) -> None:
         for other in all_formats():
             if other is not format_:
-                assert format_.recognise(fixture_of(other.name)) < SURE_ENOUGH, other.name
+                assert format_.detect(fixture_of(other.name)) < SURE_ENOUGH, other.name
 
     def test_is_recognised_by_content_whatever_its_name(self, format_: Format) -> None:
         content = fixture_of(format_.name).content
-        assert recognise(parse(Content.of(content.raw, "/old/hf_bert_performance.log"))) is format_
+        assert detect_format(parse(Content.of(content.raw, "/old/hf_bert_performance.log"))) is format_
 
     def test_line_endings_and_byte_order_mark_change_nothing(self, format_: Format) -> None:
         plain = fixture_of(format_.name)
@@ -79,27 +79,27 @@ class TestFormatContract:
 
     def test_reading_is_pure(self, format_: Format) -> None:
         document = fixture_of(format_.name)
-        assert list(format_.read(document)) == list(format_.read(document))
+        assert list(format_.parse(document)) == list(format_.read(document))
 
     def test_holds_records_or_says_what_it_is(self, format_: Format) -> None:
-        found = list(format_.read(fixture_of(format_.name)))
+        found = list(format_.parse(fixture_of(format_.name)))
         assert bool(format_.not_results) != any(isinstance(cell, Record | Embedded) for cell in found)
 
     def test_every_cell_points_to_its_place_and_no_two_to_one(self, format_: Format) -> None:
         document = fixture_of(format_.name)
-        pointers = [cell.pointer for cell in format_.read(document)]
+        pointers = [cell.pointer for cell in format_.parse(document)]
         assert len(set(pointers)) == len(pointers)
         for pointer in pointers:
             pointed_at(document.value, pointer)
 
     def test_records_are_imported_named_and_carry_their_origin(self, format_: Format) -> None:
         document = fixture_of(format_.name)
-        for cell in format_.read(document):
+        for cell in format_.parse(document):
             if isinstance(cell, NoResult):
                 assert cell.reason
             if isinstance(cell, NoResult | Embedded):
                 continue
-            if isinstance(cell, Refused):
+            if isinstance(cell, RefusedCell):
                 assert cell.rule
                 assert cell.reason
                 assert json.loads(cell.content) is not None
@@ -121,7 +121,7 @@ class TestFormatContract:
     @example(value={"benchmarks": {"a": "text"}, "system_info": None})
     def test_recognising_never_fails(self, format_: Format, value: Any) -> None:
         document = parse(Content.of(json.dumps(value).encode(), "/old/any.json"))
-        assert 0 <= format_.recognise(document) <= 1
+        assert 0 <= format_.detect(document) <= 1
 
     @given(data=st.data())
     @settings(max_examples=150)
@@ -137,7 +137,7 @@ class TestFormatContract:
             document = Document(whole.content, "tables", {**whole.value, name: rows})
         else:
             document = Document(whole.content, "json", mangled(whole.value, data))
-        if format_.recognise(document) >= SURE_ENOUGH:
-            for cell in format_.read(document):
+        if format_.detect(document) >= SURE_ENOUGH:
+            for cell in format_.parse(document):
                 assert isinstance(cell, Part)
                 pointed_at(document.value, cell.pointer)

@@ -15,7 +15,7 @@ from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.base import Eager
 from accel_platform.backends.registry import make_backend
 from accel_platform.bench.measure import generation, job, training, worker
-from accel_platform.bench.measure.observe import Counted
+from accel_platform.bench.measure.observe import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.prepare import prepare
@@ -27,7 +27,7 @@ from accel_platform.workloads.build import build_model
 from accel_platform.workloads.model_catalog import ModelSpec, resolve_model
 
 FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, limit_s=20.0, warmup_max_s=0.0)
-HERE = Counted("cpu", None)
+HERE = MeterTarget("cpu", None)
 SHAPE = (2, 12)
 GPT, T5, BERT = (resolve_model(name) for name in ("gpt2-tiny", "t5-tiny", "bert-tiny"))
 Prepared = dict[tuple[str, Mode], Artefacts]

@@ -22,7 +22,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.build import build_model
 from accel_platform.workloads.model_catalog import resolve_model
-from migrations.detect import recognise
+from migrations.detect import detect_format
 from migrations.normalize.records import Record
 from migrations.sources.documents import load, parse
 
@@ -101,7 +101,7 @@ def test_a_suite_measures_and_leaves_reports_charts_csv_and_tables(suite: Path, 
         assert result.weights_source is result.weights_sha256 is None
     # What was written is what was recorded.
     document = parse(load(report))
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
     read = [record.result for record in found.read(document) if isinstance(record, Record)]
     assert [r.samples_ns for r in read] == [r.samples_ns for r in results(home)]

@@ -22,7 +22,7 @@ from bench_world import SPEC, World, strike_first_worker, workers
 
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import done_cells, plan
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
@@ -30,7 +30,7 @@ from accel_platform.workloads.model_catalog import ModelSpec
 
 pytestmark = pytest.mark.slow
 
-NO_FIX = How(fix=False)
+NO_FIX = RunOptions(fix=False)
 FNET = ModelSpec(
     model_id="fnet-tiny",
     architecture="fnet",
@@ -131,13 +131,13 @@ def test_a_graph_that_openvino_reads_wrongly_is_made_by_its_own_converter(tmp_pa
 
 def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> None:
     cells = plan([SPEC], ["cpu", "onnxruntime"], [1, 2], [16])
-    summary = world.run(cells, how=How("verify"))
+    summary = world.run(cells, how=RunOptions("verify"))
     assert (summary.ok, summary.failed, summary.results) == (4, 0, [])
     assert world.events("ResultRecorded") == []
     assert all(v.passed and v.relative_error < 1e-5 for v in world.events("VerificationRecorded"))
     assert done_cells(world.log) == frozenset()
     Artefacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
-    assert world.run(cells[2:], how=How("verify", fix=False)).failed == 2
+    assert world.run(cells[2:], how=RunOptions("verify", fix=False)).failed == 2
     broken = world.events("VerificationRecorded")[4:]
     assert [(v.hardware, v.passed, v.relative_error) for v in broken] == [("onnxruntime", False, None)] * 2
     assert all("Protobuf" in v.reason or "model" in v.reason for v in broken)
@@ -164,7 +164,7 @@ def test_measuring_alone_makes_no_reference_and_no_claim(tmp_path: Path) -> None
     assert row == {"state": "failed", "reason": "outputs not verified"}
 
 
-def most_workers_at_once(world: World, how: How) -> int:
+def most_workers_at_once(world: World, how: RunOptions) -> int:
     most, over = 0, threading.Event()
 
     def count() -> None:
@@ -185,12 +185,12 @@ def most_workers_at_once(world: World, how: How) -> int:
 
 
 def test_side_by_side_is_for_devices_that_share_no_silicon(world: World) -> None:
-    assert most_workers_at_once(world, How(parallel=True)) == 1, "all three run on this processor"
+    assert most_workers_at_once(world, RunOptions(parallel=True)) == 1, "all three run on this processor"
     # As if ONNX Runtime drove a device of its own.
     moved = [
         device.model_copy(update={"device_id": "gpu-1"}) if device.hardware == "onnxruntime" else device
         for device in world.inventory.devices
     ]
     world.inventory = replace(world.inventory, devices=tuple(moved))
-    assert most_workers_at_once(world, How(parallel=True)) == 2
+    assert most_workers_at_once(world, RunOptions(parallel=True)) == 2
     assert len({result.device_id for result in world.events("ResultRecorded")}) == 2

@@ -100,7 +100,7 @@ def test_the_graph_runs_in_dagster_dev_and_a_started_service_answers_from_what_i
         launched = ask(
             LAUNCH,
             params={
-                "selector": {**repository, "jobName": "main_line"},
+                "selector": {**repository, "jobName": "full_pipeline"},
                 "runConfigData": CONFIG,
                 "executionMetadata": {"tags": [{"key": "dagster/partition", "value": "samples/legacy"}]},
             },

@@ -56,8 +56,8 @@ def test_every_asset_says_what_it_is(asset: str) -> None:
     assert node.group_name in {"observe", "answer"}
 
 
-def test_the_main_line_covers_every_asset_but_the_reports_of_days() -> None:
-    job = defs.resolve_job_def("main_line")
+def test_the_full_pipeline_covers_every_asset_but_the_reports_of_days() -> None:
+    job = defs.resolve_job_def("full_pipeline")
     made = set(EDGES) - {"event_log", "daily_report"}
     assert {key.to_user_string() for key in job.asset_layer.selected_asset_keys} == made
 

@@ -18,7 +18,7 @@ from accel_platform.warehouse.rules import RULES
 from assets.checks import results_rules
 from assets.definitions import build_defs
 from assets.events import MeasurementConfig, raw_events
-from assets.jobs import main_line
+from assets.jobs import full_pipeline
 from assets.legacy_imports import CampaignConfig
 from assets.matrix import compat_matrix
 from assets.metadata_previews import NOTHING_TO_DRAW
@@ -45,7 +45,7 @@ class Home:
         """Materialise the whole graph; `source` is the partition of old files."""
         (self.settings.inbox_dir / "nothing").mkdir(parents=True, exist_ok=True)
         self.instance.add_dynamic_partitions(str(legacy_sources.name), [source])
-        job = build_defs(resources=self.resources).resolve_job_def(main_line.name)
+        job = build_defs(resources=self.resources).resolve_job_def(full_pipeline.name)
         ops = {
             "measurements": TINY,
             "reference_campaign": CampaignConfig(paths=[]),
@@ -84,7 +84,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 def _require_shown(home: Home, result: dg.ExecuteInProcessResult) -> None:
     """Every asset of the line says how many rows it has, and shows some of them and a picture."""
-    job = build_defs(resources=home.resources).resolve_job_def(main_line.name)
+    job = build_defs(resources=home.resources).resolve_job_def(full_pipeline.name)
     for key in job.asset_layer.selected_asset_keys:
         [event] = result.asset_materializations_for_node(key.to_user_string())
         assert isinstance(event.metadata["dagster/row_count"].value, int), key

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from predictor.advisor import advisor as module
-from predictor.advisor.advisor import Advisor, Kept
-from predictor.advisor.answer_cache import Said, Told
+from predictor.advisor.advisor import Advisor, LRUByteCache
+from predictor.advisor.answer_cache import AnswerCache, CandidateResult
 from predictor.data.evidence import Target
 from predictor.schemas.requests import RecommendQuery
 from predictor_world import MODELS, append, measured_grid, result, world
@@ -154,13 +154,13 @@ def test_a_warehouse_that_cannot_be_read_leaves_the_snapshot_before_in_service(
 def test_what_was_said_is_kept_until_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("predictor.advisor.answer_cache.MOST", 3)
     here, there = (Target(name, "pytorch", name) for name in ("cpu", "cuda"))
-    said = Said()
-    said.keep("one", {here: Told(cautions=("a",))})
-    said.keep("one", {there: Told(cautions=("b",))})
+    said = AnswerCache()
+    said.keep("one", {here: CandidateResult(cautions=("a",))})
+    said.keep("one", {there: CandidateResult(cautions=("b",))})
     assert [told.cautions for told in said.about("one").values()] == [("a",), ("b",)]
-    said.keep("one", {here: Told(cautions=("c",))})
+    said.keep("one", {here: CandidateResult(cautions=("c",))})
     for question in ("two", "three"):
-        said.keep(question, {here: Told(), there: Told()})
+        said.keep(question, {here: CandidateResult(), there: CandidateResult()})
     assert said.about("one") == {}
     assert said.about("three").keys() == {here, there}
 
@@ -170,7 +170,7 @@ def test_what_was_said_is_kept_until_it_is_too_much(monkeypatch: pytest.MonkeyPa
     kept=st.lists(st.tuples(st.sampled_from("abcdef"), st.binary(max_size=30), st.booleans()), max_size=40),
 )
 def test_kept_answers_stay_within_bounds_and_the_newest_stay(most: int, kept: list[tuple[str, bytes, bool]]) -> None:
-    answers = Kept(most)
+    answers = LRUByteCache(most)
     model: dict[str, bytes] = {}
     for key, content, read in kept:
         if read and key in model:

@@ -27,9 +27,9 @@ from accel_platform.bench.plan.plan import (
 )
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.resume import described, last_interrupted
-from accel_platform.bench.plan.run_locks import alone_on, is_under_way, under_way
+from accel_platform.bench.plan.run_locks import is_under_way, lock_devices, under_way
 from accel_platform.bench.plan.time_estimate import estimate, sampling_s
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -105,7 +105,8 @@ def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
 
 def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
     started = RunStarted(
-        kind="benchmark", plan=described(cells, EFFORTS["quick"], How(fix=False, parallel=True), threads=2, **plan_)
+        kind="benchmark",
+        plan=described(cells, EFFORTS["quick"], RunOptions(fix=False, parallel=True), threads=2, **plan_),
     )
     events = [event(started, run_id=run_id), *(event(of(cell), run_id=run_id) for cell in done)]
     log.append(events, key=f"{SEGMENT_PREFIX}{run_id}-0000")
@@ -122,7 +123,7 @@ def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog, sett
     left = last_interrupted(log, settings, "host-test")
     assert (left.run_id, left.cells) == ("a", cells[3:])
     assert left.effort == EFFORTS["quick"]
-    assert left.how == How(fix=False, parallel=True)
+    assert left.how == RunOptions(fix=False, parallel=True)
     end(log, "a", "cancelled")
     assert last_interrupted(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
 
@@ -197,10 +198,10 @@ def test_a_device_is_one_benchmarks_at_a_time(settings: Settings) -> None:
     order: list[str] = []
 
     def other() -> None:
-        with alone_on(settings, {"cpu-b", "cpu-a"}, said.append):
+        with lock_devices(settings, {"cpu-b", "cpu-a"}, said.append):
             order.append("other")
 
-    with alone_on(settings, {"cpu-c"}, said.append), alone_on(settings, {"cpu-a"}, said.append):
+    with lock_devices(settings, {"cpu-c"}, said.append), lock_devices(settings, {"cpu-a"}, said.append):
         waiting = threading.Thread(target=other)
         waiting.start()
         while not said:

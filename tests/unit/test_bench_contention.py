@@ -16,9 +16,9 @@ from accel_platform.bench.measure.contention import (
     OTHERS_MOST,
     WAITING_MOST,
     Contention,
-    Moment,
+    LoadCounters,
     contention,
-    crowded,
+    contention_reason,
     moment,
 )
 
@@ -29,29 +29,34 @@ SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: 
 
 @given(seconds, growth, growth, growth, st.one_of(st.none(), growth), st.integers(1, 256))
 def test_shares_are_shares(start: float, wall: float, own: float, others: float, waited: float | None, n: int) -> None:
-    before = Moment(start, start, start, None if waited is None else start, n)
+    before = LoadCounters(start, start, start, None if waited is None else start, n)
     waiting = None if waited is None else start + waited
-    seen = contention(before, Moment(start + wall, start + own + others, start + own, waiting, n))
+    seen = contention(before, LoadCounters(start + wall, start + own + others, start + own, waiting, n))
     assert 0 <= seen.others_share <= 1
     assert seen.waiting_share is None if waited is None else 0 <= (seen.waiting_share or 0) <= 1
 
 
 def test_others_are_what_is_not_ours() -> None:
-    before = Moment(wall_s=10, machine_s=100, own_s=5, waiting_s=1, cores=4)
-    alone = contention(before, Moment(wall_s=12, machine_s=104, own_s=9, waiting_s=1, cores=4))
+    before = LoadCounters(wall_s=10, machine_s=100, own_s=5, waiting_s=1, cores=4)
+    alone = contention(before, LoadCounters(wall_s=12, machine_s=104, own_s=9, waiting_s=1, cores=4))
     assert alone == Contention(others_share=0, waiting_share=0)
-    assert crowded(alone) is None
-    company = contention(before, Moment(wall_s=12, machine_s=108, own_s=9, waiting_s=2, cores=4))
+    assert contention_reason(alone) is None
+    company = contention(before, LoadCounters(wall_s=12, machine_s=108, own_s=9, waiting_s=2, cores=4))
     assert company == Contention(others_share=0.5, waiting_share=0.2)
 
 
 def test_company_is_named_by_its_kind() -> None:
-    assert crowded(Contention(OTHERS_MOST, WAITING_MOST)) is None
-    assert crowded(Contention(0.1, 0.3)) == "it waited for a core 30% of its time: other processes were running"
-    assert crowded(Contention(0.0, 0.3)) == "it waited for a core 30% of its time: it has more threads than cores"
-    assert "used 40% of the processor" in (crowded(Contention(0.4, 0.0)) or "")
-    assert crowded(Contention(0.4, None)) is not None
-    assert crowded(Contention(0.0, None)) is None
+    assert contention_reason(Contention(OTHERS_MOST, WAITING_MOST)) is None
+    assert (
+        contention_reason(Contention(0.1, 0.3)) == "it waited for a core 30% of its time: other processes were running"
+    )
+    assert (
+        contention_reason(Contention(0.0, 0.3))
+        == "it waited for a core 30% of its time: it has more threads than cores"
+    )
+    assert "used 40% of the processor" in (contention_reason(Contention(0.4, 0.0)) or "")
+    assert contention_reason(Contention(0.4, None)) is not None
+    assert contention_reason(Contention(0.0, None)) is None
 
 
 def test_busy_neighbours_are_seen() -> None:
@@ -67,7 +72,7 @@ def test_busy_neighbours_are_seen() -> None:
         pass
     seen = contention(before, moment())
     assert seen.others_share > OTHERS_MOST
-    assert crowded(seen) is not None
+    assert contention_reason(seen) is not None
     if sys.platform == "linux":
         assert seen.waiting_share is not None
         assert seen.waiting_share > WAITING_MOST

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.plan.device_scheduling import Group, lanes, silicon, work_off
+from accel_platform.bench.plan.device_scheduling import Group, lanes, run_lanes, silicon
 from accel_platform.bench.plan.plan import Cell, groups
 from accel_platform.events.types import DeviceObserved, HostObserved
 from accel_platform.workloads.model_catalog import resolve_model
@@ -75,7 +75,7 @@ def test_two_devices_overlap_and_one_never_does() -> None:
         with lock:
             busy[lane] -= 1
 
-    work_off(lanes(found, INVENTORY), measure, lambda: None)
+    run_lanes(lanes(found, INVENTORY), measure, lambda: None)
     assert most == {"cpu-1": 1, "gpu-1": 1}
     assert len(met) == 2, "the processor and the GPU were at work at the same time"
 
@@ -91,5 +91,5 @@ def test_a_fault_stops_the_other_lanes_and_comes_up() -> None:
 
     start = time.monotonic()
     with pytest.raises(OSError, match="disk is full"):
-        work_off(lanes(found, INVENTORY), measure, stopped.set)
+        run_lanes(lanes(found, INVENTORY), measure, stopped.set)
     assert time.monotonic() - start < 15

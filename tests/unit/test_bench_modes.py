@@ -13,7 +13,7 @@ from accel_platform.bench.measure import generation, training
 from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.plan.modes import has_mode, head_for, mode_named
 from accel_platform.bench.plan.plan import Cell, groups, plan
-from accel_platform.bench.plan.support import refusal
+from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import resolve_model
@@ -48,16 +48,16 @@ def test_the_head_follows_from_what_a_model_was_made_for(
 
 
 def test_what_a_mode_forbids_is_said_before_anything_is_built() -> None:
-    assert refusal(Cell(GPT, "cpu", 1, 16, mode="generation")) is None
-    assert refusal(Cell(BERT, "cuda", 1, 16, mode="training")) is None
-    encoder = refusal(Cell(BERT, "cpu", 1, 16, mode="generation"))
+    assert unsupported_reason(Cell(GPT, "cpu", 1, 16, mode="generation")) is None
+    assert unsupported_reason(Cell(BERT, "cuda", 1, 16, mode="training")) is None
+    encoder = unsupported_reason(Cell(BERT, "cpu", 1, 16, mode="generation"))
     assert encoder is not None
     assert encoder.failure_class == "unsupported_mode"
     assert encoder.reason == "bert-tiny does not generate: no bert model was made to predict the next token"
-    graph = refusal(Cell(GPT, "openvino", 1, 16, mode="generation"))
+    graph = unsupported_reason(Cell(GPT, "openvino", 1, 16, mode="generation"))
     assert graph is not None
     assert graph.reason == "openvino runs inference only here; generation runs on cpu, cuda, rocm, mps"
-    crowd = refusal(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
+    crowd = unsupported_reason(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
     assert crowd is not None
     assert "needs a core for each" in crowd.reason
     assert has_mode("openvino", "inference")

@@ -20,7 +20,7 @@ from accel_platform.bench.plan.plan import (
     plan,
 )
 from accel_platform.bench.plan.presets import EFFORTS, effort_named
-from accel_platform.bench.plan.support import refusal
+from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
@@ -59,13 +59,13 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
 def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
     found = plan([BERT], ["cpu", "onnxruntime", "qnn"], [1], precisions=["float32", "bfloat16", "int8"])
     assert len(found) == 9
-    refused = {(c.hardware, c.precision): why for c in found if (why := refusal(c)) is not None}
+    refused = {(c.hardware, c.precision): why for c in found if (why := unsupported_reason(c)) is not None}
     assert set(refused) == {
         ("onnxruntime", "bfloat16"),
         *(("qnn", name) for name in ("float32", "bfloat16", "int8")),
     }
     assert all(hardware in why.reason and name in why.reason for (hardware, name), why in refused.items())
-    assert {(c.hardware, artefact_of(c)) for c in found if c.precision == "int8" and refusal(c) is None} == {
+    assert {(c.hardware, artefact_of(c)) for c in found if c.precision == "int8" and unsupported_reason(c) is None} == {
         ("cpu", "weights"),
         ("onnxruntime", "onnx-int8-dynamic"),
     }

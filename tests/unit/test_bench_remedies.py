@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.measure.failures import Why, classify, classify_death
+from accel_platform.bench.measure.failures import FailureReason, classify, classify_death
 from accel_platform.bench.plan.plan import Cell
-from accel_platform.bench.run.fallbacks import remedies
+from accel_platform.bench.run.fallbacks import fallbacks_for
 from accel_platform.workloads.build import seed_of
 from accel_platform.workloads.model_catalog import resolve_model
 
@@ -19,12 +19,12 @@ CLASSES = ["out_of_memory", "killed", "timeout", "not_exported", "attention", "u
            "wrong_output", "crash", "device_not_confirmed", "fake", "error"]  # fmt: skip
 
 
-def why(failure_class: str) -> Why:
-    return Why("failed", failure_class, "it failed")
+def why(failure_class: str) -> FailureReason:
+    return FailureReason("failed", failure_class, "it failed")
 
 
 def names(cell: Cell, failure_class: str, taken: tuple[Cell, ...] = ()) -> list[str]:
-    return [remedy.name for remedy in remedies(cell, why(failure_class), taken)]
+    return [remedy.name for remedy in fallbacks_for(cell, why(failure_class), taken)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_failure_leads_to_what_is_documented_for_its_class(
 
 def test_a_low_precision_goes_back_to_float32_first_where_the_runtime_has_it() -> None:
     half = Cell(BERT, "openvino", 1, 16, "float16")
-    first = remedies(half, why("wrong_output"))[0]
+    first = fallbacks_for(half, why("wrong_output"))[0]
     assert first.cell == replace(half, precision="float32")
     assert first.changes(half)
     assert names(half, "wrong_output", (first.cell,))[0] == "eager_attention", "float32 is measured anyway"
@@ -59,20 +59,20 @@ def test_a_low_precision_goes_back_to_float32_first_where_the_runtime_has_it() -
 
 def test_a_batch_is_halved_until_one_that_is_measured_anyway() -> None:
     large = Cell(BERT, "cpu", 12, 16)
-    assert [r.cell.batch_size for r in remedies(large, why("out_of_memory"))] == [6, 3, 1]
+    assert [r.cell.batch_size for r in fallbacks_for(large, why("out_of_memory"))] == [6, 3, 1]
     taken = (replace(large, batch_size=3),)
-    assert [r.cell.batch_size for r in remedies(large, why("timeout"), taken)] == [6]
-    assert remedies(replace(large, batch_size=1), why("killed")) == ()
+    assert [r.cell.batch_size for r in fallbacks_for(large, why("timeout"), taken)] == [6]
+    assert fallbacks_for(replace(large, batch_size=1), why("killed")) == ()
 
 
 def test_eager_attention_is_another_way_to_compute_the_same_model() -> None:
     cell = Cell(BERT, "cpu", 1, 16)
-    (remedy,) = remedies(cell, why("attention"))
+    (remedy,) = fallbacks_for(cell, why("attention"))
     assert remedy.cell.model.config["attn_implementation"] == "eager"
     assert remedy.cell.model.model_id == BERT.model_id
     assert not remedy.changes(cell)
     assert seed_of(remedy.cell.model) == seed_of(BERT), "its weights are the same"
-    assert remedies(remedy.cell, why("attention")) == (), "what is eager already is not tried again"
+    assert fallbacks_for(remedy.cell, why("attention")) == (), "what is eager already is not tried again"
 
 
 @given(
@@ -87,7 +87,7 @@ def test_no_remedy_repeats_the_failure_or_measures_what_is_planned(
 ) -> None:
     cell = Cell(BERT, hardware, batch_size, 16, precision)
     taken = {cell, *(replace(cell, batch_size=size) for size in planned)}
-    found = remedies(cell, why(failure_class), taken)
+    found = fallbacks_for(cell, why(failure_class), taken)
     assert len(found) == len({(r.cell, r.exporter, str(r.cell.model.config)) for r in found})
     for remedy in found:
         usual = (remedy.cell, remedy.exporter, remedy.cell.model.config) == (cell, "dynamo", cell.model.config)

@@ -263,7 +263,7 @@ def test_a_reader_that_knows_more_today_keeps_the_file(
 ) -> None:
     path = put(tmp_path / "card.json", card())
     with monkeypatch.context() as then:
-        then.setattr(document_reader, "recognise", lambda document: None)
+        then.setattr(document_reader, "detect_format", lambda document: None)
         assert migrate([path], log).outcomes == {"quarantined": 1}
     action, reason = outcome(clean([path], log, older_than=MONTH), path)
     assert action == "kept"

@@ -64,7 +64,7 @@ def test_predictors_are_kept_by_count(settings: Settings, log: EventLog) -> None
         (settings.models_dir / name / "manifest.json").write_text("{}")
         _age(settings.models_dir / name, 10_000 - number)
     assert remove_old(settings, log) == [], "nothing is in service, so nothing is known to be superseded"
-    artifact.put_in_service(settings, names[1])
+    artifact.activate(settings, names[1])
     told = PredictorPromoted(predictor_id=names[1], replaced=names[0], cause="trained", reason="better")
     log.append([Event.of(told, source="test")])
     gone = remove_old(settings, log)

@@ -22,7 +22,7 @@ from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.documents.kinds import KINDS, report
-from accel_platform.reports.documents.model import Document, Picture, Section, Table, Text
+from accel_platform.reports.documents.model import Picture, ReportDocument, ReportTable, Section, Text
 from accel_platform.reports.documents.render import as_json, render, tables
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
@@ -65,7 +65,7 @@ def reader(settings: Settings) -> Reader:
 
 
 @pytest.fixture(scope="module")
-def everything(reader: Reader) -> Document:
+def everything(reader: Reader) -> ReportDocument:
     return report("comprehensive", reader, Selection())
 
 
@@ -81,7 +81,7 @@ def test_a_report_says_of_what_it_is_and_what_it_lacks(reader: Reader, kind: str
         assert not isinstance(part, Picture) or part.chart is not None or part.reason
 
 
-def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: Document) -> None:
+def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: ReportDocument) -> None:
     page = render(everything, "html").decode()
     seen = _Outside()
     seen.feed(page)
@@ -95,7 +95,7 @@ def test_a_page_is_one_file_that_fetches_and_runs_nothing(everything: Document) 
     assert "@media print" in page
 
 
-def test_the_formats_hold_the_same_tables(everything: Document) -> None:
+def test_the_formats_hold_the_same_tables(everything: ReportDocument) -> None:
     told = json.loads(render(everything, "json"))
     assert [part["table"] for s in told["sections"] for part in s["parts"] if "table" in part] == [
         part.title for part in tables(everything)
@@ -113,7 +113,9 @@ def test_the_formats_hold_the_same_tables(everything: Document) -> None:
 
 def test_hostile_names_are_text_in_every_format() -> None:
     rows = [{"model": HOSTILE, "reason": "=cmd()|x"}]
-    document = Document("R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), Table(HOSTILE, rows, HOSTILE)])])
+    document = ReportDocument(
+        "R", {"Filters": HOSTILE}, [Section(HOSTILE, [Text(HOSTILE), ReportTable(HOSTILE, rows, HOSTILE)])]
+    )
     page = render(document, "html").decode()
     seen = _Outside()
     seen.feed(page)
@@ -127,8 +129,8 @@ def test_hostile_names_are_text_in_every_format() -> None:
 
 
 def test_people_see_the_first_rows_of_a_long_table_and_machines_have_all() -> None:
-    long = Table("T", [{"n": n} for n in range(1000)], "accel matrix")
-    document = Document("R", {"Results": 1}, [Section("S", [long])])
+    long = ReportTable("T", [{"n": n} for n in range(1000)], "accel matrix")
+    document = ReportDocument("R", {"Results": 1}, [Section("S", [long])])
     for kind in ("table", "markdown", "html"):
         text = render(document, kind).decode()  # type: ignore[arg-type]
         assert "40 of 1,000 rows." in text

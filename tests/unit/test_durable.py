@@ -83,7 +83,7 @@ class TestAfterAPowerCut:
 
 def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: Unsynced) -> None:
     """Stored is enough: what points to it comes later, perhaps from another process."""
-    from predictor.training.artifact import Manifest, StoredRisks, put_in_service, store
+    from predictor.training.artifact import Manifest, StoredRisks, activate, store
 
     about: Any = dict.fromkeys(("snapshot_id", "dataset_sha256", "lightgbm"), "")
     counts: Any = dict.fromkeys(("format", "feature_schema", "rows"), 0)
@@ -93,7 +93,7 @@ def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: U
     manifest = Manifest(**about, **counts, **many, **named, memory=None, risks=risks)
     predictor_id = store(settings, manifest, {"data": b"one"})
     assert not unsynced.directories
-    put_in_service(settings, predictor_id)
+    activate(settings, predictor_id)
     assert not unsynced.directories
 
 

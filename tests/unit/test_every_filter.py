@@ -21,8 +21,8 @@ from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.registry import CHARTS
 from accel_platform.reports.documents import sections
 from accel_platform.reports.documents.kinds import KINDS
-from accel_platform.reports.documents.model import Section, Table
-from accel_platform.reports.documents.source import Source
+from accel_platform.reports.documents.model import ReportTable, Section
+from accel_platform.reports.documents.source import ReportSource
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor_world import MODELS, measured_grid
@@ -147,7 +147,7 @@ def test_each_filter_and_each_pair_of_them(asking: Asking, name: str) -> None:
 
 
 def _rows(section: Section, title: str) -> list[dict[str, Any]]:
-    [table] = [part for part in section.parts if isinstance(part, Table) and part.title == title]
+    [table] = [part for part in section.parts if isinstance(part, ReportTable) and part.title == title]
     return list(table.rows)
 
 
@@ -157,7 +157,7 @@ def test_a_report_tells_the_shifts_and_the_cells_that_a_filter_leaves(settings: 
     told = {}
     for values in (SOME, NONE):
         value = (values[name],) if name in ("model", "hardware") else values[name]
-        source = Source(reader, Selection(**{name: value}), lambda _: None)
+        source = ReportSource(reader, Selection(**{name: value}), lambda _: None)
         told[values is SOME] = (
             {row["model_id"] for row in _rows(sections.changes(source), "Open regressions and improvements")},
             {row["model_id"] for row in _rows(sections.compatibility(source), "Every cell, the most often run first")},

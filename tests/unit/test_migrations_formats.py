@@ -9,36 +9,36 @@ from typing import Any
 
 import pytest
 
-from migrations.detect import recognise
-from migrations.normalize.records import Record, Refused
+from migrations.detect import detect_format
+from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
 local = datetime.fromisoformat
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 
 
-def read(document: Document) -> dict[str, Record | Refused]:
+def read(document: Document) -> dict[str, Record | RefusedCell]:
     """The cells of a document by pointer."""
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
-    return {cell.pointer: cell for cell in found.read(document)}
+    return {cell.pointer: cell for cell in found.parse(document)}
 
 
-def fixture(name: str) -> dict[str, Record | Refused]:
+def fixture(name: str) -> dict[str, Record | RefusedCell]:
     return read(parse(Content.of((FIXTURES / name).read_bytes(), f"/old/{name}")))
 
 
-def of(value: Any) -> dict[str, Record | Refused]:
+def of(value: Any) -> dict[str, Record | RefusedCell]:
     return read(parse(Content.of(json.dumps(value).encode(), "/old/made.json")))
 
 
-def record(cell: Record | Refused) -> Record:
+def record(cell: Record | RefusedCell) -> Record:
     assert isinstance(cell, Record), cell
     return cell
 
 
-def refused(cell: Record | Refused) -> Refused:
-    assert isinstance(cell, Refused), cell
+def refused(cell: Record | RefusedCell) -> RefusedCell:
+    assert isinstance(cell, RefusedCell), cell
     return cell
 
 

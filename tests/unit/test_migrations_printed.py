@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.detect import recognise
-from migrations.normalize.records import Record, Refused
+from migrations.detect import detect_format
+from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
@@ -20,10 +20,10 @@ def document(name: str, path: str | None = None) -> Document:
     return parse(Content.of(found.read_bytes(), path or f"/old/{found.name}"))
 
 
-def cells(given: Document) -> list[Record | Refused]:
-    found = recognise(given)
+def cells(given: Document) -> list[Record | RefusedCell]:
+    found = detect_format(given)
     assert found is not None
-    return [cell for cell in found.read(given) if isinstance(cell, Record | Refused)]
+    return [cell for cell in found.parse(given) if isinstance(cell, Record | RefusedCell)]
 
 
 def results(name: str, path: str | None = None) -> list[ResultRecorded]:
@@ -108,7 +108,7 @@ def test_torchbench_metrics_of_one_run_belong_together() -> None:
     assert (bert.memory_peak_mib, bert.memory_device_peak_mib) == (1000, 2000)
     assert (alexnet.mode, alexnet.batch_size) == ("training", None)
     assert (resnet.status, resnet.reason) == ("failed", "OOM: CUDA out of memory")
-    (other,) = [cell for cell in cells(document("torchbench_metrics")) if isinstance(cell, Refused)]
+    (other,) = [cell for cell in cells(document("torchbench_metrics")) if isinstance(cell, RefusedCell)]
     assert other.rule == "metric_unknown"
 
 
@@ -175,6 +175,6 @@ def test_tables_of_further_tools() -> None:
 
 @pytest.mark.parametrize("name", ["accuracy_results", "device_log"])
 def test_what_times_nothing_is_no_result(name: str) -> None:
-    found = recognise(document(name))
+    found = detect_format(document(name))
     assert found is not None
     assert found.not_results

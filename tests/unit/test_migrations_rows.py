@@ -16,7 +16,7 @@ import pytest
 from accel_platform.events import EventLog
 from accel_platform.events.types import RecordQuarantined, ResultRecorded
 from migrations.normalize.flat_rows import row_part
-from migrations.normalize.records import Record, Refused
+from migrations.normalize.records import Record, RefusedCell
 from migrations.pipeline.importer import ImportReport, migrate
 from migrations.sources.documents import Content, parse
 
@@ -59,7 +59,7 @@ def test_a_row_says_whether_it_worked(more: dict[str, Any], status: str) -> None
 
 def test_numbers_of_a_database_name_nothing() -> None:
     part = row_part("/old/a", "/0", {"model_id": "1", "hardware_id": "2", "average_latency_ms": "55.2"})
-    assert isinstance(part, Refused)
+    assert isinstance(part, RefusedCell)
     assert part.rule == "only_database_ids"
     assert "model_id 1, hardware_id 2" in part.reason
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from migrations.detect import recognise
-from migrations.normalize.records import NoResult, Part, Record, Refused
+from migrations.detect import detect_format
+from migrations.normalize.records import NoResult, Part, Record, RefusedCell
 from migrations.normalize.timings import timing_in
 from migrations.sources.documents import Content, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import judge
+from migrations.suspicion.rules import suspicions_of
 
 
 def parts(value: Any, path: str = "/old/hf_bert_test_results.json") -> list[Part]:
     document = parse(Content.of(json.dumps(value).encode(), path))
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
-    return list(found.read(document))
+    return list(found.parse(document))
 
 
 def results(value: Any, path: str = "/old/hf_bert_test_results.json") -> list[Any]:
@@ -80,13 +80,13 @@ def test_the_files_own_model_outranks_its_name() -> None:
 
 def test_a_file_that_names_no_model_anywhere_is_refused() -> None:
     (refused,) = parts({"cpu_init": "Success"}, "/old/results.json")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedCell)
     assert refused.rule == "model_unnamed"
 
 
 def test_a_failure_without_hardware_is_kept_as_refused() -> None:
     (refused,) = parts({"status": {"test_error": "no 'sys'"}, "examples": [], "metadata": {"traceback": "line 1"}})
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedCell)
     assert "no 'sys'" in refused.reason
     assert "line 1" in refused.content
 
@@ -107,9 +107,9 @@ def test_a_log_is_no_result_and_says_how_it_ended() -> None:
 def test_a_mock_of_one_hardware_says_nothing_of_another() -> None:
     value = {"cpu_init": "Success (REAL)", "cpu_embedding_time": 0.0123, "qualcomm_init": "Success (MOCK)"}
     document = parse(Content.of(json.dumps(value).encode(), "/old/hf_bert_test_results.json"))
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
-    records = judge([p for p in found.read(document) if isinstance(p, Record)], claims_of(document))
+    records = suspicions_of([p for p in found.parse(document) if isinstance(p, Record)], claims_of(document))
     assert {r.result.hardware: r.result.provenance for r in records} == {"cpu": "imported", "qnn": "simulated"}
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.detect import recognise
-from migrations.normalize.records import Record, Refused
+from migrations.detect import detect_format
+from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import judge
+from migrations.suspicion.rules import suspicions_of
 
 FIXTURES = Path(__file__).parent.parent / "data" / "formats"
 
@@ -27,9 +27,9 @@ def document(name: str, path: str | None = None) -> Document:
 
 def results(given: Document) -> dict[str, ResultRecorded]:
     """The results of a document by pointer."""
-    found = recognise(given)
+    found = detect_format(given)
     assert found is not None
-    return {cell.pointer: cell.result for cell in found.read(given) if isinstance(cell, Record)}
+    return {cell.pointer: cell.result for cell in found.parse(given) if isinstance(cell, Record)}
 
 
 def of(value: Any, path: str = "/old/made.json") -> dict[str, ResultRecorded]:
@@ -228,9 +228,9 @@ class TestMlperf:
 
     def test_the_detailed_log_has_a_time(self) -> None:
         given = document("mlperf_detail")
-        found = recognise(given)
+        found = detect_format(given)
         assert found is not None
-        (cell,) = found.read(given)
+        (cell,) = found.parse(given)
         assert isinstance(cell, Record)
         assert cell.occurred_at == datetime(2024, 7, 16, 20, 55, 24, tzinfo=UTC)
         assert (cell.result.latency_mean_ms, cell.result.throughput_items_per_s) == (9, 1600.5)
@@ -289,9 +289,9 @@ class TestRuntimes:
         assert (found["/0"].hardware, found["/0"].memory_device_peak_mib) == ("cuda", 1000)
         assert found["/0"].original["concurrency"] == 16
         assert (found["/1"].hardware, found["/2"].status) == ("cpu", "failed")
-        format_ = recognise(given)
+        format_ = detect_format(given)
         assert format_ is not None
-        judged = judge([cell for cell in format_.read(given) if isinstance(cell, Record)], claims_of(given))
+        judged = suspicions_of([cell for cell in format_.parse(given) if isinstance(cell, Record)], claims_of(given))
         assert [record.result.provenance for record in judged] == ["imported"] * 3, "16 in flight explain the rate"
 
     def test_perf_analyzer_with_a_comma_after_every_row(self) -> None:
@@ -330,9 +330,9 @@ class TestMicrobenchmarks:
 
     def test_what_asv_counts_is_refused(self) -> None:
         given = document("asv_result")
-        format_ = recognise(given)
+        format_ = detect_format(given)
         assert format_ is not None
-        (cell,) = [cell for cell in format_.read(given) if isinstance(cell, Refused)]
+        (cell,) = [cell for cell in format_.parse(given) if isinstance(cell, RefusedCell)]
         assert (cell.rule, json.loads(cell.content)["value"]) == ("no_time", 7)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from accel_platform.events.types import ResultRecorded
-from migrations.detect import recognise
+from migrations.detect import detect_format
 from migrations.normalize.canonical_names import model_named
 from migrations.normalize.field_aliases import batch_in, length_in, named_figures
-from migrations.normalize.units import Moment, moment
+from migrations.normalize.units import RecordedTime, moment
 from migrations.pipeline.document_reader import Reading, read
 from migrations.sources.documents import Content, parse
 from migrations.suspicion.claims import NOTHING_CLAIMED
@@ -165,7 +165,7 @@ class TestTimes:
         ["2025/03/05 19:57:19", "2025-03-05_19-57-19", "20250305-195719", "Wed Mar  5 19:57:19 2025"],
     )
     def test_of_no_zone(self, text: str) -> None:
-        assert moment(text) == Moment(local=datetime.fromisoformat("2025-03-05T19:57:19"))
+        assert moment(text) == RecordedTime(local=datetime.fromisoformat("2025-03-05T19:57:19"))
 
     def test_the_form_of_e_mail(self) -> None:
         assert moment("Wed, 05 Mar 2025 19:57:19 GMT").at == datetime(2025, 3, 5, 19, 57, 19, tzinfo=UTC)
@@ -210,4 +210,4 @@ class TestCollections:
 
     def test_nothing_known_inside_is_no_collection(self) -> None:
         value = {"a": {"b": 1, "c": 2}, "d": [{"e": 1, "f": 2}]}
-        assert recognise(parse(Content.of(json.dumps(value).encode(), "/x"))) is None
+        assert detect_format(parse(Content.of(json.dumps(value).encode(), "/x"))) is None

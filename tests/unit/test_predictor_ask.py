@@ -18,7 +18,7 @@ from predictor import predict as ask_one
 from predictor import recommend as ask
 from predictor.advisor.advisor import Advisor
 from predictor.data.config_cost import appraise
-from predictor.data.model_resolution import decoder_known, resolve_subject, sizes_asked
+from predictor.data.model_resolution import decoder_known, resolve_queried_model, sizes_asked
 from predictor.data.traced_models import Sizes
 from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, PredictAnswer, Unanswered
@@ -205,7 +205,7 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     """What was measured, was measured at it."""
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
-    subject = resolve_subject(ModelConfig(config), advisor.knowledge().evidence)
+    subject = resolve_queried_model(ModelConfig(config), advisor.knowledge().evidence)
     assert sizes_asked(subject, 32, None) == sizes_asked(subject, None, None) == Sizes()
     assert sizes_asked(subject, 64, None) == Sizes(image_size=64)
 

@@ -15,23 +15,23 @@ from accel_platform.hardware import cpu
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.data.dataset import load_cases
+from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
-from predictor.data.plausible import IMPOSSIBLE, times_faster
+from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
 from predictor.data.samples import (
     BY_LAYERS,
     BY_OPERATORS,
     IMAGES,
     OTHERWISE,
     TOKENS,
-    Case,
-    case_of,
-    silicon_of,
+    Sample,
+    device_spec_for,
+    make_sample,
     weight_bytes,
 )
 from predictor.data.traced_models import ItemCost
-from predictor.models.analytical import parts_ms, rates_known
-from predictor.models.latency_model import Grown
+from predictor.models.analytical import known_rates, roofline_terms_ms
+from predictor.models.latency_model import FittedEnsembles
 from predictor.training import sample_io
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
 
@@ -39,17 +39,17 @@ COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
 L4 = find_spec("NVIDIA L4")
 
 
-def _asked(**more: Any) -> Case | str:
+def _asked(**more: Any) -> Sample | str:
     fields: dict[str, Any] = {
         "model": "bert-base", "family": "bert", "cost": COST, "mode": "inference", "batch_size": 4, "size": 128,
         "precision": "float32", "device": L4, "hardware": "cuda", "backend": "pytorch",
     }  # fmt: skip
-    return case_of(**(fields | more))
+    return make_sample(**(fields | more))
 
 
-def _case(**more: Any) -> Case:
+def _case(**more: Any) -> Sample:
     made = _asked(**more)
-    assert isinstance(made, Case), made
+    assert isinstance(made, Sample), made
     return made
 
 
@@ -107,12 +107,12 @@ def test_hardware_of_a_users_own_is_taken_as_written_and_unknown_rates_stay_unkn
     ours = DeviceSpec("my card", None, "gpu", 10.0, 80.0, 500.0, 12.0, None, None, source="mine")
     case = _case(device=ours, devices=2, precision="bfloat16")
     assert (case.device, case.peak_flops, case.bandwidth, case.memory_mib) == ("my card", 160e12, 1e12, 24 * 1024)
-    assert rates_known(case)
+    assert known_rates(case)
     silent = _case(device=replace(ours, bandwidth_gb_s=None))
     assert math.isnan(silent.bandwidth)
-    assert not rates_known(silent)
+    assert not known_rates(silent)
     # The law still needs a number to begin with: that of usual silicon of its kind.
-    assert 0 < parts_ms([silent])[0, 1] < math.inf
+    assert 0 < roofline_terms_ms([silent])[0, 1] < math.inf
 
 
 def test_what_cannot_be_a_case_says_why() -> None:
@@ -145,10 +145,10 @@ def test_what_no_device_could_do_is_told_by_its_published_rates() -> None:
     decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
     wrote = _case(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
     # 14 GB read 2,048 times at 300 GB/s take 96 s.
-    assert times_faster(wrote, 96e3) == pytest.approx(1, rel=0.01)
-    assert times_faster(wrote, 48.0) > IMPOSSIBLE
+    assert speed_limit_ratio(wrote, 96e3) == pytest.approx(1, rel=0.01)
+    assert speed_limit_ratio(wrote, 48.0) > IMPOSSIBLE
     ours = DeviceSpec("my card", None, "gpu", None, None, None, 12.0, None, None, source="mine")
-    assert times_faster(_case(device=ours), 1e-6) == 0
+    assert speed_limit_ratio(_case(device=ours), 1e-6) == 0
 
 
 def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> 
 
     def spec(home: Path, device: DeviceObserved) -> DeviceSpec:
         reader = Reader(world(home, [device, result(MODELS[0], "cpu", 1, provenance="imported")]))
-        return silicon_of(target, {d.target: d for d in observed_devices(reader) if d.vector_bits or d.cores})
+        return device_spec_for(target, {d.target: d for d in observed_devices(reader) if d.vector_bits or d.cores})
 
     wide = spec(tmp_path / "a", seen.model_copy(update={"vector_bits": 512}))
     assert wide.peak_fp32_tflops == pytest.approx(8 * 3e9 * 16 * 4 / 1e12)
@@ -167,16 +167,16 @@ def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> 
 
 
 def test_silicon_that_nobody_described_has_its_kind_and_nothing_else() -> None:
-    nobody = silicon_of(Target("rocm", "pytorch", "card-7", "Some card"), {})
+    nobody = device_spec_for(Target("rocm", "pytorch", "card-7", "Some card"), {})
     assert (nobody.name, nobody.kind, nobody.peak_fp32_tflops, nobody.memory_gib) == ("card-7", "gpu", None, None)
-    published = silicon_of(Target("cuda", "pytorch", "cuda-0", "NVIDIA L4"), {})
+    published = device_spec_for(Target("cuda", "pytorch", "cuda-0", "NVIDIA L4"), {})
     assert published is L4
 
 
 def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
     """A NaN is unequal to itself, and two of them hash differently; Python 3.13 compares dataclasses field by field."""
 
-    def asked() -> Case:
+    def asked() -> Sample:
         unknown = {name: float("nan") for name in ("size", "bandwidth", "version", "latency_ms", "memory_peak_mib")}
         return replace(_case(), **unknown)
 
@@ -192,7 +192,7 @@ def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
 
 def test_cases_of_an_artifact_are_the_cases_that_were_stored() -> None:
     case = replace(_case(), latency_ms=5.0, size=math.nan)
-    stored = sample_io.table_of([case, case], (), Grown(None, {}, np.empty(0), np.empty(0)))
+    stored = sample_io.table_of([case, case], (), FittedEnsembles(None, {}, np.empty(0), np.empty(0)))
     loaded, _, _ = sample_io.cases_from(stored)
     assert loaded == [case, case]
     assert len({*loaded, case}) == 1
@@ -223,7 +223,7 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
             result(bert, "cpu", 1, provenance="imported", reason="noise", **(failed | {"memory_peak_mib": 9.0})),
         ],
     )
-    book = load_cases(Reader(settings))
+    book = load_training_set(Reader(settings))
     assert [(case.mode, case.batch_size) for case in book.measured] == [("inference", 1), ("training", 6)]
     # Several runs of one configuration are one case: their median.
     assert book.measured[0].latency_ms == pytest.approx(3 * 58, rel=0.1)

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from law_world import FACTORS, GPUS, case, world
 
-from predictor.calibration.cross_validation import hold_out
-from predictor.calibration.failure_model import OUT_OF_MEMORY, Risks
+from predictor.calibration.cross_validation import cross_validate
+from predictor.calibration.failure_model import OUT_OF_MEMORY, FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import Judgement, Predictor
-from predictor.data.samples import BY_OPERATORS, TOKENS, Case
-from predictor.models.analytical import Law
-from predictor.models.gaussian_process import Alike
+from predictor.calibration.predictor import Prediction, Predictor
+from predictor.data.samples import BY_OPERATORS, TOKENS, Sample
+from predictor.models.analytical import AdditiveRoofline
+from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.latency_model import log_latency
 from predictor.training.train import fit
 
 DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 
 
-def _measured() -> list[Case]:
+def _measured() -> list[Sample]:
     """The world in which the law holds, with a peak of memory that follows from weights and activations."""
     cases = world(DEVICES, per_family=4)
     return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9) for c in cases]
@@ -35,7 +35,7 @@ def predictor() -> Predictor:
     return made
 
 
-def _judged(predictor: Predictor, name: str, model: str = "resnet_0", **more: Any) -> Judgement:
+def _judged(predictor: Predictor, name: str, model: str = "resnet_0", **more: Any) -> Prediction:
     asked = replace(case(model, name, gmacs=4, macts=10), **{"latency_ms": math.nan, **more})
     [judgement] = predictor.judge([asked])
     return judgement
@@ -124,7 +124,7 @@ def test_failures_are_learned_where_there_are_enough_and_never_claimed_without()
     measured = _measured()
     memory = MemoryModel.fit(measured)
     assert memory is not None
-    none = Risks.fit(measured, [], memory)
+    none = FailureModel.fit(measured, [], memory)
     assert none.boosters == {}
     assert none.curve is None
     # Everything fails in one precision, and what fails elsewhere follows nothing.
@@ -132,7 +132,7 @@ def test_failures_are_learned_where_there_are_enough_and_never_claimed_without()
     refused = [(replace(c, precision="int8"), "unsupported_operator") for c in measured[::3]]
     crashed = [(replace(c, version=999.0), "crash") for c in chance.sample(measured, 25)]
     few = [(c, "timeout") for c in measured[:5]]
-    learned = Risks.fit(measured, [*refused, *crashed, *few], memory)
+    learned = FailureModel.fit(measured, [*refused, *crashed, *few], memory)
     assert set(learned.boosters) - {"crash"} == {"unsupported_operator"}
     assert learned.metrics["timeout"] == {"failed": 5, "families": 1, "learned": False}
     sure = learned.of(refused[0][0], None)["unsupported_operator"]
@@ -146,7 +146,7 @@ def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
     small = [replace(c, memory_mib=c.memory_peak_mib * 3) for c in measured]
     ran_out = [(c, OUT_OF_MEMORY) for c in small]
     ran = [replace(c, memory_mib=c.memory_peak_mib * 12) for c in measured]
-    learned = Risks.fit(ran, ran_out, memory)
+    learned = FailureModel.fit(ran, ran_out, memory)
     assert learned.curve is not None
     assert memory is not None
     for asked, least, most in ((small[0], 0.5, 1.0), (ran[0], 0.0, 0.5)):
@@ -155,26 +155,26 @@ def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
 
 
 def test_nothing_is_held_out_of_too_little() -> None:
-    assert hold_out(world()[:8]) == {}
+    assert cross_validate(world()[:8]) == {}
 
 
 def test_compiled_code_moves_less_and_how_much_less_is_learned() -> None:
     cases = world()
     compiled = [replace(c, compiler="dynamo") for c in cases[::2]]
-    law = Law(FACTORS)
+    law = AdditiveRoofline(FACTORS)
     told = [replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, law.logs(compiled), strict=True)]
     assert (law.logs(compiled) < law.logs(cases[::2])).all()
-    learned = Law.fit([*cases, *told], log_latency([*cases, *told]))
+    learned = AdditiveRoofline.fit([*cases, *told], log_latency([*cases, *told]))
     assert math.exp(learned.factors[4]) == pytest.approx(0.5, rel=0.1)
     # Where nothing compiled was measured it is what counting passes over memory says.
-    assert math.exp(Law.fit(cases, log_latency(cases)).factors[4]) == pytest.approx(3 / 5)
+    assert math.exp(AdditiveRoofline.fit(cases, log_latency(cases)).factors[4]) == pytest.approx(3 / 5)
 
 
 def test_a_model_measured_nowhere_is_told_by_models_like_it() -> None:
     cases = [replace(c, latency_ms=c.latency_ms * (2 if c.family == "swin" else 1)) for c in world(per_family=12)]
-    law, logs = Law.fit(cases, log_latency(cases)), log_latency(cases)
+    law, logs = AdditiveRoofline.fit(cases, log_latency(cases)), log_latency(cases)
     asked = case("swin_99", "RTX 3090", gmacs=4, macts=10)
-    alike = Alike(cases, logs, law)
-    plain = math.exp(Law(FACTORS).logs([asked])[0])
+    alike = ArchitectureGP(cases, logs, law)
+    plain = math.exp(AdditiveRoofline(FACTORS).logs([asked])[0])
     assert math.exp(alike.logs([asked])[0]) > 1.3 * plain
     assert math.isnan(alike.logs([replace(asked, compiler="dynamo")])[0])

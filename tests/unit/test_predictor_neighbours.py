@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.scaling import measured, ratio_of, scaled
-from predictor.data.evidence import Cell, Evidence, Target, load_evidence
+from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
 from predictor_world import CPU_ID, MODELS, described, latency_of, result, verified, world
 
 BERT, VIT = MODELS[0], MODELS[1]
@@ -24,9 +24,9 @@ def _evidence(home: Path, payloads: list[Payload]) -> Evidence:
     return load_evidence(Reader(world(home, payloads)))
 
 
-def _cell(model_id: str, hardware: str = "cpu", batch_size: int = 1, length: int | None = 128) -> Cell:
+def _cell(model_id: str, hardware: str = "cpu", batch_size: int = 1, length: int | None = 128) -> CellKey:
     backend = {"cpu": "pytorch", "openvino": "openvino"}[hardware]
-    return Cell(model_id, Target(hardware, backend, CPU_ID), "inference", "float32", batch_size, length)
+    return CellKey(model_id, Target(hardware, backend, CPU_ID), "inference", "float32", batch_size, length)
 
 
 def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:

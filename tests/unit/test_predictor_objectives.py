@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.bound import bound_of, bound_of_generation
-from predictor.advisor.constraints import broken
+from predictor.advisor.constraints import violations
 from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
-from predictor.advisor.resolved_query import Asked
-from predictor.data.model_resolution import Subject
-from predictor.data.samples import case_of
+from predictor.advisor.resolved_query import ResolvedQuery
+from predictor.data.model_resolution import ResolvedModel
+from predictor.data.samples import make_sample
 from predictor.data.traced_models import ItemCost, Sizes
 from predictor.schemas.requests import Constraints
 from predictor.schemas.responses import Compatibility, Figures, Interval
@@ -25,8 +25,8 @@ _found = find_spec("NVIDIA H100 SXM5 80GB")
 assert _found is not None
 H100: DeviceSpec = _found
 NOTHING = replace(H100, usd_per_hour=None, tdp_w=None)
-ASKED = Asked(
-    subject=Subject("bert-base", "bert", "text", None),
+ASKED = ResolvedQuery(
+    subject=ResolvedModel("bert-base", "bert", "text", None),
     mode="inference",
     precisions=("float32", None),
     batch_size=4,
@@ -110,13 +110,13 @@ def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> Non
     decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
     asked = {"model": "llama", "family": "llama", "cost": None, "mode": "generation", "size": 128, "device": H100,
              "precision": "float16", "hardware": "cuda", "backend": "pytorch", "decoder": decoder}  # fmt: skip
-    one = bound_of_generation(case_of(batch_size=1, output_tokens=32, **asked))
-    many = bound_of_generation(case_of(batch_size=512, output_tokens=1, **asked))
+    one = bound_of_generation(make_sample(batch_size=1, output_tokens=32, **asked))
+    many = bound_of_generation(make_sample(batch_size=512, output_tokens=1, **asked))
     assert one is not None
     assert many is not None
     # 14 GB, 32 times, at 3,350 GB/s.
     assert (one.by, many.by, one.memory_ms) == ("memory", "compute", pytest.approx(134, rel=0.02))
-    assert bound_of_generation(case_of(batch_size=1, output_tokens=None, **asked)) is None
+    assert bound_of_generation(make_sample(batch_size=1, output_tokens=None, **asked)) is None
 
 
 def test_limits_of_very_different_levels_are_warned_of() -> None:
@@ -138,32 +138,34 @@ def test_limits_of_very_different_levels_are_warned_of() -> None:
         (replace(ASKED, precisions=("mxfp4",)), H100),
     ],
 )
-def test_without_every_figure_there_is_no_bound(asked: Asked, spec: DeviceSpec) -> None:
+def test_without_every_figure_there_is_no_bound(asked: ResolvedQuery, spec: DeviceSpec) -> None:
     assert bound_of(asked, spec) is None
 
 
 def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
     told = _figures(10, 8, 15)
-    assert broken(Constraints(max_latency_ms=15), told, H100) is None
-    assert broken(Constraints(max_latency_ms=12), told, H100) == "latency may reach 15 ms, over the 12 asked (p50 10)"
-    assert broken(Constraints(max_latency_ms=9), told, H100) == "latency 10 ms, over the 9 asked"
-    assert broken(Constraints(max_latency_ms=10), _figures(10), H100) is None
+    assert violations(Constraints(max_latency_ms=15), told, H100) is None
+    assert (
+        violations(Constraints(max_latency_ms=12), told, H100) == "latency may reach 15 ms, over the 12 asked (p50 10)"
+    )
+    assert violations(Constraints(max_latency_ms=9), told, H100) == "latency 10 ms, over the 9 asked"
+    assert violations(Constraints(max_latency_ms=10), _figures(10), H100) is None
 
 
 def test_what_is_not_known_keeps_no_limit() -> None:
     told = _figures(10)
     limits = Constraints(max_memory_mib=1e6, max_usd_per_hour=100, max_watts=1000)
-    wrong = broken(limits, told, NOTHING)
+    wrong = violations(limits, told, NOTHING)
     assert wrong is not None
     assert wrong.count("is not known") == 3
-    assert broken(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100) is None
-    assert "700 W, over the 300 asked" in str(broken(Constraints(max_watts=300), told, H100))
+    assert violations(limits, _figures(10, memory_peak_mib=Interval(p50=500)), H100) is None
+    assert "700 W, over the 300 asked" in str(violations(Constraints(max_watts=300), told, H100))
 
 
 @given(st.floats(0.1, 1e5), st.floats(1, 10), st.floats(0.01, 1e6))
 def test_whatever_keeps_its_limit_stays_under_it(p50: float, spread: float, most: float) -> None:
     told = _figures(p50, p50 / spread, p50 * spread)
-    kept = broken(Constraints(max_latency_ms=most), told, NOTHING) is None
+    kept = violations(Constraints(max_latency_ms=most), told, NOTHING) is None
     assert kept == (told.latency_ms.high is not None and told.latency_ms.high <= most)
 
 

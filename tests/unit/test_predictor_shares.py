@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predictor.models import tree_shap
-from predictor.models.tree_shap import Shares
+from predictor.models.tree_shap import TreeShapTable
 
 
 def _booster(chance: np.random.Generator, leaves: int, unknown: float, least: int = 3) -> tuple[lgb.Booster, int]:
@@ -34,26 +34,26 @@ def test_they_are_those_of_lightgbm(seed: int, leaves: int, unknown: float) -> N
     asked[chance.random(asked.shape) < 0.2] = np.nan
     told = sum(np.asarray(booster.predict(asked, pred_contrib=True)) for booster, _ in boosters)
     assert isinstance(told, np.ndarray)
-    apart = Shares.of([booster for booster, _ in boosters], range(features))
+    apart = TreeShapTable.of([booster for booster, _ in boosters], range(features))
     assert apart.added(asked) == pytest.approx(told[:, :-1], rel=1e-9, abs=1e-12)
     assert [apart.base] * len(asked) == pytest.approx(told[:, -1], rel=1e-9)
     groups = np.arange(features) % 3
-    grouped = Shares.of([booster for booster, _ in boosters], groups.tolist())
+    grouped = TreeShapTable.of([booster for booster, _ in boosters], groups.tolist())
     together = grouped.added(asked)
     for group in range(3):
         assert together[:, group] == pytest.approx(told[:, :-1][:, groups == group].sum(axis=1), rel=1e-9, abs=1e-12)
     # Neither what is asked beside a row nor what was asked before it changes a bit of what is said of it.
     assert (grouped.added(asked[7:9]) == together[7:9]).all()
-    alone = Shares.of([booster for booster, _ in boosters], groups.tolist())
+    alone = TreeShapTable.of([booster for booster, _ in boosters], groups.tolist())
     assert (alone.added(asked[7:9]) == together[7:9]).all()
 
 
 def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.1)
     asked = np.random.default_rng(1).normal(scale=2, size=(40, features))
-    expected = Shares.of([booster], range(features)).added(asked)
+    expected = TreeShapTable.of([booster], range(features)).added(asked)
     monkeypatch.setattr(tree_shap, "_MOST", 5)
-    found = Shares.of([booster], range(features))
+    found = TreeShapTable.of([booster], range(features))
     for row in (*range(40), *range(40)):
         assert (found.added(asked[row : row + 1]) == expected[row]).all()
         assert len(found._kept) <= 5
@@ -61,7 +61,7 @@ def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_trees_that_decide_nothing_add_nothing() -> None:
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.0, least=140)
-    found = Shares.of([booster], range(features))
+    found = TreeShapTable.of([booster], range(features))
     asked = np.zeros((3, features))
     assert not found.added(asked).any()
     assert [found.base] * 3 == pytest.approx(booster.predict(asked))

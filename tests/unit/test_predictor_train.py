@@ -17,13 +17,13 @@ from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
-from predictor.data.dataset import load_cases
+from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
-from predictor.data.samples import Case, case_of, silicon_of
+from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.training import artifact
-from predictor.training.artifact import ArtifactRefused, Manifest, load, manifest_of
-from predictor.training.promotion import NothingToGoBackTo, promotions, roll_back
+from predictor.training.artifact import ArtifactRejected, Manifest, load, manifest_of
+from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import NotEnoughEvidence, TrainingReport, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
 
@@ -34,10 +34,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Trainin
     return settings, train(settings, EventLog.open(settings))
 
 
-def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> Case:
+def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> Sample:
     """A question about a model that the world's host might run."""
     target = Target(hardware, BACKENDS[hardware], CPU_ID, CPU)
-    made = case_of(
+    made = make_sample(
         model=model.model_id,
         family=model.family,
         cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7, model.gflops * 4e6),
@@ -45,11 +45,11 @@ def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> C
         batch_size=batch_size,
         size=model.sequence_length,
         precision="float32",
-        device=silicon_of(target, {d.target: d for d in observed_devices(Reader(settings))}),
+        device=device_spec_for(target, {d.target: d for d in observed_devices(Reader(settings))}),
         hardware=hardware,
         backend=BACKENDS[hardware],
     )
-    assert isinstance(made, Case)
+    assert isinstance(made, Sample)
     return made
 
 
@@ -101,7 +101,7 @@ def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, Trai
     from predictor.training.train import fit
 
     settings, report = trained
-    book = load_cases(Reader(settings))
+    book = load_training_set(Reader(settings))
     fitted, held, _ = fit({"inference": book.measured}, book.failed, lambda _: None)
     kept = artifact.held_out(settings, report.predictor_id)["inference"]
     assert {k: (h.cases, h.errors) for k, h in kept.items()} == {
@@ -187,10 +187,10 @@ def test_an_altered_file_is_refused(trained: tuple[Settings, TrainingReport], tm
     path = copy.models_dir / report.predictor_id / name
     content = path.read_bytes()
     path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    with pytest.raises(ArtifactRefused, match="accel train"):
+    with pytest.raises(ArtifactRejected, match="accel train"):
         load(copy, report.predictor_id)
     path.unlink()
-    with pytest.raises(ArtifactRefused, match="cannot be read"):
+    with pytest.raises(ArtifactRejected, match="cannot be read"):
         load(copy, report.predictor_id)
 
 
@@ -215,7 +215,7 @@ def test_an_artefact_of_other_features_is_refused(
     files = {path.name: path.read_bytes() for path in source.iterdir() if path.name != "manifest.json"}
     manifest = Manifest.model_validate_json((source / "manifest.json").read_bytes())
     other = artifact.store(copy, manifest.model_copy(update=other_features), files)
-    with pytest.raises(ArtifactRefused, match="other features"):
+    with pytest.raises(ArtifactRejected, match="other features"):
         load(copy, other)
 
 
@@ -225,13 +225,13 @@ def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
     name = artifact._id_of(content)
     (settings.models_dir / name).mkdir(parents=True)
     (settings.models_dir / name / "manifest.json").write_bytes(content)
-    with pytest.raises(ArtifactRefused, match=r"another version .*accel train"):
+    with pytest.raises(ArtifactRejected, match=r"another version .*accel train"):
         load(settings, name)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "lgbm-nothing", ""])
 def test_a_pointer_to_nowhere_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ArtifactRefused):
+    with pytest.raises(ArtifactRejected):
         load(Settings(home=tmp_path), name)
 
 
@@ -273,7 +273,7 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"predictor_id": first.predictor_id, "replaced": second.predictor_id}
     assert artifact.current_id(settings) == first.predictor_id
-    with pytest.raises(NothingToGoBackTo):
+    with pytest.raises(NoPreviousModel):
         roll_back(settings, log)
     with pytest.raises(NotFound, match="No predictor kept is called 'lgbm-0000'"):
         roll_back(settings, log, "lgbm-0000")
@@ -313,12 +313,12 @@ def test_a_kept_artefact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path)
     name = artifact._id_of(old)
     (settings.models_dir / name).mkdir(parents=True)
     (settings.models_dir / name / "manifest.json").write_bytes(old)
-    artifact.put_in_service(settings, name)
+    artifact.activate(settings, name)
     report = train(settings, log)
     assert report.promoted
     [change] = promotions(log)
     assert isinstance(change, PredictorPromoted)
     assert change.replaced == name
-    with pytest.raises(ArtifactRefused, match=r"format 1.*accel train"):
+    with pytest.raises(ArtifactRejected, match=r"format 1.*accel train"):
         roll_back(settings, log)
     assert artifact.current_id(settings) == report.predictor_id

@@ -18,18 +18,18 @@ from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
 from predictor.calibration.cv_splits import SPLITS, folds_of
 from predictor.data.blocks import blocks_of, family_of
-from predictor.models.analytical import Law
+from predictor.models.analytical import AdditiveRoofline
 from predictor.models.baselines import BASELINES
 from predictor.models.few_shot import Correction
-from predictor.models.latency_model import Learner, log_latency
-from predictor.models.residual_trees import Trees
+from predictor.models.latency_model import LatencyModel, log_latency
+from predictor.models.residual_trees import ResidualTrees
 from predictor.training.evaluate import judge, metrics_of, trials
 
 
 def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
     known = [c for c in world() if "3090" in c.device]
     asked = [c for c in world() if "4090" in c.device]
-    law = Law.fit(known, log_latency(known))
+    law = AdditiveRoofline.fit(known, log_latency(known))
     assert np.median(np.abs(law.logs(known) - log_latency(known))) < 0.05
     assert np.median(np.abs(law.logs(asked) - log_latency(asked))) < 0.15
 
@@ -86,7 +86,7 @@ def test_ten_measurements_correct_a_device_that_is_slower_than_its_spec_sheet() 
     there = [c for c in world(slower=2.0) if "4090" in c.device]
     error = {}
     for count in (0, 10):
-        told = Learner([*known, *there[:count]]).predict(there[10:]).logs
+        told = LatencyModel([*known, *there[:count]]).predict(there[10:]).logs
         error[count] = float(np.median(np.abs(told - log_latency(there[10:]))))
     assert error[0] > 0.5
     assert error[10] < 0.1
@@ -102,7 +102,7 @@ def test_ten_measurements_tell_how_much_of_what_sets_models_apart_is_found_here(
 
 def test_a_device_nobody_measured_is_as_far_from_the_law_as_others_of_its_vendor() -> None:
     cases = [*world(), *world(("AMD Instinct MI250",), slower=3.0), *world(("Intel Data Center GPU Max 1550",))]
-    trees = Trees.fit(cases, log_latency(cases), ("backend",), rounds=5)
+    trees = ResidualTrees.fit(cases, log_latency(cases), ("backend",), rounds=5)
     amd = world(("AMD Instinct MI300X",), per_family=1, slower=3.0)
     assert np.median(np.abs(trees.logs(amd) - log_latency(amd))) < 0.2
     unknown = trees.logs([replace(c, vendor="") for c in amd])
@@ -111,7 +111,7 @@ def test_a_device_nobody_measured_is_as_far_from_the_law_as_others_of_its_vendor
 
 def test_the_same_work_run_otherwise_is_carried_over_in_part() -> None:
     odd = case("resnet_99", "RTX 3090", gmacs=4, macts=10, slower=3.0)
-    learner = Learner([*world(), odd])
+    learner = LatencyModel([*world(), odd])
     there = case("resnet_99", "RTX 4090", gmacs=4, macts=10)
     ways = [there, replace(there, layout="nhwc"), replace(there, layout="nhwc", backend="onnxruntime")]
     new = [replace(c, model="resnet_98") for c in ways]
@@ -125,7 +125,7 @@ def test_a_kind_of_silicon_or_a_way_of_running_never_measured_is_not_stood_behin
     known = world()
     compiled = replace(known[0], compiler="dynamo")
     elsewhere = case("resnet_0", "i9_10940x", gmacs=4, macts=10)
-    assert Learner(known).predict([known[0], compiled, elsewhere]).supported.tolist() == [True, False, False]
+    assert LatencyModel(known).predict([known[0], compiled, elsewhere]).supported.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("name", list(BASELINES))

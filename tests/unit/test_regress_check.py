@@ -17,7 +17,7 @@ from accel_platform.analysis.query.run_refs import runs_of
 from accel_platform.analysis.regressions.changepoint_history import histories, regression_of
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.analysis.regressions.regression_test import Decision
-from accel_platform.analysis.regressions.triage import acceptance, read_decided, rejection
+from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
 from accel_platform.bench.plan.labels import COMMIT_VARIABLES, labels_of, with_commit
 from accel_platform.cli import app
 from accel_platform.cli.regress_check import record_found
@@ -399,7 +399,7 @@ class TestRejected:
 
 def _shifts(lab: Lab) -> list[Any]:
     reader = lab.reader()
-    [one] = histories(read_measured(reader), read_decided(reader), min_change_percent=3.0)
+    [one] = histories(read_measured(reader), read_decisions(reader), min_change_percent=3.0)
     return list(one.shifts)
 
 

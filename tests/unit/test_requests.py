@@ -31,7 +31,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import stage
-from assets.routing import LOST_S, Run, next_step, offered
+from assets.routing import LOST_S, AttemptRun, next_step, offered
 
 ASKED: dict[str, Any] = {"models": ["bert-tiny"], "hardware_types": ["cpu"], "batch_sizes": [1]}
 
@@ -137,7 +137,7 @@ def _request(attempts: int, *, claimed_by: str = "me", limit_s: float | None = N
     return Request(uuid4(), asked, NOW, attempts=attempts, **claimed)  # type: ignore[arg-type]
 
 
-FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody stopped it", 5.0)
+FAILED, CANCELED = AttemptRun("failed", "it broke", 5.0), AttemptRun("canceled", "somebody stopped it", 5.0)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody sto
         (_request(1, claimed_by="other"), None, "wait", 0),
         (_request(1, claimed_by="other", age_s=LOST_S + 1), None, "claim", 2),
         (_request(ATTEMPTS, claimed_by="other", age_s=LOST_S + 1), None, "close", 0),
-        (_request(1), Run("under way", ""), "wait", 0),
+        (_request(1), AttemptRun("under way", ""), "wait", 0),
         (_request(1), FAILED, "claim", 2),
         (_request(1, claimed_by="other"), FAILED, "claim", 2),
         (_request(ATTEMPTS), FAILED, "close", 0),
@@ -157,7 +157,7 @@ FAILED, CANCELED = Run("failed", "it broke", 5.0), Run("canceled", "somebody sto
         (_request(1, limit_s=6), FAILED, "claim", 2),
     ],
 )
-def test_what_is_done_next(request_: Request, run: Run | None, do: str, attempt: int) -> None:
+def test_what_is_done_next(request_: Request, run: AttemptRun | None, do: str, attempt: int) -> None:
     step = next_step(request_, run, host="me", now=NOW)
     assert (step.do, step.attempt) == (do, attempt)
 
@@ -184,7 +184,7 @@ def test_whatever_goes_wrong_a_request_ends_after_three_attempts_at_most(faults:
     attempts, now = 0, datetime.now(UTC)
     for fault in ["first", *faults]:
         request = _request(attempts, claimed_by="other", age_s=LOST_S + 1)
-        run = None if fault in ("first", "lost") else Run(fault, "it broke", 1.0)  # type: ignore[arg-type]
+        run = None if fault in ("first", "lost") else AttemptRun(fault, "it broke", 1.0)  # type: ignore[arg-type]
         step = next_step(request, run, host="me", now=now)
         if step.do == "close":
             assert step.reason

@@ -19,10 +19,10 @@ from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescr
 from accel_platform.reports.comparison_csv import COLUMNS
 from accel_platform.reports.figures import figures_of
 from accel_platform.reports.run_export import make_places, write_reports
-from accel_platform.reports.run_record import Run, read_run
+from accel_platform.reports.run_record import BenchmarkRun, read_run
 from accel_platform.settings import Settings
 from factories import event, result
-from migrations.detect import recognise
+from migrations.detect import detect_format
 from migrations.normalize.records import Record
 from migrations.pipeline.importer import migrate
 from migrations.sources.documents import load, parse
@@ -82,7 +82,7 @@ def log(tmp_path: Path) -> EventLog:
 
 def read_back(path: Path) -> list[Record]:
     document = parse(load(path))
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
     records = list(found.read(document))
     assert all(isinstance(record, Record) for record in records), records
@@ -199,7 +199,7 @@ def test_charts_are_drawn_of_what_ran(log: EventLog, tmp_path: Path) -> None:
 
 
 def test_only_the_run_itself_is_reported_and_an_unknown_one_is_not_found(log: EventLog) -> None:
-    run: Run = read_run(log, RUN)
+    run: BenchmarkRun = read_run(log, RUN)
     assert len(run.results) == len(RESULTS)
     with pytest.raises(NotFound, match="no benchmark run"):
         read_run(log, "0199-ru")

@@ -20,7 +20,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import sandbox_child
 from accel_platform.warehouse.layers import attach_statements, require_current
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.sandbox import Cancelled, Limits, Sandbox
+from accel_platform.warehouse.sandbox import Cancelled, Sandbox, SandboxLimits
 from predictor_world import MODELS, append, measured_grid, result, world
 
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t) SELECT count(*) FROM t"
@@ -33,7 +33,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def sandbox(settings: Settings) -> Iterator[Sandbox]:
-    with Sandbox(settings, Limits(wall_s=1.5, memory_mib=128, answer_mib=4)) as sandbox:
+    with Sandbox(settings, SandboxLimits(wall_s=1.5, memory_mib=128, answer_mib=4)) as sandbox:
         yield sandbox
 
 
@@ -215,7 +215,7 @@ def test_the_child_has_nothing_of_our_environment(settings: Settings, monkeypatc
 
 def test_whoever_goes_away_ends_the_query(settings: Settings) -> None:
     gone = threading.Event()
-    with Sandbox(settings, Limits(wall_s=60, cpu_s=60)) as sandbox:
+    with Sandbox(settings, SandboxLimits(wall_s=60, cpu_s=60)) as sandbox:
         sandbox.query("SELECT 1", max_rows=1)
         threading.Timer(0.3, gone.set).start()
         started = time.monotonic()
@@ -227,7 +227,7 @@ def test_whoever_goes_away_ends_the_query(settings: Settings) -> None:
 
 def test_so_many_at_a_time(settings: Settings) -> None:
     gone = threading.Event()
-    with Sandbox(settings, Limits(wall_s=1, at_once=1)) as sandbox:
+    with Sandbox(settings, SandboxLimits(wall_s=1, at_once=1)) as sandbox:
 
         def stay() -> None:
             with pytest.raises((Cancelled, InvalidInput)):

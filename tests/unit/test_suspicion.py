@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.events.types import ResultRecorded
-from migrations.detect import recognise
+from migrations.detect import detect_format
 from migrations.normalize.records import Record
 from migrations.sources.documents import Content, parse
 from migrations.suspicion.claims import claims_of
-from migrations.suspicion.rules import RULES, judge
+from migrations.suspicion.rules import RULES, suspicions_of
 
 
 def judged(value: dict[str, Any]) -> list[ResultRecorded]:
     """The results of a document as the importer would store them."""
     document = parse(Content.of(json.dumps(value).encode(), "/old/made.json"))
-    found = recognise(document)
+    found = detect_format(document)
     assert found is not None
     records = [cell for cell in found.read(document) if isinstance(cell, Record)]
-    return [record.result for record in judge(records, claims_of(document))]
+    return [record.result for record in suspicions_of(records, claims_of(document))]
 
 
 def rules_of(result: ResultRecorded) -> set[str]:

@@ -15,7 +15,7 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.query.measured import read_measured
 from accel_platform.analysis.regressions.changepoint_history import histories, record
 from accel_platform.analysis.regressions.trend import trends
-from accel_platform.analysis.regressions.triage import Decided, acceptance, read_decided, rejection
+from accel_platform.analysis.regressions.triage import ShiftDecisions, acceptance, read_decisions, rejection
 from accel_platform.cli import app
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
@@ -53,14 +53,14 @@ def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: Event
     assert throughput.shifts[0].change_percent == pytest.approx(-100 / 6, abs=1)
     [memory] = trends(reader, BERT, "memory_peak_mib")
     assert memory.shifts == ()
-    [history] = histories(read_measured(reader), Decided(), min_change_percent=3.0)
+    [history] = histories(read_measured(reader), ShiftDecisions(), min_change_percent=3.0)
     record(log, history.shifts, source="test")
     refresh(settings)
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.regression_id, shift.state) == (history.shifts[0].regression_id, "open")
     log.append([Event.of(acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")])
     refresh(settings)
-    assert read_decided(reader).accepted
+    assert read_decisions(reader).accepted
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.state, shift.accepted_by, shift.accepted_reason) == ("accepted", "me", "new kernel")
     log.append([Event.of(rejection(reader, str(shift.regression_id), by="you", reason="hot"), source="test")])

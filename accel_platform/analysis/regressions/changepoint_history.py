@@ -10,8 +10,8 @@ from uuid import UUID
 
 from accel_platform.analysis.query.measured import Measured, Process
 from accel_platform.analysis.regressions.regression_test import Decision
-from accel_platform.analysis.regressions.triage import Decided
-from accel_platform.analysis.stats.changepoint import Change, watch
+from accel_platform.analysis.regressions.triage import ShiftDecisions
+from accel_platform.analysis.stats.changepoint import ChangePoint, watch
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries, RegressionFound
 
@@ -26,7 +26,7 @@ class History:
     shifts: tuple[RegressionFound, ...]
 
 
-def histories(measured: Measured, decided: Decided, *, min_change_percent: float) -> list[History]:
+def histories(measured: Measured, decided: ShiftDecisions, *, min_change_percent: float) -> list[History]:
     """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before. What
     was rejected is not looked at."""
     found = []
@@ -82,7 +82,7 @@ def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
     return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
 
 
-def _found(series: MeasuredSeries, points: Sequence[Process], change: Change) -> RegressionFound:
+def _found(series: MeasuredSeries, points: Sequence[Process], change: ChangePoint) -> RegressionFound:
     evidence = points[change.index : change.known_at + 1]
     before, first = points[change.index - 1], points[change.index]
     return RegressionFound(

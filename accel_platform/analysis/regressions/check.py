@@ -20,7 +20,7 @@ from accel_platform.analysis.regressions.regression_test import (
     State,
     decide,
 )
-from accel_platform.analysis.regressions.triage import Decided, read_decided
+from accel_platform.analysis.regressions.triage import ShiftDecisions, read_decisions
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
@@ -62,7 +62,7 @@ def check(
     """
     old, new = set(baseline.run_ids), {*candidate.run_ids, *again}
     snapshot_id = reader.snapshot_id
-    decided = read_decided(reader)
+    decided = read_decisions(reader)
     cells = _cells(reader, old, new, set(again), decided)
     devices = devices_seen(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
@@ -98,7 +98,7 @@ class _Cell:
     """How many of the candidate's do not count."""
 
 
-def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: Decided) -> list[_Cell]:
+def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
     """The series in which either side took part, those processes with their samples that may be compared."""
     measured = {series: found for series, found in read_around(reader, old | new).items() if _of(found, old | new)}
     cells = [_cell(series, found, decided.counted(found), old, new, again) for series, found in measured.items()]

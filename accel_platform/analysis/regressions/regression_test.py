@@ -21,7 +21,7 @@ from accel_platform.analysis.stats.changepoint import find_changes
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.analysis.stats.significance import (
     SMALLEST_EFFECT,
-    Comparison,
+    SampleComparison,
     compare,
     noise_between,
     noise_level_of,
@@ -169,7 +169,7 @@ def _compared(
 
 
 def _doubt(
-    found: Comparison, before: Sequence[Process], after: Sequence[Process], levels: Sequence[_Level]
+    found: SampleComparison, before: Sequence[Process], after: Sequence[Process], levels: Sequence[_Level]
 ) -> str | None:
     """Why a change that the samples show is not to be believed yet; None where it is."""
     if not found.different:

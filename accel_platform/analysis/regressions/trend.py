@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection, require_known
-from accel_platform.analysis.stats.changepoint import Change, find_changes
+from accel_platform.analysis.stats.changepoint import ChangePoint, find_changes
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
@@ -174,7 +174,7 @@ def _trend(
 
 
 def _shift(
-    points: Sequence[Point], index: int, change: Change | None, recorded: Mapping[str, Any], metric: Metric
+    points: Sequence[Point], index: int, change: ChangePoint | None, recorded: Mapping[str, Any], metric: Metric
 ) -> Shift:
     up = change.direction == "up" if change else recorded["direction"] == "regressed"
     return Shift(

@@ -20,7 +20,7 @@ _REJECTED = "SELECT unnest(rejected_results) AS result_id FROM regressions WHERE
 
 
 @dataclass(frozen=True)
-class Decided:
+class ShiftDecisions:
     """The last word on each recorded shift that a person spoke about."""
 
     accepted: Mapping[MeasuredSeries, Sequence[UUID]] = field(default_factory=dict)
@@ -33,11 +33,11 @@ class Decided:
         return [process for process in processes if process.result_id not in self.rejected]
 
 
-def read_decided(reader: Reader) -> Decided:
+def read_decisions(reader: Reader) -> ShiftDecisions:
     accepted: dict[MeasuredSeries, list[UUID]] = {}
     for row in reader.rows(_ACCEPTED):
         accepted.setdefault(_series(row), []).append(row["first_result"])
-    return Decided(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
+    return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
 
 
 def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:

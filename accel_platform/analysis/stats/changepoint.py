@@ -37,7 +37,7 @@ _TAIL = 4.0
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """A lasting shift."""
 
     index: int
@@ -55,7 +55,7 @@ class Change:
     """Position of the value after which it was known."""
 
 
-def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[Change]:
+def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
     """Every lasting shift of a finished series, in order: binary segmentation by the scan, then a look at its end.
 
     Shifts below `min_change_percent` are not reported. Raises ValueError for a value that is not finite.
@@ -74,13 +74,13 @@ def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) ->
     return changes
 
 
-def watch(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[Change]:
+def watch(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
     """The alerts of a watcher who sees the values one by one, and after each alert takes the new level for granted.
 
     Raises ValueError for a value that is not finite.
     """
     series = _checked(values)
-    changes: list[Change] = []
+    changes: list[ChangePoint] = []
     start = 0
     for seen in range(BASELINE + RECENT, len(series) + 1):
         first = max(start, seen - WINDOW)
@@ -247,9 +247,9 @@ def _moved(before: Values, after: Values, min_change_percent: float) -> bool:
     return abs(new - old) * 100 >= min_change_percent * abs(old) and new != old
 
 
-def _change(series: Values, left: int, cut: int, right: int, p_value: float, *, known_at: int) -> Change:
+def _change(series: Values, left: int, cut: int, right: int, p_value: float, *, known_at: int) -> ChangePoint:
     before, after = float(np.median(series[left:cut])), float(np.median(series[cut:right]))
-    return Change(
+    return ChangePoint(
         index=cut,
         direction="up" if after > before else "down",
         before=before,

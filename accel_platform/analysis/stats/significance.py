@@ -26,7 +26,7 @@ Verdict = Literal["same", "slower", "faster", "undecided"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SampleComparison:
     """`ratio` is the candidate's median over the baseline's; None, like `p_value`, where samples are too few."""
 
     verdict: Verdict
@@ -40,7 +40,7 @@ class Comparison:
         return self.verdict in ("slower", "faster")
 
 
-def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: float) -> Comparison:
+def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: float) -> SampleComparison:
     """Compare latencies, of one process each or pooled from several measured in turns.
 
     `noise_level` is the relative change that noise alone seldom passes, as `noise_level_of` finds it. Fewer than
@@ -50,10 +50,10 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
         raise ValueError(f"A noise level must be 0 or more, not {noise_level}.")
     effect = max(noise_level, SMALLEST_EFFECT)
     if min(len(baseline), len(candidate)) < MEDIAN_COUNT:
-        return Comparison("undecided", None, None, effect)
+        return SampleComparison("undecided", None, None, effect)
     before, after = median_ns(baseline), median_ns(candidate)
     if min(before, after) <= 0:
-        return Comparison("undecided", None, None, effect)
+        return SampleComparison("undecided", None, None, effect)
     p_value = mann_whitney(baseline, candidate)
     # In logarithms a slowdown and the speedup that undoes it are equally far from nothing.
     shift = math.log(after / before)
@@ -61,7 +61,7 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
         verdict: Verdict = "same"
     else:
         verdict = "slower" if shift > 0 else "faster"
-    return Comparison(verdict, after / before, p_value, effect)
+    return SampleComparison(verdict, after / before, p_value, effect)
 
 
 def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
@@ -123,7 +123,7 @@ def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *
 
 
 @dataclass(frozen=True)
-class Interval:
+class RatioInterval:
     """What a ratio of medians may be with 95 % confidence, and what that confidence is about."""
 
     low: float
@@ -132,7 +132,9 @@ class Interval:
     """Whether another process would differ so much at most, or only the samples of the ones that there are."""
 
 
-def ratio_interval(ratio: float, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> Interval | None:
+def ratio_interval(
+    ratio: float, first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]
+) -> RatioInterval | None:
     """The interval around the second's median over the first's, from the samples (ns) of each side's processes.
 
     With two processes or more a side, from how their medians vary: Welch's t on logarithms. Else from the order
@@ -147,14 +149,14 @@ def ratio_interval(ratio: float, first: Sequence[Sequence[int]], second: Sequenc
         parts = [float(side.var(ddof=1)) / len(side) * (math.pi / 2 if len(side) > 2 else 1) for side in logs]
         weights = sum(part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True))
         if not weights:
-            return Interval(ratio, ratio, "processes")
+            return RatioInterval(ratio, ratio, "processes")
         width = float(stdtrit(sum(parts) ** 2 / weights, 1 - ALPHA / 2)) * math.sqrt(sum(parts))
-        return Interval(ratio * math.exp(-width), ratio * math.exp(width), "processes")
+        return RatioInterval(ratio * math.exp(-width), ratio * math.exp(width), "processes")
     ends = [median_interval_ns([sample for samples in side for sample in samples]) for side in (first, second)]
     (low_1, middle_1, high_1), (low_2, middle_2, high_2) = ends
     down = math.hypot(math.log(middle_2 / low_2), math.log(high_1 / middle_1))
     up = math.hypot(math.log(high_2 / middle_2), math.log(middle_1 / low_1))
-    return Interval(ratio * math.exp(-down), ratio * math.exp(up), "samples")
+    return RatioInterval(ratio * math.exp(-down), ratio * math.exp(up), "samples")
 
 
 def mann_whitney(first: Sequence[int], second: Sequence[int]) -> float:

@@ -20,7 +20,7 @@ RULE = (
 )
 
 
-class Cell(TypedDict):
+class RatedCell(TypedDict):
     """One model on one hardware name, the best of its devices. `state`: compatible, failed or untested."""
 
     verdict: Verdict
@@ -43,7 +43,7 @@ class Cell(TypedDict):
 class Matrix(TypedDict):
     snapshot_id: str
     hardware: list[str]
-    models: dict[str, dict[str, Cell]]
+    models: dict[str, dict[str, RatedCell]]
 
 
 class FamilyCell(TypedDict):
@@ -53,7 +53,7 @@ class FamilyCell(TypedDict):
     verdict: Verdict
     counts: dict[str, int]
     """Models by verdict."""
-    models: dict[str, Cell]
+    models: dict[str, RatedCell]
 
 
 # Of several devices under one hardware name the best speaks for it; a device that works beats one that failed.
@@ -91,7 +91,7 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
     seen = _seen(reader, {name: outer[name] for name in ("mode", "models")})
     hardware = sorted({row["hardware"] for row in rows})
-    models: dict[str, dict[str, Cell]] = {}
+    models: dict[str, dict[str, RatedCell]] = {}
     for row in rows:
         name = row["model_id"]
         if name not in models:
@@ -120,7 +120,7 @@ def matrix_over(selection: Selection) -> tuple[str, dict[str, Any]]:
 def by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:
     """The matrix with a row per family; a model of no known family stands under `unknown`."""
     known = {row["model_id"]: row["family"] for row in reader.rows("SELECT model_id, family FROM models")}
-    found: dict[str, dict[str, dict[str, Cell]]] = {}
+    found: dict[str, dict[str, dict[str, RatedCell]]] = {}
     for model, cells in matrix["models"].items():
         for hardware, cell in cells.items():
             found.setdefault(known.get(model) or "unknown", {}).setdefault(hardware, {})[model] = cell
@@ -137,7 +137,7 @@ def verdict_of(state: str, rating: str | None) -> Verdict:
     return next((verdict for verdict in VERDICTS if verdict == rating), "n/a")
 
 
-def _family_cell(members: dict[str, Cell]) -> FamilyCell:
+def _family_cell(members: dict[str, RatedCell]) -> FamilyCell:
     counts = Counter(cell["verdict"] for cell in members.values())
     tested: list[Verdict] = [verdict for verdict in VERDICTS if counts[verdict] and verdict != "untested"]
     most: Verdict = max(tested, key=lambda verdict: (counts[verdict], VERDICTS.index(verdict)), default="untested")
@@ -157,8 +157,8 @@ def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]
     return found
 
 
-def _cell(row: dict[str, Any], seen: Seen) -> Cell:
-    return Cell(
+def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
+    return RatedCell(
         verdict=verdict_of(row["state"], row["rating"]),
         state=row["state"],
         rating=row["rating"],
@@ -175,13 +175,13 @@ def _cell(row: dict[str, Any], seen: Seen) -> Cell:
     )
 
 
-def _untested(seen: Seen) -> Cell:
+def _untested(seen: Seen) -> RatedCell:
     """What there is and does not count: stand-ins, made-up and doubted figures, or runs of a precision it lacks."""
     counts: Counter[str] = Counter()
     for device in seen.values():
         counts.update(device)
     told = ", ".join(f"{count} {provenance}" for provenance, count in sorted(counts.items()))
-    return Cell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
+    return RatedCell(verdict="untested", state="untested", rating=None, relative_speed=None, latency_p50_ms=None,
                 batch_size=None, sequence_length=None, device=None,
                 reason=f"results that do not count here: {told}" if told else None,
                 results_ok=0, results_failed=0, provenance=[], evidence=[])  # fmt: skip

@@ -33,7 +33,7 @@ _KEY = ("model_id", "hardware", "device_id", "mode")
 
 
 @dataclass(frozen=True)
-class Change:
+class MatrixChange:
     """One cell of one device whose verdict a day's events changed. `relative_speed`: against the best device."""
 
     day: datetime
@@ -52,7 +52,9 @@ class Change:
     evidence: list[UUID]
 
 
-def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: str | None = None) -> list[Change]:
+def matrix_history(
+    reader: Reader, selection: Selection | None = None, *, mode: str | None = None
+) -> list[MatrixChange]:
     """Every change of a verdict, the oldest first, of the selection's models and hardware in one mode or all.
 
     The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
@@ -69,7 +71,7 @@ def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: 
     for row in reader.rows(matrix_by_then(), {"moments": moments, "models": models}) if moments else ():
         if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware):
             cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
-    changes: list[Change] = []
+    changes: list[MatrixChange] = []
     before: dict[Key, Row] = {}
     for number, (day, now) in enumerate(cells.items()):
         if number or len(days) <= DAYS_MOST:
@@ -81,13 +83,13 @@ def matrix_history(reader: Reader, selection: Selection | None = None, *, mode: 
     return changes
 
 
-def _change(day: datetime, before: Row | None, after: Row | None) -> Change | None:
+def _change(day: datetime, before: Row | None, after: Row | None) -> MatrixChange | None:
     known = after or before
     assert known is not None, "it is in one of them"
     old, new = (verdict_of(row["state"], row["rating"]) if row else "untested" for row in (before, after))
     if old == new:
         return None
-    return Change(
+    return MatrixChange(
         day=day,
         model_id=known["model_id"],
         hardware=known["hardware"],

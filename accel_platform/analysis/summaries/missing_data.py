@@ -46,7 +46,7 @@ WHERE r.status = 'ok' AND r.provenance IN ('measured', 'emulated') AND r.verifie
 """
 
 
-class Gaps:
+class MissingData:
     """Counts at one snapshot, of what a selection leaves; of quarantined records and hardware there is no selection."""
 
     def __init__(self, reader: Reader, selection: Selection) -> None:

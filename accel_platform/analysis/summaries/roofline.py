@@ -24,7 +24,7 @@ class ItemWork:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RooflineLimits:
     """What a batch needs at full speed, in milliseconds; None where the device's rate is not known."""
 
     compute_ms: float | None
@@ -46,7 +46,7 @@ class Limits:
         return max((ms for ms in (self.compute_ms, self.memory_ms) if ms is not None), default=None)
 
 
-def limits_of(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> Limits | None:
+def limits_of(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> RooflineLimits | None:
     """Of one forward pass; None where the precision's width or the activations are not known.
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
@@ -59,7 +59,7 @@ def limits_of(work: ItemWork, precision: str | None, batch_size: int, spec: Devi
     peak = spec.peak_fp16_tensor_tflops if half else spec.peak_fp32_tflops
     moved = work.parameters * width.weight_bytes
     moved += work.activation_bytes / 4 * width.activation_bytes * batch_size
-    return Limits(
+    return RooflineLimits(
         compute_ms=None if peak is None else 1e3 * work.flops * batch_size / (peak * 1e12),
         memory_ms=None if spec.bandwidth_gb_s is None else 1e3 * moved / (spec.bandwidth_gb_s * 1e9),
         bytes_moved=moved,

@@ -17,7 +17,7 @@ from accel_platform.backends.browser.session import MEMORY_METHOD
 from accel_platform.backends.op_precision import integer_share
 
 
-class RuntimeBackend:
+class BrowserBackend:
     """A session per shape. The page's clock times `session.run` and the reading back of the outputs, nothing else."""
 
     name = package.NAME

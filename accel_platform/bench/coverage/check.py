@@ -19,7 +19,7 @@ from uuid_utils.compat import uuid7
 
 from accel_platform.bench.coverage import worker
 from accel_platform.bench.measure.failures import classify_death
-from accel_platform.bench.run.event_buffer import Outbox
+from accel_platform.bench.run.event_buffer import EventBuffer
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.events.types import ArchitectureChecked, RunFinished, RunStarted
@@ -112,7 +112,7 @@ class _Run:
         self.tell, self.result = tell, result
         self.total = sum(len(names) for _, names in todo)
         self.run_id = result.run_id = str(uuid7())
-        self.outbox = Outbox(
+        self.outbox = EventBuffer(
             log, prefix=SEGMENT_PREFIX, source="accel bench coverage", host_id=host_id(), run_id=self.run_id
         )
         self.versions = {name: installed_versions(packages) for name, packages in _PACKAGES.items()}

@@ -31,7 +31,7 @@ class Stage(Exception):
         self.name = name
 
 
-class TooLarge(Exception):
+class ArchitectureTooLarge(Exception):
     """No scale brings the architecture under `MOST_PARAMETERS`."""
 
 
@@ -134,7 +134,9 @@ def _at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Mes
         parameters = sum(p.numel() for p in auto.from_config(small, dtype=torch.float32).parameters())
     with _stage("too_large"):
         if parameters > MOST_PARAMETERS:
-            raise TooLarge(f"{parameters:,} parameters at scale {scale!r}, at most {MOST_PARAMETERS:,} are built")
+            raise ArchitectureTooLarge(
+                f"{parameters:,} parameters at scale {scale!r}, at most {MOST_PARAMETERS:,} are built"
+            )
     with _stage("build"):
         torch.manual_seed(_seed(model_type))
         model = auto.from_config(small, dtype=torch.float32).eval()
@@ -179,7 +181,7 @@ def _on_openvino(found: Message, threads: int) -> Message:
     from transformers.exporters.exporter_openvino import OpenVINOExporter
     from transformers.exporters.utils import get_leaf_tensors
 
-    from accel_platform.backends.openvino import RuntimeBackend
+    from accel_platform.backends.openvino import OpenVINOBackend
     from accel_platform.bench.measure.verify import verify
     from accel_platform.workloads.input_discovery import varied
 
@@ -187,7 +189,7 @@ def _on_openvino(found: Message, threads: int) -> Message:
     first = found["inputs"]
     second = varied(first, model.config)
     reference = {name: value.numpy() for name, value in found["output"].items()}
-    backend = RuntimeBackend(device="CPU", threads=threads)
+    backend = OpenVINOBackend(device="CPU", threads=threads)
     with tempfile.TemporaryDirectory(prefix="accel-coverage-") as folder:
         path = Path(folder) / "model.xml"
         given = copy.deepcopy(first)

@@ -18,7 +18,7 @@ _SHARED = 0.5
 """Share of samples equal to the other's at the same place; two clocks in nanoseconds agree on one in thousands."""
 
 
-def made_up(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str | None:
+def fabricated_reason(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str | None:
     """Why these samples of one result are no measurement; None where nothing speaks against them.
 
     `clock_step_ns` is what a clock known to be coarse (a browser's) can tell apart.
@@ -34,7 +34,7 @@ def made_up(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str | None:
     return None
 
 
-def copied(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str | None:
+def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str | None:
     """Why two results of unlike hardware cannot both be measured: the same samples, or one scaled from the other."""
     count = min(len(samples_ns), len(other_ns))
     # Where the clock is coarse, agreeing says nothing: there must be many values to agree on.
@@ -53,7 +53,7 @@ def copied(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str | None:
     return None
 
 
-def elsewhere(confirmed: Mapping[str, Any] | None, placement: Mapping[str, Any] | None) -> str | None:
+def misplaced_reason(confirmed: Mapping[str, Any] | None, placement: Mapping[str, Any] | None) -> str | None:
     """Why a result did not come from the device it names, by the runtime's own word; None where it did or is silent.
 
     Takes the fields of `Confirmation` and of `Placement`, as the measuring process sends them.

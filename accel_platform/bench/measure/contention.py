@@ -23,7 +23,7 @@ WAITING_MOST = 0.05
 
 
 @dataclass(frozen=True)
-class Moment:
+class LoadCounters:
     """Counters, in seconds since some beginning; only the difference of two moments means anything."""
 
     wall_s: float
@@ -46,7 +46,7 @@ class Contention:
     """Waiting over running and waiting of this process and its children, 0 to 1."""
 
 
-def moment(root: int | None = None) -> Moment:
+def moment(root: int | None = None) -> LoadCounters:
     """The counters now; takes some milliseconds. Its own are those of process `root` and all below it: this one's."""
     used = psutil.cpu_times()
     # Linux counts guests' time in user time already, and waiting for a disk is not work.
@@ -55,7 +55,7 @@ def moment(root: int | None = None) -> Moment:
     process = psutil.Process(root)
     children = process.children(recursive=True)
     own = process.cpu_times()
-    return Moment(
+    return LoadCounters(
         wall_s=time.perf_counter(),
         machine_s=sum(used) - idle - guest,
         own_s=own.user + own.system + own.children_user + own.children_system + sum(map(_used_s, children)),
@@ -64,7 +64,7 @@ def moment(root: int | None = None) -> Moment:
     )
 
 
-def contention(before: Moment, after: Moment) -> Contention:
+def contention(before: LoadCounters, after: LoadCounters) -> Contention:
     """Shares between two moments. Counters tick in hundredths of a second, so less than half a second tells little."""
     own = after.own_s - before.own_s
     capacity = (after.wall_s - before.wall_s) * after.cores
@@ -77,7 +77,7 @@ def contention(before: Moment, after: Moment) -> Contention:
     return Contention(min(1.0, max(0.0, others / capacity)) if capacity > 0 else 0.0, waiting)
 
 
-def crowded(seen: Contention) -> str | None:
+def contention_reason(seen: Contention) -> str | None:
     """Why a measurement made meanwhile should not be trusted to a few per cent; None where it can."""
     if seen.waiting_share is not None and seen.waiting_share > WAITING_MOST:
         cause = "other processes were running" if seen.others_share > OWN_DOING else "it has more threads than cores"

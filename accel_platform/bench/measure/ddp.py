@@ -28,7 +28,7 @@ _DAY_S = 86_400.0
 """Who started the measuring process keeps the time, and kills it."""
 
 
-def lead(job: Message, send: Callable[[Message], None]) -> None:
+def run_leader(job: Message, send: Callable[[Message], None]) -> None:
     """Measure the job's one cell in several replicas; says what one process would. The first failure ends all."""
     count = job["processes"]
     threads = max(1, job["threads"] // count)
@@ -80,7 +80,7 @@ def _together(answers: list[Message], threads: int) -> Message:
     }
 
 
-def follow(job: Message, send: Callable[[Message], None]) -> None:
+def run_replica(job: Message, send: Callable[[Message], None]) -> None:
     """One replica: load, train with the others; each says `loaded` and `measured`, or what went wrong."""
     from accel_platform.bench.measure.job import failure, load
 
@@ -206,4 +206,4 @@ def _loopback() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    serve(follow)
+    serve(run_replica)

@@ -34,7 +34,7 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True)
-class Why:
+class FailureReason:
     """Why a cell has no measurement."""
 
     status: Literal["failed", "timeout"]

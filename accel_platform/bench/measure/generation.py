@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.backends.base import Arrays, UnsupportedMode
-from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.observe import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.measure.verify import TOLERANCE, Verdict, unfounded, verify
+from accel_platform.bench.measure.verify import TOLERANCE, VerificationResult, degenerate_reason, verify
 
 NEW_TOKENS = 32
 """Per sequence. Another number would be another workload, so there is one for all."""
@@ -155,7 +155,7 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
 
 
 def measure(
-    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on logits and tokens."""
     # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
@@ -181,7 +181,7 @@ def measure(
         "notes": {},
         "placement": None,
         "precision_share": None,
-        "unfounded": unfounded(_logits(greedy), other),
+        "unfounded": degenerate_reason(_logits(greedy), other),
         "confirmed": vars(backend.confirm([greedy.last_logits])),
         "verdict": vars(verdict) if verdict else None,
     }
@@ -216,7 +216,7 @@ def differing(
     return None
 
 
-def _judged(verdict: Verdict, tokens: npt.NDArray[Any], data: Mapping[str, Arrays]) -> Verdict:
+def _judged(verdict: VerificationResult, tokens: npt.NDArray[Any], data: Mapping[str, Arrays]) -> VerificationResult:
     if not verdict.passed:
         return verdict
     greedy = data["greedy"]

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.measure.observe import Counted
+from accel_platform.bench.measure.observe import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message
 
@@ -60,9 +60,9 @@ def failure(kind: str, error: Exception) -> Message:
     return {"kind": kind, "failure_class": failure_class, "reason": reason}
 
 
-def counted_of(job: Message) -> Counted:
+def counted_of(job: Message) -> MeterTarget:
     """What is looked at beside the time."""
-    return Counted(job["hardware"], job["energy"])
+    return MeterTarget(job["hardware"], job["energy"])
 
 
 def sampling_of(job: Message) -> Sampling:

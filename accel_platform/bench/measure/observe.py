@@ -19,7 +19,7 @@ from accel_platform.hardware.memory import own_peak_mib
 
 
 @dataclass(frozen=True)
-class Counted:
+class MeterTarget:
     """Whose clocks and whose energy are looked at."""
 
     hardware: str
@@ -32,7 +32,7 @@ def observe(
     sampling: Sampling,
     clock: Callable[[], int] = perf_counter_ns,
     *,
-    counted: Counted,
+    counted: MeterTarget,
     memory_peak_mib: Callable[[], float | None] | None = None,
     root: int | None = None,
 ) -> dict[str, Any]:

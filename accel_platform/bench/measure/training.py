@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.measure.generation import median_ms
-from accel_platform.bench.measure.observe import Counted, observe
+from accel_platform.bench.measure.observe import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.measure.verify import Verdict, verify
+from accel_platform.bench.measure.verify import VerificationResult, verify
 
 if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
@@ -113,7 +113,7 @@ def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[An
 
 
 def measure(
-    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: Counted
+    backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
     require(precision)
@@ -127,7 +127,7 @@ def measure(
     return answer_of(backend, steps, observed, verdict)
 
 
-def judged(first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str) -> Verdict | None:
+def judged(first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str) -> VerificationResult | None:
     """Whether the first step is the reference's; None where there is no reference to judge by."""
     return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
 
@@ -149,7 +149,9 @@ def require(precision: str) -> None:
         raise UnsupportedMode(f"Training runs in {' and '.join(_PRECISIONS)} only, not {precision}.")
 
 
-def answer_of(backend: Any, steps: Steps, observed: dict[str, Any], verdict: Verdict | None) -> dict[str, Any]:
+def answer_of(
+    backend: Any, steps: Steps, observed: dict[str, Any], verdict: VerificationResult | None
+) -> dict[str, Any]:
     """What a training cell answers, from steps of which the first was the cold one."""
     losses = [float(loss) for loss in steps.losses]
     gradients = [p.grad for p in backend.model.parameters() if p.grad is not None]

@@ -37,7 +37,7 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerificationResult:
     """`reason` says what is wrong; None where `passed`."""
 
     passed: bool
@@ -49,23 +49,23 @@ class Verdict:
     reason: str | None = None
 
 
-def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str) -> Verdict:
+def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str) -> VerificationResult:
     """Judge the `outputs` of one input by the `reference` for it, and by the outputs of an `other` input."""
     tolerance = TOLERANCE[precision]
     constant = is_constant(outputs)
     if set(outputs) != set(reference):
         reason = f"the outputs are {sorted(outputs)}, the reference has {sorted(reference)}"
-        return Verdict(False, tolerance, constant, reason=reason)
+        return VerificationResult(False, tolerance, constant, reason=reason)
     for name, expected in reference.items():
         if outputs[name].shape != expected.shape:
             reason = f"{name} has shape {outputs[name].shape}, the reference {expected.shape}"
-            return Verdict(False, tolerance, constant, reason=reason)
+            return VerificationResult(False, tolerance, constant, reason=reason)
         if not np.isfinite(outputs[name]).all():
-            return Verdict(False, tolerance, constant, reason=f"{name} holds values that are not finite")
+            return VerificationResult(False, tolerance, constant, reason=f"{name} holds values that are not finite")
     errors = {name: relative_rms(outputs[name], expected) for name, expected in reference.items()}
     worst = max(errors, key=errors.__getitem__)
     largest = max(float(np.abs(outputs[n] - e).max(initial=0.0)) for n, e in reference.items())
-    problem = unfounded(outputs, other)
+    problem = degenerate_reason(outputs, other)
     if problem is None and errors[worst] > tolerance:
         problem = f"{worst} differs from the reference by {errors[worst]:.3g}, more than {tolerance:g}"
     if (
@@ -74,10 +74,10 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
         and all(errors[n] >= relative_rms(other[n], e) for n, e in reference.items())
     ):
         problem = "the outputs differ more from the reference than those of another input do"
-    return Verdict(problem is None, tolerance, constant, errors[worst], largest, problem)
+    return VerificationResult(problem is None, tolerance, constant, errors[worst], largest, problem)
 
 
-def unfounded(outputs: Outputs, other: Outputs) -> str | None:
+def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
     """Why these outputs of two inputs come from no working model, whatever is right; None where they may."""
     if is_constant(outputs):
         return "every output is one constant"

@@ -30,7 +30,7 @@ def measure(job: Message, send: Callable[[Message], None]) -> None:
     if job["processes"] > 1:
         from accel_platform.bench.measure import ddp
 
-        ddp.lead(job, send)
+        ddp.run_leader(job, send)
         return
     backend = load(job, send)
     if backend is None:
@@ -121,7 +121,7 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     import numpy as np
 
     from accel_platform.backends.base import UnsupportedPrecision
-    from accel_platform.bench.measure.verify import unfounded, verify
+    from accel_platform.bench.measure.verify import degenerate_reason, verify
 
     share = backend.precision_share()
     if share is not None and share < MAJORITY:
@@ -133,7 +133,7 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     confirmed, placed = backend.confirm(), backend.placement()
     return {
         "verdict": vars(verdict) if verdict else None,
-        "unfounded": unfounded(outputs, other),
+        "unfounded": degenerate_reason(outputs, other),
         "confirmed": vars(confirmed) if confirmed else None,
         "precision_share": share,
         "placement": {**vars(placed), "accelerated_share": placed.accelerated_share} if placed else None,

@@ -27,7 +27,7 @@ def silicon(hardware: str, inventory: Inventory) -> str | None:
     return device.device_id if device is not None else None
 
 
-def work_off(found: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
+def run_lanes(found: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
     """Measure every lane's groups in order, the lanes side by side.
 
     Where one raises, or Ctrl-C comes, `stop` is called, which must make the others end soon; then the error goes on up.

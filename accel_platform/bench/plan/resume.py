@@ -11,7 +11,7 @@ from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell
 from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.run_locks import is_under_way
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded
@@ -29,14 +29,14 @@ class Interrupted:
     started_at: datetime
     cells: tuple[Cell, ...]
     effort: Effort
-    how: How
+    how: RunOptions
     labels: Mapping[str, str]
 
 
 def described(
     cells: Sequence[Cell],
     effort: Effort,
-    how: How,
+    how: RunOptions,
     *,
     threads: int,
     resumes: str | None = None,
@@ -81,7 +81,7 @@ def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interru
         begun, at = started[run_id]
         done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
         if cells := tuple(cell for cell in cells_of(begun.plan) if _key(cell.model.model_id, cell) not in done):
-            return Interrupted(run_id, at, cells, effort_of(begun.plan), How(**begun.plan["how"]), begun.labels)
+            return Interrupted(run_id, at, cells, effort_of(begun.plan), RunOptions(**begun.plan["how"]), begun.labels)
     raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
 
 

@@ -29,7 +29,7 @@ def under_way(settings: Settings, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def alone_on(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
+def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
     """Have these devices to oneself until the block is left; waits, and says so, while another benchmark has one."""
     folder = settings.home / "devices" / host_id()
     make_directory(folder)

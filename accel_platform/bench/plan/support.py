@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_platform.backends.registry import RUNTIMES, runtime_for
-from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.modes import has_mode, head_for
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.hardware.cpu import usable_cores
@@ -12,12 +12,12 @@ UNSUPPORTED_MODE = "unsupported_mode"
 UNSUPPORTED_PRECISION = "unsupported_precision"
 
 
-def refusal(cell: Cell) -> Why | None:
+def unsupported_reason(cell: Cell) -> FailureReason | None:
     """Why the cell cannot be measured; None where nothing is known against it, though its device may still refuse."""
     if (reason := _against_mode(cell)) is not None:
-        return Why("failed", UNSUPPORTED_MODE, reason)
+        return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := runtime_for(cell.hardware).refusal(cell.precision)) is not None:
-        return Why("failed", UNSUPPORTED_PRECISION, reason)
+        return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
 
 

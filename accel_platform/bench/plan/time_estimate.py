@@ -17,7 +17,7 @@ WARMUP_FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """Seconds for one cell, loading included, and what they rest on. What is known from limits alone is a ceiling."""
 
     seconds: float
@@ -29,7 +29,7 @@ def estimate(
     earlier: Mapping[CellKey, ResultRecorded],
     fingerprints: Mapping[str, str],
     sampling: Sampling,
-) -> dict[Cell, Estimate]:
+) -> dict[Cell, TimeEstimate]:
     """For each cell; the first of a process bears its start and its loading.
 
     `earlier` are good results by cell, of any effort: how long one pass takes is known from them, and how many passes
@@ -46,11 +46,11 @@ def estimate(
                 seconds = (
                     sampling_s(known, sampling) + (known.compile_ms or 0) / 1e3 + (0 if number else _start_s(known))
                 )
-                found[cell] = Estimate(seconds, "earlier result")
+                found[cell] = TimeEstimate(seconds, "earlier result")
                 continue
             others = starts.get(cell.hardware)
             start = median(others) if others and not number else 0.0
-            found[cell] = Estimate(start + sampling.warmup_max_s + sampling.max_time_s, "effort limits")
+            found[cell] = TimeEstimate(start + sampling.warmup_max_s + sampling.max_time_s, "effort limits")
     return found
 
 

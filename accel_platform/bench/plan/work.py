@@ -10,7 +10,7 @@ Work = Literal["all", "verify", "measure"]
 
 
 @dataclass(frozen=True)
-class How:
+class RunOptions:
     """The ways of a run; the defaults are the usual ones."""
 
     work: Work = "all"

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from accel_platform.backends.registry import Artefact
-from accel_platform.bench.measure.failures import Why, classify_death
+from accel_platform.bench.measure.failures import FailureReason, classify_death
 from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.plan.plan import Cell, artefact_of
 from accel_platform.bench.prepare import prepare
@@ -29,7 +29,7 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Mode, Artefact | Shape], Why]
+Unprepared = dict[tuple[ModelSpec, Mode, Artefact | Shape], FailureReason]
 """What could not be made of a model for a mode: an artefact, or the inputs and reference outputs of one shape."""
 
 
@@ -114,13 +114,15 @@ def _prepare(
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
                     what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
-                    failures[model, mode, what] = Why("failed", answer["failure_class"], reason)
+                    failures[model, mode, what] = FailureReason("failed", answer["failure_class"], reason)
                 elif answer["kind"] == "prepared":
                     drawn = answer["drawn"]
         except ChildTimeout as error:
-            failures |= {(model, mode, kind): Why("timeout", "timeout", f"preparing it: {error}") for kind in kinds}
+            failures |= {
+                (model, mode, kind): FailureReason("timeout", "timeout", f"preparing it: {error}") for kind in kinds
+            }
         except ChildCrashed as error:
-            why = Why("failed", classify_death(str(error)), f"preparing it: {error}")
+            why = FailureReason("failed", classify_death(str(error)), f"preparing it: {error}")
             failures |= {(model, mode, kind): why for kind in kinds}
         finally:
             # Its number may soon be another process's.

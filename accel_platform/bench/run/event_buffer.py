@@ -13,7 +13,7 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import Payload
 
 
-class Outbox:
+class EventBuffer:
     """What a run has seen and not yet stored."""
 
     def __init__(self, log: EventLog, *, prefix: str, source: str, host_id: str, run_id: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from accel_platform.analysis.stats.medians import median_ns, unsettled
 from accel_platform.backends.detect import fingerprint_of
 from accel_platform.bench.measure import authenticity
-from accel_platform.bench.measure.contention import Contention, crowded
-from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.contention import Contention, contention_reason
+from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling, noise
 from accel_platform.bench.measure.verify import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
@@ -64,7 +64,7 @@ def measured(
     samples = answer["samples_ns"]
     why_noisy = (
         noise(samples, sampling)
-        or crowded(Contention(**answer["contention"]))
+        or contention_reason(Contention(**answer["contention"]))
         or unsettled([*earlier_ns, median_ns(samples)])
     )
     why = doubt(answer)
@@ -105,7 +105,7 @@ def measured(
 
 
 def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str) -> VerificationRecorded:
-    """The judgement of a cell's outputs, from the fields of a `Verdict`."""
+    """The judgement of a cell's outputs, from the fields of a `PromotionDecision`."""
     return VerificationRecorded(
         model_id=cell.model.model_id,
         hardware=device.hardware,
@@ -153,22 +153,22 @@ def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> Veri
     )
 
 
-def doubt(answer: dict[str, Any]) -> Why | None:
+def doubt(answer: dict[str, Any]) -> FailureReason | None:
     """Why what a child measured does not count; None where it does."""
     verdict = answer["verdict"]
     if verdict is not None and not verdict["passed"]:
-        return Why("failed", "wrong_output", verdict["reason"])
+        return FailureReason("failed", "wrong_output", verdict["reason"])
     if answer["unfounded"] is not None:
-        return Why("failed", "wrong_output", answer["unfounded"])
-    if evidence := authenticity.elsewhere(answer["confirmed"], answer["placement"]):
-        return Why("failed", "device_not_confirmed", evidence)
+        return FailureReason("failed", "wrong_output", answer["unfounded"])
+    if evidence := authenticity.misplaced_reason(answer["confirmed"], answer["placement"]):
+        return FailureReason("failed", "device_not_confirmed", evidence)
     clock_step_ns = answer.get("notes", {}).get("clock_step_ns", 1)
-    if evidence := authenticity.made_up(answer.get("samples_ns", ()), clock_step_ns):
-        return Why("failed", "fake", evidence)
+    if evidence := authenticity.fabricated_reason(answer.get("samples_ns", ()), clock_step_ns):
+        return FailureReason("failed", "fake", evidence)
     return None
 
 
-def failed(cell: Cell, device: DeviceObserved, why: Why, *, threads: int) -> ResultRecorded:
+def failed(cell: Cell, device: DeviceObserved, why: FailureReason, *, threads: int) -> ResultRecorded:
     """The result of a cell that has no measurement."""
     return ResultRecorded(
         **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from accel_platform.backends.registry import runtime_for
-from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.prepare.artifacts import Exporter
 
@@ -36,7 +36,7 @@ _EXPORTERS: dict[Name, Exporter] = {"torchscript_exporter": "torchscript", "open
 
 
 @dataclass(frozen=True)
-class Remedy:
+class Fallback:
     """One alternative: what to measure instead, and how its graph is made."""
 
     name: Name
@@ -48,7 +48,7 @@ class Remedy:
         return (self.cell.batch_size, self.cell.precision) != (cell.batch_size, cell.precision)
 
 
-def remedies(cell: Cell, why: Why, taken: Collection[Cell] = ()) -> tuple[Remedy, ...]:
+def fallbacks_for(cell: Cell, why: FailureReason, taken: Collection[Cell] = ()) -> tuple[Fallback, ...]:
     """What to try for the cell, in order. `taken` are cells that are measured anyway: none of them is tried again."""
     return tuple(
         remedy
@@ -58,26 +58,26 @@ def remedies(cell: Cell, why: Why, taken: Collection[Cell] = ()) -> tuple[Remedy
     )
 
 
-def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Remedy]:
+def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Fallback]:
     """The remedy for this cell, several for a batch to be halved; nothing where it would change nothing."""
     runtime = runtime_for(cell.hardware)
     if name == "second_attempt":
-        yield Remedy(name, cell)
+        yield Fallback(name, cell)
     elif name == "float32":
         # Where a runtime's usual precision is another one, it has no float32.
         if cell.precision != "float32" == runtime.precision:
-            yield Remedy(name, replace(cell, precision="float32"))
+            yield Fallback(name, replace(cell, precision="float32"))
     elif name == "eager_attention":
         eager = {**cell.model.config, "attn_implementation": "eager"}
         if eager != cell.model.config:
-            yield Remedy(name, replace(cell, model=replace(cell.model, config=eager)))
+            yield Fallback(name, replace(cell, model=replace(cell.model, config=eager)))
     elif name == "smaller_batch":
         size = cell.batch_size // 2
         while size >= 1 and replace(cell, batch_size=size) not in taken:
-            yield Remedy(name, replace(cell, batch_size=size))
+            yield Fallback(name, replace(cell, batch_size=size))
             size //= 2
     # OpenVINO's converter writes a format that only OpenVINO reads.
     elif runtime.precisions.get(cell.precision) == "onnx" and (
         name != "openvino_converter" or cell.hardware == "openvino"
     ):
-        yield Remedy(name, cell, _EXPORTERS[name])
+        yield Fallback(name, cell, _EXPORTERS[name])

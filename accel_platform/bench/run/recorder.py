@@ -14,15 +14,15 @@ from typing import Any
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.measure import authenticity
-from accel_platform.bench.measure.failures import Why
+from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
 from accel_platform.bench.plan.work import Work
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.run import event_builders
-from accel_platform.bench.run.event_buffer import Outbox
+from accel_platform.bench.run.event_buffer import EventBuffer
 from accel_platform.bench.run.fallbacks import Name
-from accel_platform.bench.run.worker_pool import Failed, Measured
+from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
 
@@ -49,24 +49,24 @@ class RunSummary:
 
 
 @dataclass(frozen=True)
-class Cure:
+class AppliedFallback:
     """The remedy under which a cell is tried, and for what."""
 
     remedy: Name
     cell: Cell
-    why: Why
+    why: FailureReason
 
 
 @dataclass(frozen=True)
-class Failure:
+class CellFailure:
     """A cell that failed, and the events that say so; they are recorded once no remedy is left."""
 
     cell: Cell
-    why: Why
+    why: FailureReason
     payloads: tuple[ResultRecorded | VerificationRecorded, ...]
 
 
-class Recording:
+class Recorder:
     """One run's events and summary. Whatever comes in between two calls of `flush` is one segment."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Recording:
         tell: Callable[[str], None],
     ) -> None:
         self._inventory, self._summary = inventory, summary
-        self._outbox = Outbox(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
+        self._outbox = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
         self._run_id = run_id
         self._threads, self._sampling, self._work, self._tell = threads, sampling, work, tell
         self._earlier = earlier_medians(log)
@@ -100,12 +100,14 @@ class Recording:
     def flush(self) -> None:
         self._outbox.flush()
 
-    def take(self, outcome: Measured | Failed, cure: Cure | None = None) -> Failure | None:
+    def take(
+        self, outcome: MeasuredCell | FailedMeasurement, cure: AppliedFallback | None = None
+    ) -> CellFailure | None:
         """Record a cell that works; hand back one that does not."""
         cell, device = outcome.cell, self.device(outcome.cell)
         with self._lock:
-            if isinstance(outcome, Failed):
-                return Failure(cell, outcome.why, (self._no_result(cell, outcome.why),))
+            if isinstance(outcome, FailedMeasurement):
+                return CellFailure(cell, outcome.why, (self._no_result(cell, outcome.why),))
             answer = outcome.answer
             payloads: list[ResultRecorded | VerificationRecorded] = []
             why = event_builders.doubt(answer)
@@ -130,13 +132,13 @@ class Recording:
                 verdict = {**answer["verdict"], **({"passed": False, "reason": why.reason} if why else {})}
                 payloads.append(event_builders.verified(cell, device, verdict, reference=prepare.REFERENCE))
             if why is not None:
-                return Failure(cell, why, tuple(payloads))
+                return CellFailure(cell, why, tuple(payloads))
             self._keep(cell, payloads)
             self._tell(f"{cell.label}: {_told(payloads[0])}{f', by {_words(cure.remedy)}' if cure else ''}")
             self._summary.ok += 1
             return None
 
-    def give_up(self, failure: Failure, tried: Sequence[Name] = (), instead: Cell | None = None) -> None:
+    def give_up(self, failure: CellFailure, tried: Sequence[Name] = (), instead: Cell | None = None) -> None:
         """Record a cell that stays failed though remedies were tried; `instead` is what one measured in its place."""
         reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
         payloads = []
@@ -161,23 +163,23 @@ class Recording:
         self._summary.results += [payload for payload in payloads if isinstance(payload, ResultRecorded)]
         self._summary.verifications += [payload for payload in payloads if isinstance(payload, VerificationRecorded)]
 
-    def _no_result(self, cell: Cell, why: Why) -> ResultRecorded | VerificationRecorded:
+    def _no_result(self, cell: Cell, why: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
         if self._work == "verify":
             return event_builders.not_verified(cell, device, why.reason, reference=prepare.REFERENCE)
         return event_builders.failed(cell, device, why, threads=self._threads)
 
-    def _copy(self, result: ResultRecorded) -> Why | None:
+    def _copy(self, result: ResultRecorded) -> FailureReason | None:
         """Whether another hardware's result of this run has these very samples: then neither of them is believed."""
         for number, other in enumerate(self._summary.results):
             if other.status != "ok" or other.hardware == result.hardware or _shape(other) != _shape(result):
                 continue
-            if evidence := authenticity.copied(result.samples_ns, other.samples_ns):
-                self._disown(number, Why("failed", "fake", f"as on {result.hardware}: {evidence}"))
-                return Why("failed", "fake", f"as on {other.hardware}: {evidence}")
+            if evidence := authenticity.duplicate_reason(result.samples_ns, other.samples_ns):
+                self._disown(number, FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}"))
+                return FailureReason("failed", "fake", f"as on {other.hardware}: {evidence}")
         return None
 
-    def _disown(self, number: int, why: Why) -> None:
+    def _disown(self, number: int, why: FailureReason) -> None:
         """What is in the log stays there: a verification that failed takes a result out of use."""
         other = self._summary.results[number]
         self._summary.results[number] = _refused(other, why)
@@ -187,7 +189,7 @@ class Recording:
         self._tell(f"{other.model_id} · {other.hardware}: {why.status}, {why.reason}")
 
 
-def _refused(result: ResultRecorded, why: Why) -> ResultRecorded:
+def _refused(result: ResultRecorded, why: FailureReason) -> ResultRecorded:
     return result.model_copy(update={"status": why.status, "failure_class": why.failure_class, "reason": why.reason})
 
 

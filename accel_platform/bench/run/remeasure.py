@@ -9,7 +9,7 @@ from typing import Any
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.plan import CellKey, cell_key, fingerprints
 from accel_platform.bench.plan.resume import cells_of, effort_of
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.bench.run.runner import Tell, measure_cells
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
@@ -35,7 +35,7 @@ def measure_again(
     here = fingerprints(inventory)
     keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
     chosen = [cell for key, cell in keys.items() if key in wanted]
-    effort, how = effort_of(plans[-1]), replace(How(**plans[-1]["how"]), work="all", operators=False)
+    effort, how = effort_of(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
     log, runs = EventLog.open(settings), []
     for _ in range(times if chosen else 0):
         summary = measure_cells(

@@ -16,27 +16,27 @@ from typing import Any, Literal
 from uuid_utils.compat import uuid7
 
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.bench.measure.failures import Why, classify
+from accel_platform.bench.measure.failures import FailureReason, classify
 from accel_platform.bench.plan import device_scheduling, resume
 from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.plan.plan import Cell, artefact_of, groups
 from accel_platform.bench.plan.presets import EFFORTS, Effort
-from accel_platform.bench.plan.run_locks import alone_on, under_way
-from accel_platform.bench.plan.support import refusal
-from accel_platform.bench.plan.work import How
+from accel_platform.bench.plan.run_locks import lock_devices, under_way
+from accel_platform.bench.plan.support import unsupported_reason
+from accel_platform.bench.plan.work import RunOptions
 from accel_platform.bench.prepare.artifacts import Artefacts, Exporter
 from accel_platform.bench.prepare.preparation import Unprepared, prepare_models
 from accel_platform.bench.run import event_builders
-from accel_platform.bench.run.fallbacks import Name, Remedy, remedies
-from accel_platform.bench.run.recorder import Cure, Failure, Recording, RunSummary
-from accel_platform.bench.run.worker_pool import Children, Failed, Operators
+from accel_platform.bench.run.fallbacks import Fallback, Name, fallbacks_for
+from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
+from accel_platform.bench.run.worker_pool import FailedMeasurement, Operators, WorkerPool
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
 
-AS_USUAL = How()
+AS_USUAL = RunOptions()
 
 Tell = Callable[[str], None]
 
@@ -47,7 +47,7 @@ def measure_cells(
     log: EventLog,
     *,
     effort: Effort = EFFORTS["standard"],
-    how: How = AS_USUAL,
+    how: RunOptions = AS_USUAL,
     on_progress: Tell | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
@@ -78,7 +78,7 @@ def measure_cells(
         devices = {
             silicon for cell in possible if (silicon := device_scheduling.silicon(cell.hardware, inventory)) is not None
         }
-        with alone_on(settings, devices, tell), under_way(settings, run.run_id):
+        with lock_devices(settings, devices, tell), under_way(settings, run.run_id):
             run.run(resumes, asked, labels or {})
     return summary
 
@@ -87,10 +87,10 @@ def measure_cells(
 class _Case:
     """A failed cell under treatment: what is left to try, and what helped."""
 
-    failure: Failure
-    left: list[Remedy]
+    failure: CellFailure
+    left: list[Fallback]
     tried: list[Name] = field(default_factory=list)
-    helped: Remedy | None = None
+    helped: Fallback | None = None
 
 
 class _Run:
@@ -102,7 +102,7 @@ class _Run:
         settings: Settings,
         log: EventLog,
         effort: Effort,
-        how: How,
+        how: RunOptions,
         tell: Tell,
         inventory: Inventory,
         summary: RunSummary,
@@ -111,8 +111,8 @@ class _Run:
         self.tell, self.inventory, self.summary = tell, inventory, summary
         self.threads = usable_cores()
         self.run_id = summary.run_id = str(uuid7())
-        self.children = Children(self.threads, effort.timeout_s)
-        self.recording = Recording(
+        self.children = WorkerPool(self.threads, effort.timeout_s)
+        self.recording = Recorder(
             log,
             inventory,
             summary,
@@ -140,7 +140,7 @@ class _Run:
             self.unprepared = self.prepare(cells, "dynamo")
             found = groups(cells) if self.how.pooled else [(cell,) for cell in cells]
             side_by_side = device_scheduling.lanes(found, self.inventory) if self.how.parallel else [found]
-            device_scheduling.work_off(side_by_side, self.measure, self.children.stop)
+            device_scheduling.run_lanes(side_by_side, self.measure, self.children.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
         except BaseException as error:
@@ -167,8 +167,8 @@ class _Run:
         """Record as failed what cannot be measured; the other cells."""
         possible = []
         for cell in self.cells:
-            why = refusal(cell)
-            failure = self.recording.take(Failed(cell, why)) if why else None
+            why = unsupported_reason(cell)
+            failure = self.recording.take(FailedMeasurement(cell, why)) if why else None
             if failure is None:
                 possible.append(cell)
             else:
@@ -208,9 +208,9 @@ class _Run:
                 self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
         self.recording.flush()
 
-    def treated(self, failures: Sequence[Failure]) -> list[_Case]:
+    def treated(self, failures: Sequence[CellFailure]) -> list[_Case]:
         """What became of failed cells: their remedies are tried kind by kind, until one helps or none is left."""
-        cases = [_Case(f, list(remedies(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
+        cases = [_Case(f, list(fallbacks_for(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
         while open_ := [case for case in cases if case.left]:
             name = open_[0].left[0].name
             now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
@@ -220,7 +220,7 @@ class _Run:
                 mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
                 exporter = mine[0][1].exporter
                 self.tell(f"{', '.join(case.failure.cell.label for case, _ in mine)}: trying {name.replace('_', ' ')}")
-                cures = {r.cell: Cure(name, case.failure.cell, case.failure.why) for case, r in mine}
+                cures = {r.cell: AppliedFallback(name, case.failure.cell, case.failure.why) for case, r in mine}
                 lost = {f.cell for f in self.attempt(group, self.prepare(group, exporter), exporter, cures)}
                 self.recording.flush()
                 for case, remedy in mine:
@@ -234,13 +234,13 @@ class _Run:
         group: Sequence[Cell],
         unprepared: Unprepared,
         exporter: Exporter = "dynamo",
-        cures: Mapping[Cell, Cure] | None = None,
-    ) -> list[Failure]:
+        cures: Mapping[Cell, AppliedFallback] | None = None,
+    ) -> list[CellFailure]:
         """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
         first, reads = group[0], artefact_of(group[0])
         artefacts = Artefacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
-        failures: list[Failure | None] = []
+        failures: list[CellFailure | None] = []
         ready: dict[Cell, Path] = {}
         for cell in group:
             shape = (cell.batch_size, cell.sequence_length)
@@ -250,7 +250,11 @@ class _Run:
                 continue
             lacking = (unprepared.get((cell.model, cell.mode, what)) for what in (reads, shape))
             why = next(filter(None, lacking), None)
-            failures.append(self.recording.take(Failed(cell, why or Why("failed", "error", "it was not prepared"))))
+            failures.append(
+                self.recording.take(
+                    FailedMeasurement(cell, why or FailureReason("failed", "error", "it was not prepared"))
+                )
+            )
         job = {
             "hardware": first.hardware,
             "mode": first.mode,

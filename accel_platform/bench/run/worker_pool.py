@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel_platform.bench.measure.failures import Why, classify_death
+from accel_platform.bench.measure.failures import FailureReason, classify_death
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.subprocesses.child_env import child_environment
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, Message
@@ -20,12 +20,12 @@ from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTim
 WORKER = "accel_platform.bench.measure.worker"
 
 
-class Stopped(Exception):
+class WorkersStopped(Exception):
     """The run was stopped: what its children say no longer counts."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCell:
     """What a child said of a cell that ran, and of loading its model."""
 
     cell: Cell
@@ -34,11 +34,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedMeasurement:
     """A cell that did not run, and why."""
 
     cell: Cell
-    why: Why
+    why: FailureReason
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Operators:
     told: Message
 
 
-Outcome = Measured | Failed | Operators
+Outcome = MeasuredCell | FailedMeasurement | Operators
 
 
 @dataclass
-class Children:
+class WorkerPool:
     """The measuring children of one run, several at once where lanes run side by side; `stop` ends them all."""
 
     threads: int
@@ -75,7 +75,7 @@ class Children:
     def check(self) -> None:
         """Raises Stopped after `stop`."""
         if self._stopped:
-            raise Stopped
+            raise WorkersStopped
 
     def measure(
         self, data: Mapping[Cell, Path], job: dict[str, Any], trace: Callable[[Cell], Path] | None = None
@@ -103,26 +103,28 @@ class Children:
                     if answer["kind"] == "loaded":
                         loaded = answer
                     elif answer["kind"] == "measured":
-                        yield Measured(left.pop(0), answer, loaded)
+                        yield MeasuredCell(left.pop(0), answer, loaded)
                     elif answer["kind"] == "operators":
                         yield Operators(here[answer.pop("cell")], answer)
                     elif answer["kind"] == "failed":
-                        yield Failed(left.pop(0), Why("failed", answer["failure_class"], answer["reason"]))
+                        yield FailedMeasurement(
+                            left.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])
+                        )
                     else:
-                        why = Why("failed", answer["failure_class"], answer["reason"])
-                        yield from (Failed(cell, why) for cell in left)
+                        why = FailureReason("failed", answer["failure_class"], answer["reason"])
+                        yield from (FailedMeasurement(cell, why) for cell in left)
                         left.clear()
-                why = Why("failed", "crash", "the process ended without measuring it")
+                why = FailureReason("failed", "crash", "the process ended without measuring it")
             except ChildTimeout as error:
-                why = Why("timeout", "timeout", str(error))
+                why = FailureReason("timeout", "timeout", str(error))
             except ChildCrashed as error:
-                why = Why("failed", classify_death(str(error)), str(error))
+                why = FailureReason("failed", classify_death(str(error)), str(error))
             self.check()
         if left:
             # A fault before the model was loaded is not one cell's: the others would meet it too.
             struck = left[:1] if loaded else left[:]
             del left[: len(struck)]
-            yield from (Failed(cell, why) for cell in struck)
+            yield from (FailedMeasurement(cell, why) for cell in struck)
 
     @contextmanager
     def _child(self, job: dict[str, Any]) -> Iterator[Child]:

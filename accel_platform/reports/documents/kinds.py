@@ -7,11 +7,11 @@ from collections.abc import Callable
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import NotFound
 from accel_platform.reports.documents import sections
-from accel_platform.reports.documents.model import Document, Section
-from accel_platform.reports.documents.source import Say, Source
+from accel_platform.reports.documents.model import ReportDocument, Section
+from accel_platform.reports.documents.source import ReportSource, Say
 from accel_platform.warehouse.reader import Reader
 
-Writer = Callable[[Source], Section]
+Writer = Callable[[ReportSource], Section]
 KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
     "performance": (
         "how fast each model is, where, at which batch size, and what changed",
@@ -52,14 +52,14 @@ KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
 }
 
 
-def report(kind: str, reader: Reader, selection: Selection, *, say: Say = lambda _: None) -> Document:
+def report(kind: str, reader: Reader, selection: Selection, *, say: Say = lambda _: None) -> ReportDocument:
     """A report of what the selection leaves at the snapshot in service; `say` hears how it goes.
 
     Raises NotFound for another kind, WarehouseEmpty before the first snapshot.
     """
     if kind not in KINDS:
         raise NotFound(f"There is no report {kind!r}. Reports: {', '.join(KINDS)}.")
-    source = Source(reader, selection, say)
+    source = ReportSource(reader, selection, say)
     _, writers = KINDS[kind]
     written = [writer(source) for writer in writers]
-    return Document(f"{kind.capitalize()} report", source.facts(), written)
+    return ReportDocument(f"{kind.capitalize()} report", source.facts(), written)

@@ -13,7 +13,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """All its rows, and the command that lists them too."""
 
     title: str
@@ -51,7 +51,7 @@ class Text:
     words: str
 
 
-Part: TypeAlias = Text | Table | Picture
+Part: TypeAlias = Text | ReportTable | Picture
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Document:
+class ReportDocument:
     """A report; `facts` say of what: snapshot, dates, filters, counts."""
 
     title: str

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from accel_platform.reports.charts.render import specification, svg
-from accel_platform.reports.documents.model import Document, Part, Picture, Table, Text
+from accel_platform.reports.documents.model import Part, Picture, ReportDocument, ReportTable, Text
 from accel_platform.table_io import files, sheet, text
 from accel_platform.table_io.values import json_text, shown
 
@@ -30,7 +30,7 @@ figure svg { max-width: 100%; height: auto; color: inherit; } code { overflow-wr
 _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
-def render(document: Document, kind: Kind) -> bytes:
+def render(document: ReportDocument, kind: Kind) -> bytes:
     """The report in a format: to people the first rows of each table, to machines all. `csv` and `parquet` are a ZIP of
     one file per table, for theirs hold one."""
     if kind == "json":
@@ -49,12 +49,12 @@ def render(document: Document, kind: Kind) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def tables(document: Document) -> list[Table]:
+def tables(document: ReportDocument) -> list[ReportTable]:
     """Every table of a report, in order."""
-    return [part for section in document.sections for part in section.parts if isinstance(part, Table)]
+    return [part for section in document.sections for part in section.parts if isinstance(part, ReportTable)]
 
 
-def as_json(document: Document) -> dict[str, Any]:
+def as_json(document: ReportDocument) -> dict[str, Any]:
     """The whole report; a chart is its Vega-Lite specification."""
     return {
         "title": document.title,
@@ -66,7 +66,7 @@ def as_json(document: Document) -> dict[str, Any]:
     }
 
 
-def terminal(document: Document) -> Iterator[str]:
+def terminal(document: ReportDocument) -> Iterator[str]:
     """For a terminal, which has no charts: their names tell how to draw them."""
     yield from (document.title, "=" * len(document.title), "")
     width = max(map(len, document.facts))
@@ -85,7 +85,7 @@ def terminal(document: Document) -> Iterator[str]:
                 yield from [part.rest] if part.rest else []
 
 
-def markdown(document: Document) -> Iterator[str]:
+def markdown(document: ReportDocument) -> Iterator[str]:
     """As GitHub reads it; charts are named, for Markdown holds none."""
     yield from (f"# {text.in_markdown(document.title)}", "")
     yield from (f"- {name}: {text.in_markdown(value)}" for name, value in document.facts.items())
@@ -106,12 +106,12 @@ def markdown(document: Document) -> Iterator[str]:
                 yield from ["", part.rest] if part.rest else []
 
 
-def page(document: Document) -> Iterator[str]:
+def page(document: ReportDocument) -> Iterator[str]:
     """One file that works offline: contents, tables, and charts as SVG in the colours of the page."""
     yield from text.html_page(document.title, _body(document), head=f"<style>{_STYLE}</style>")
 
 
-def _body(document: Document) -> Iterator[str]:
+def _body(document: ReportDocument) -> Iterator[str]:
     yield '<dl class="facts">'
     for name, value in document.facts.items():
         yield f"<dt>{html.escape(name)}</dt><dd>{html.escape(shown(value))}</dd>"
@@ -156,7 +156,7 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     return {"table": part.title, "rows": list(part.rows), "total": len(part.rows), "all_by": part.command}
 
 
-def _zipped(document: Document, kind: files.Kind) -> bytes:
+def _zipped(document: ReportDocument, kind: files.Kind) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, table in enumerate(tables(document), 1):

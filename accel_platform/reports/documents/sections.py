@@ -10,8 +10,8 @@ from accel_platform.analysis.summaries.best_configurations import optimisations
 from accel_platform.analysis.summaries.matrix import RULE, matrix_over
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
-from accel_platform.reports.documents.model import Section, Table, Text
-from accel_platform.reports.documents.source import SHAPE, Row, Source, figures
+from accel_platform.reports.documents.model import ReportTable, Section, Text
+from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures
 from accel_platform.workloads.model_catalog import find_model
 
 # A shift is of the selection where the first result at its new level is.
@@ -58,7 +58,7 @@ ORDER BY count(*) DESC, 1
 _AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emulated ORDER BY hardware"
 
 
-def overview(source: Source) -> Section:
+def overview(source: ReportSource) -> Section:
     """How much there is, and of what kind."""
     return Section(
         "Overview",
@@ -68,13 +68,13 @@ def overview(source: Source) -> Section:
                 "shape and provenance. Unlike cells are never averaged. Spread is the lowest and highest result of a "
                 "cell, and of single results the standard deviation of their samples."
             ),
-            Table("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
+            ReportTable("Results by provenance", source.gaps.by_provenance, empty="No results yet."),
             *(Text(line) for line in source.drawable[1]),
         ],
     )
 
 
-def fastest(source: Source) -> Section:
+def fastest(source: ReportSource) -> Section:
     """Where each model runs fastest, and how the places compare."""
     known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
     groups = comparable(known)
@@ -88,37 +88,39 @@ def fastest(source: Source) -> Section:
         "Fastest place of each model",
         [
             Text("At the shape that most places ran; a line per provenance, since one does not answer for another."),
-            Table("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
+            ReportTable("Fastest places", rows, source.command("accel compare"), empty="No cell has a latency."),
             source.picture("hardware"),
         ],
     )
 
 
-def batches(source: Source) -> Section:
+def batches(source: ReportSource) -> Section:
     """Against batch size."""
     return Section("Batch size", [source.picture(name) for name in ("latency", "throughput", "memory")])
 
 
-def changes(source: Source) -> Section:
+def changes(source: ReportSource) -> Section:
     """What moved."""
     condition, values = source.selection.where()
     rows = source.reader.rows(_REGRESSIONS.format(condition=condition), values)
     return Section(
         "Changes over time",
         [
-            Table("Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."),
+            ReportTable(
+                "Open regressions and improvements", rows, "accel regress list", empty="None is recorded as open."
+            ),
             source.picture("trend"),
             source.picture("noise"),
         ],
     )
 
 
-def models(source: Source) -> Section:
+def models(source: ReportSource) -> Section:
     """Families and categories."""
     return Section("Models compared", [source.picture("family"), source.picture("category")])
 
 
-def devices(source: Source) -> Section:
+def devices(source: ReportSource) -> Section:
     """What hosts have, what the spec sheet says of it, and what rests on it."""
     condition, values = source.selection.where()
     there = [{**row, **_published(row["device"])} for row in source.reader.rows(_DEVICES)]
@@ -126,21 +128,21 @@ def devices(source: Source) -> Section:
     return Section(
         "Hardware",
         [
-            Table(
+            ReportTable(
                 "Devices of the hosts on record", there, "accel detect", empty="No host is on record: `accel detect`."
             ),
-            Table("Not available on any host", source.gaps.absent, "accel detect"),
-            Table("Results by device", evidence, source.command("accel report hardware --format json")),
+            ReportTable("Not available on any host", source.gaps.absent, "accel detect"),
+            ReportTable("Results by device", evidence, source.command("accel report hardware --format json")),
         ],
     )
 
 
-def speed(source: Source) -> Section:
+def speed(source: ReportSource) -> Section:
     """Against a processor, per watt and per dollar."""
     return Section("Speed-up and efficiency", [source.picture("speedup"), source.picture("efficiency")])
 
 
-def compatibility(source: Source) -> Section:
+def compatibility(source: ReportSource) -> Section:
     """What runs where, by the rule of the matrix."""
     matrix, evidence = matrix_over(source.selection)
     condition, values = source.rows_of_matrix().where("m")
@@ -158,20 +160,20 @@ def compatibility(source: Source) -> Section:
         "Compatibility",
         [
             Text(f"Rated by {RULE}. What nobody tested is in no line here: `accel matrix` has it."),
-            Table(
+            ReportTable(
                 "Models on devices by hardware and verdict",
                 by_state,
                 source.command("accel matrix"),
                 empty="No model counts as tested: only verified measurements and unsuspected imports do.",
             ),
-            Table("Failed", failed, source.command("accel matrix")),
-            Table("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
+            ReportTable("Failed", failed, source.command("accel matrix")),
+            ReportTable("Every cell, the most often run first", rows, source.command("accel matrix"), empty="None."),
             source.picture("heatmap"),
         ],
     )
 
 
-def coverage(source: Source) -> Section:
+def coverage(source: ReportSource) -> Section:
     """What was tested of what could be, and which commands would fill the holes."""
     condition, values = source.selection.where()
     families = source.reader.rows(_FAMILIES.format(condition=condition), values)
@@ -188,14 +190,16 @@ def coverage(source: Source) -> Section:
     return Section(
         "Coverage",
         [
-            Table("Families", families, source.command("accel report coverage --format json"), empty="No results yet."),
-            Table(
+            ReportTable(
+                "Families", families, source.command("accel report coverage --format json"), empty="No results yet."
+            ),
+            ReportTable(
                 "Untested here: models of the catalogue on hardware that a host has",
                 untested,
                 source.command("accel matrix"),
                 empty="Every known model ran on all hardware that a host has.",
             ),
-            Table(
+            ReportTable(
                 "Architectures of transformers that were checked",
                 source.reader.rows(_ARCHITECTURES),
                 "accel bench coverage --report",
@@ -205,7 +209,7 @@ def coverage(source: Source) -> Section:
     )
 
 
-def optimisation(source: Source) -> Section:
+def optimisation(source: ReportSource) -> Section:
     """How far from the roofline, what bounds it, what the best configuration does differently."""
     found = optimisations(source.rooflines)
     reasons = Counter(row["unavailable"] for row in found if row["unavailable"])
@@ -218,13 +222,13 @@ def optimisation(source: Source) -> Section:
                 "best measured configuration's throughput over the plainest one's, on the same device and of the same "
                 "provenance; `alone` is what one choice gained while the others stayed as they were."
             ),
-            Table(
+            ReportTable(
                 "Models on devices, the farthest from the roofline first",
                 [_optimised(row) for row in found],
                 source.command("accel report optimization --format json"),
                 empty="No cell has a throughput.",
             ),
-            Table(
+            ReportTable(
                 "Why a roofline is not known",
                 [{"unavailable": reason, "models on devices": count} for reason, count in reasons.most_common()],
             ),
@@ -233,7 +237,7 @@ def optimisation(source: Source) -> Section:
     )
 
 
-def missing(source: Source) -> Section:
+def missing(source: ReportSource) -> Section:
     """What the figures of a report do not cover."""
     gaps, unverified = source.gaps, source.gaps.unverified
     doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
@@ -247,10 +251,10 @@ def missing(source: Source) -> Section:
                 f"ours were never compared with a reference and {unverified['wrong']:,} differed from it; "
                 f"{len(gaps.absent)} hardware names answer on no host."
             ),
-            Table("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
-            Table("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
-            Table("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
-            Table("Hardware without a device", gaps.absent, "accel detect"),
+            ReportTable("Failed results", gaps.failed, _sql("SELECT * FROM results WHERE status <> 'ok'")),
+            ReportTable("Suspect and simulated, by rule", gaps.doubted, "accel history audit"),
+            ReportTable("Quarantine", gaps.quarantined, _sql("SELECT * FROM quarantine")),
+            ReportTable("Hardware without a device", gaps.absent, "accel detect"),
         ],
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.summaries.missing_data import Gaps
+from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.roofline import Rooflines
 from accel_platform.reports.charts.parts import NothingToDraw, figure_of, label
 from accel_platform.reports.charts.registry import Drawable, chart, fit_to_draw
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 SHAPE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
 
 
-class Source:
+class ReportSource:
     """Everything that sections of a report share."""
 
     def __init__(self, reader: Reader, selection: Selection, say: Say) -> None:
@@ -40,9 +40,9 @@ class Source:
         return fit_to_draw(self.cells, self.selection)
 
     @cached_property
-    def gaps(self) -> Gaps:
+    def gaps(self) -> MissingData:
         self.say("counting what is missing")
-        return Gaps(self.reader, self.selection)
+        return MissingData(self.reader, self.selection)
 
     @cached_property
     def rooflines(self) -> list[Row]:

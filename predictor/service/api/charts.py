@@ -14,7 +14,7 @@ from accel_platform.reports.charts.theme import Theme
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.charts import drawn, made_of
-from predictor.service.http.conditional import NOT_MODIFIED, unless_kept, validators
+from predictor.service.http.conditional import NOT_MODIFIED, conditional_response, validators
 from predictor.service.http.problems import documented
 from predictor.service.middleware.security_headers import ALONE
 
@@ -76,6 +76,6 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
             content = render(drawn(name, now, settings, selection), kind, asked.theme)
             return Response(content, headers=headers)
 
-        return unless_kept(request, headers, made)
+        return conditional_response(request, headers, made)
 
     return routes

@@ -13,7 +13,7 @@ from accel_platform.analysis.regressions.trend import Metric, Point, Shift, tren
 from accel_platform.analysis.summaries.comparison import By, side_by_side
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.background.past_tables import Past
+from predictor.service.background.past_tables import PastTables
 from predictor.service.http.conditional import NOT_MODIFIED, answer
 from predictor.service.http.problems import documented
 
@@ -89,7 +89,7 @@ class Trends(BaseModel):
     snapshot_id: str
 
 
-def router(advisor: Advisor, past: Past) -> APIRouter:
+def router(advisor: Advisor, past: PastTables) -> APIRouter:
     routes = APIRouter(tags=["comparing"])
     reader = advisor.reader
     problems = documented(400, 404, 422, 503)

@@ -35,7 +35,7 @@ class OneEvent(BaseModel):
     snapshot_id: str
 
 
-class Taken(BaseModel):
+class NewSnapshot(BaseModel):
     """A snapshot that somebody took to come back to."""
 
     snapshot_id: str
@@ -50,7 +50,7 @@ class Snapshots(BaseModel):
 
     log: str = Field(description="Snapshot of the log as it is now.")
     tables: str | None = Field(description="Snapshot in service; null before the first.")
-    taken: list[Taken]
+    taken: list[NewSnapshot]
 
 
 def router(advisor: Advisor, log: EventLog) -> APIRouter:
@@ -95,7 +95,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         for event in taken(log):
             payload = event.payload
             assert isinstance(payload, SnapshotTaken)
-            found.append(Taken(taken_at=event.recorded_at, **payload.model_dump()))
+            found.append(NewSnapshot(taken_at=event.recorded_at, **payload.model_dump()))
         return Snapshots(log=log.snapshot().id, tables=reader.snapshot_id, taken=found)
 
     return routes

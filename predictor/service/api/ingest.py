@@ -10,10 +10,10 @@ from fastapi import APIRouter, Body, Header, Request, Response
 
 from accel_platform.events import Event
 from accel_platform.events.audited import AuditedLog
-from predictor.service.background.intake import SOURCE, ItemsRefused, Written, refuse_broken, request_id, store
+from predictor.service.background.intake import SOURCE, ItemsRefused, StoredResponse, refuse_broken, request_id, store
 from predictor.service.http.bodies import LinesRoute, or_lines, strictly
 from predictor.service.http.problems import documented
-from predictor.service.schemas.ingest import Claim, Claims, Posted, PostedEvents, unbelievable
+from predictor.service.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unbelievable
 
 Key = Annotated[
     str | None,
@@ -37,21 +37,21 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     @routes.post(
         "/results",
         status_code=202,
-        response_model=Written,
+        response_model=StoredResponse,
         responses=problems,
-        openapi_extra=or_lines("Claim"),
+        openapi_extra=or_lines("ClaimedResult"),
         dependencies=[strictly(Claims)],
         tags=["results"],
     )
     def post_results(
         request: Request, response: Response, claims: Annotated[Claims, Body()], idempotency_key: Key = None
-    ) -> Written:
+    ) -> StoredResponse:
         """Add one result or several that somebody states; all are stored or none.
 
         They are `imported` and count like those of an imported file. What a process of this platform measured, with its
         samples and its verification, goes to `/events`.
         """
-        items: Sequence[Claim] = claims if isinstance(claims, list) else [claims]
+        items: Sequence[ClaimedResult] = claims if isinstance(claims, list) else [claims]
         cause = request_id(request.url.path, items)
         events = [_event(claim, cause) for claim in items]
         return _answered(request, response, events, idempotency_key)
@@ -59,7 +59,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     @routes.post(
         "/events",
         status_code=202,
-        response_model=Written,
+        response_model=StoredResponse,
         responses=problems,
         openapi_extra=or_lines("Posted"),
         dependencies=[strictly(PostedEvents)],
@@ -67,7 +67,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     )
     def post_events(
         request: Request, response: Response, posted: Annotated[PostedEvents, Body()], idempotency_key: Key = None
-    ) -> Written:
+    ) -> StoredResponse:
         """Add events of measurements made where the log is not; all are stored or none.
 
         A result brings samples, device and fingerprint, and in the same request the verification of its cell, by which
@@ -81,7 +81,7 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         events = [_event(item, cause, event_id=item.event_id) for item in items]
         return _answered(request, response, events, idempotency_key)
 
-    def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> Written:
+    def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> StoredResponse:
         refuse_broken(events)
         stored = store(log_for(request), events, key=key)
         written()
@@ -89,12 +89,12 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         response.headers["Location"] = f"{request.url.path}/{ids[0]}"
-        return Written(event_ids=ids, segment=stored.segment)
+        return StoredResponse(event_ids=ids, segment=stored.segment)
 
     return routes
 
 
-def _event(item: Claim | Posted, cause: UUID, event_id: UUID | None = None) -> Event:
+def _event(item: ClaimedResult | Posted, cause: UUID, event_id: UUID | None = None) -> Event:
     return Event.of(
         item.recorded(),
         source=SOURCE,

@@ -102,7 +102,7 @@ class ModelComparison(BaseModel):
     snapshot_id: str
 
 
-class Compatibility(BaseModel):
+class LegacyCompatibility(BaseModel):
     """A row of `hardware_compatibility`."""
 
     model_name: str
@@ -120,7 +120,7 @@ class Compatibility(BaseModel):
 class CompatibilityPage(Page):
     """Compatibility by model and hardware."""
 
-    compatibility: list[Compatibility]
+    compatibility: list[LegacyCompatibility]
 
 
 def router(advisor: Advisor) -> APIRouter:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import Selection, equal
-from accel_platform.analysis.summaries.matrix_history import Change, matrix_history
+from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
@@ -36,7 +36,7 @@ _COVERAGE = Listing(
 )
 
 
-class HistoryQuery(BaseModel):
+class MatrixHistoryQuery(BaseModel):
     """Of which models, hardware and mode."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class HistoryQuery(BaseModel):
 class MatrixHistory(BaseModel):
     """Changes of verdicts, the oldest first."""
 
-    changes: list[Change]
+    changes: list[MatrixChange]
     snapshot_id: str
 
 
@@ -68,7 +68,7 @@ def router(advisor: Advisor) -> APIRouter:
         return answer(reader, request, read)
 
     @routes.get("/matrix/history", response_model=MatrixHistory, responses=documented(404, 422, 503) | NOT_MODIFIED)
-    def history(request: Request, asked: Annotated[HistoryQuery, Query()]) -> Response:
+    def history(request: Request, asked: Annotated[MatrixHistoryQuery, Query()]) -> Response:
         """How cells came to be what they are: each day on which a verdict changed, replayed from the log."""
 
         def read(now: Reader) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.api.ingest import Key, LogFor
-from predictor.service.background.intake import SOURCE, Written, request_id, store
+from predictor.service.background.intake import SOURCE, StoredResponse, request_id, store
 from predictor.service.http.bodies import strictly
 from predictor.service.http.conditional import NOT_MODIFIED, answer
 from predictor.service.http.paging import Listing
@@ -38,7 +38,7 @@ class OneRegression(BaseModel):
     snapshot_id: str
 
 
-class Word(BaseModel):
+class ShiftDecision(BaseModel):
     """What a person says of a shift: who, and why; kept for ever."""
 
     model_config = ConfigDict(
@@ -57,7 +57,7 @@ class Word(BaseModel):
 
 def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["regressions"])
-    reader, problems, body = advisor.reader, documented(400, 404, 409, 413, 422, 503), [strictly(Word)]
+    reader, problems, body = advisor.reader, documented(400, 404, 409, 413, 422, 503), [strictly(ShiftDecision)]
 
     @routes.get("/regressions", response_model=RegressionPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
     def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
@@ -84,8 +84,8 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
 
     @routes.post("/regressions/{regression_id}/accept", status_code=202, responses=problems, dependencies=body)
     def accept(
-        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
-    ) -> Written:
+        request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
+    ) -> StoredResponse:
         """Take a regression for granted: its level is the new baseline of its series. The history stays.
 
         Of accepting and rejecting the last word counts.
@@ -94,8 +94,8 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
 
     @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
     def reject(
-        request: Request, response: Response, regression_id: str, word: Word, idempotency_key: Key = None
-    ) -> Written:
+        request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
+    ) -> StoredResponse:
         """Say that a regression is none: its results no longer count in their series, whose baseline stays as it was.
 
         The same level measured again is a regression again. Of accepting and rejecting the last word counts.
@@ -106,11 +106,11 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         request: Request,
         response: Response,
         regression_id: str,
-        word: Word,
+        word: ShiftDecision,
         key: str | None,
         make: Callable[..., ShiftAccepted | ShiftRejected],
         state: Literal["accepted", "rejected"],
-    ) -> Written:
+    ) -> StoredResponse:
         by = speaker(request, word.by)
         now = reader.pinned()
         row = _row(now, regression_id)
@@ -123,7 +123,7 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         response.headers["Location"] = f"/events/{stored.events[0].event_id}"
-        return Written(event_ids=[stored.events[0].event_id], segment=stored.segment)
+        return StoredResponse(event_ids=[stored.events[0].event_id], segment=stored.segment)
 
     return routes
 

@@ -16,11 +16,11 @@ from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.intake import PENDING, pending
 from predictor.service.http import streaming
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed, unless_kept, validators
+from predictor.service.http.conditional import NOT_MODIFIED, answer, conditional_response, parsed, validators
 from predictor.service.http.paging import Listing
 from predictor.service.http.problems import documented
 from predictor.service.schemas.queries import ResultsQuery
-from predictor.service.schemas.rows import Doubt, Result, ResultPage, StoredEvent, Verification
+from predictor.service.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
 _RESULTS = Listing("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
@@ -51,7 +51,7 @@ class OneResult(BaseModel):
     result: Result
     samples_ms: list[float] = Field(description="Raw samples in order, each of one whole batch; none for claims.")
     verifications: list[Verification] = Field(description="Of its own run; empty where outputs were never compared.")
-    suspicions: list[Doubt]
+    suspicions: list[ResultSuspicion]
     event: StoredEvent
     snapshot_id: str
 
@@ -86,7 +86,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
             rows = now.stream(f"SELECT {streaming.columns(form)} FROM results AS r WHERE {condition}", values)
             return StreamingResponse(streaming.written(form, rows), headers=headers)
 
-        return unless_kept(request, headers, streamed)
+        return conditional_response(request, headers, streamed)
 
     @routes.get(
         "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
-from predictor.service.background.change_feed import LOOK_EVERY_S, Telling, Told
+from predictor.service.background.change_feed import LOOK_EVERY_S, ChangeFeed, ChangeNotice
 from predictor.service.http.problems import documented
 
 HEARTBEAT_S = 15.0
@@ -34,7 +34,7 @@ _DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(telling: Telling) -> APIRouter:
+def router(telling: ChangeFeed) -> APIRouter:
     routes = APIRouter(tags=["service"])
 
     @routes.get("/progress", responses={**_DOCUMENTED, **documented(422)}, response_class=StreamingResponse)
@@ -53,7 +53,7 @@ def router(telling: Telling) -> APIRouter:
     return routes
 
 
-async def _stream(telling: Telling, request: Request, last_id: str | None, for_s: float) -> AsyncIterator[bytes]:
+async def _stream(telling: ChangeFeed, request: Request, last_id: str | None, for_s: float) -> AsyncIterator[bytes]:
     until, spoke = time.monotonic() + for_s, time.monotonic()
     with telling.listening():
         yield b"retry: 2000\n\n"
@@ -69,5 +69,5 @@ async def _stream(telling: Telling, request: Request, last_id: str | None, for_s
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _event(identity: str, told: Told) -> bytes:
+def _event(identity: str, told: ChangeNotice) -> bytes:
     return f"id: {identity}\nevent: {told.kind}\ndata: {to_json(told.data).decode()}\n\n".encode()

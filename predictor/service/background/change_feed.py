@@ -27,7 +27,7 @@ _COUNT = "SELECT count(*) AS results FROM results"
 
 
 @dataclass(frozen=True)
-class Told:
+class ChangeNotice:
     """One thing that happened. Ids sort as it was told, within one process."""
 
     number: int
@@ -36,7 +36,7 @@ class Told:
     data: dict[str, Any]
 
 
-class Telling:
+class ChangeFeed:
     """Looks at pointer and log while anybody listens; safe to share between threads."""
 
     def __init__(self, reader: Reader, log: EventLog) -> None:
@@ -45,8 +45,8 @@ class Telling:
         self._states: dict[UUID, State] = {}
         self._looked = False
         self._process = token_hex(4)
-        self._kept: deque[Told] = deque(maxlen=_KEPT)
-        self._present: Told | None = None
+        self._kept: deque[ChangeNotice] = deque(maxlen=_KEPT)
+        self._present: ChangeNotice | None = None
         self._listeners = 0
         self.ending = threading.Event()
         """Listeners are to go home."""
@@ -65,7 +65,7 @@ class Telling:
         finally:
             self._listeners -= 1
 
-    def after(self, last_id: str | None) -> list[Told]:
+    def after(self, last_id: str | None) -> list[ChangeNotice]:
         """What was told after that id; for one that is not known here, how things are."""
         kept = list(self._kept)
         process, _, number = (last_id or "").partition("-")
@@ -74,7 +74,7 @@ class Telling:
             return [told for told in kept if told.number > int(number)]
         return [self._present] if self._present is not None else []
 
-    def id_of(self, told: Told) -> str:
+    def id_of(self, told: ChangeNotice) -> str:
         return f"{self._process}-{told.number}"
 
     def _look(self) -> None:
@@ -106,8 +106,8 @@ class Telling:
                 about = {"request_id": str(one.id), "state": one.state, "hardware": one.asked.hardware}
                 self._tell("request", {**about, "claimed_by": one.claimed_by, "reason": closed})
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> Told:
-        told = Told(self._kept[-1].number + 1 if self._kept else 1, kind, data)
+    def _tell(self, kind: str, data: dict[str, Any]) -> ChangeNotice:
+        told = ChangeNotice(self._kept[-1].number + 1 if self._kept else 1, kind, data)
         self._kept.append(told)
         return told
 

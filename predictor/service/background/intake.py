@@ -38,7 +38,7 @@ class ItemsRefused(InvalidInput):
         super().__init__(f"{told}{more}. Nothing was stored.")
 
 
-class Written(BaseModel):
+class StoredResponse(BaseModel):
     """What was stored, durably. The tables follow within seconds; until then reading an id answers 404."""
 
     event_ids: list[UUID] = Field(description="In the order of the request.")
@@ -46,14 +46,16 @@ class Written(BaseModel):
     readable: str = Field(default=READABLE, description="When what was stored can be read.")
 
 
-class Pending(BaseModel):
+class PendingResponse(BaseModel):
     """Stored, and not in the tables yet."""
 
     event_id: UUID
     readable: str = READABLE
 
 
-PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Pending, "description": "Stored; the tables follow."}}
+PENDING: dict[int | str, dict[str, Any]] = {
+    202: {"model": PendingResponse, "description": "Stored; the tables follow."}
+}
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def pending(log: EventLog, event_id: UUID, reader: Reader) -> Response | None:
     """The answer about an event that the tables will hold in a moment; None for one that nobody stored."""
     if not is_pending(log, event_id, tables=reader.snapshot_id):
         return None
-    body = Pending(event_id=event_id).model_dump_json()
+    body = PendingResponse(event_id=event_id).model_dump_json()
     return Response(body, status_code=202, media_type="application/json", headers={"Retry-After": "1"})
 
 

@@ -12,7 +12,7 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_as_of
 
 
-class Past:
+class PastTables:
     """Tables of snapshots are made where there are none, which takes seconds."""
 
     def __init__(self, settings: Settings, reader: Reader) -> None:

@@ -20,7 +20,7 @@ _PAUSE_S = 5.0
 _log = logging.getLogger("accel.projecting")
 
 
-class Projecting:
+class WarehouseUpdater:
     """Runs a child from the first write on until the log has been quiet for a while."""
 
     def __init__(self, settings: Settings) -> None:

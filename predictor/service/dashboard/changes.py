@@ -15,9 +15,9 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.snapshots import taken
 from accel_platform.events.types import SnapshotTaken
-from predictor.service.background.past_tables import Past
+from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard.models import known_models
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import choices
 from predictor.service.dashboard.urls import asked
 
@@ -26,7 +26,7 @@ _ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "un
 assert {*_ORDER} == {*get_args(Verdict)}
 
 
-class ChangesQuery(Selection):
+class ChangesPageParams(Selection):
     """Which cells, between which snapshots, and which verdicts of them."""
 
     before: str | None = Field(default=None, max_length=200)
@@ -35,17 +35,17 @@ class ChangesQuery(Selection):
     verdict: Verdict | None = None
 
 
-def router(site: Site, past: Past) -> APIRouter:
+def router(site: DashboardSite, past: PastTables) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/compare/changes")
 
     @routes.get("")
-    def changed(request: Request, query: Annotated[ChangesQuery, Depends(asked(ChangesQuery))]) -> Response:
+    def changed(request: Request, query: Annotated[ChangesPageParams, Depends(asked(ChangesPageParams))]) -> Response:
         return site.page(request, "changes.html", lambda: _content(site, past, query))
 
     return routes
 
 
-def _content(site: Site, past: Past, query: ChangesQuery) -> dict[str, Any]:
+def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) -> dict[str, Any]:
     snapshots = [e.payload for e in taken(EventLog.open(site.settings)) if isinstance(e.payload, SnapshotTaken)]
     content: dict[str, Any] = {
         "query": query,

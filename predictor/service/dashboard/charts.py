@@ -15,9 +15,9 @@ from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.registry import Drawable, fit_to_draw
 from accel_platform.reports.charts.render import render
 from predictor.service.background.charts import drawn, made_of
-from predictor.service.dashboard.rendering import Site, release
+from predictor.service.dashboard.rendering import DashboardSite, release
 from predictor.service.dashboard.urls import asked
-from predictor.service.http.conditional import unless_kept, validators
+from predictor.service.http.conditional import conditional_response, validators
 
 _MEDIA = {"svg": "image/svg+xml", "png": "image/png"}
 _NONE = (
@@ -27,13 +27,13 @@ _NONE = (
 _LINE = '<tspan x="4" y="{y}">{text}</tspan>'
 
 
-class ChartQuery(Selection):
+class ChartPageParams(Selection):
     """What to draw, and for which ground."""
 
     theme: Literal["light", "dark"] = "light"
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/charts")
 
     @routes.get("/{name}.{kind}")
@@ -41,7 +41,7 @@ def router(site: Site) -> APIRouter:
         request: Request,
         name: str,
         kind: Literal["svg", "png"],
-        query: Annotated[ChartQuery, Depends(asked(ChartQuery))],
+        query: Annotated[ChartPageParams, Depends(asked(ChartPageParams))],
     ) -> Response:
         form = f"{release()}{made_of(name, site.settings)}"
         headers = validators(site.reader, request, form, media_type=_MEDIA[kind])
@@ -56,12 +56,12 @@ def router(site: Site) -> APIRouter:
                 return Response(_said(str(nothing)), headers=headers | {"Content-Type": _MEDIA["svg"]})
             return Response(render(drawing, kind, query.theme), headers=headers)
 
-        return unless_kept(request, headers, made)
+        return conditional_response(request, headers, made)
 
     return routes
 
 
-def _everything(site: Site) -> Drawable:
+def _everything(site: DashboardSite) -> Drawable:
     return fit_to_draw(read_cells(site.reader, Selection(), evidence=False), Selection())
 
 

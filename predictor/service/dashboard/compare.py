@@ -13,7 +13,7 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.comparison import Comparison, side_by_side
 from accel_platform.events.types import Provenance
 from predictor.service.dashboard.models import known_models
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import choices
 from predictor.service.dashboard.urls import asked
 
@@ -33,24 +33,24 @@ _TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
 _SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 
 
-class CompareQuery(Selection):
+class ComparePageParams(Selection):
     """What to hold side by side, and by which figure."""
 
     metric: Metric = "latency_ms"
     by: Literal["hardware", "model"] = Field(default="hardware", description="What the columns are.")
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/compare")
 
     @routes.get("")
-    def compare(request: Request, query: Annotated[CompareQuery, Depends(asked(CompareQuery))]) -> Response:
+    def compare(request: Request, query: Annotated[ComparePageParams, Depends(asked(ComparePageParams))]) -> Response:
         return site.page(request, "compare.html", lambda: _content(site, query))
 
     return routes
 
 
-def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
+def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     models = [row["model_id"] for row in known_models(site)]
     selection = Selection(**query.model_dump(exclude={"metric", "by"}))
     complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
@@ -73,11 +73,11 @@ def _content(site: Site, query: CompareQuery) -> dict[str, Any]:
     }
 
 
-def _held(site: Site, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
+def _held(site: DashboardSite, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
     return side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
 
 
-def _table(cells: list[dict[str, Any]], query: CompareQuery) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _table(cells: list[dict[str, Any]], query: ComparePageParams) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Columns are hardware on one device, or models; a row is all else that must be alike. Within a row and a column
     provenances stay apart: each has a line of its own."""
     lower = METRICS[query.metric][1]

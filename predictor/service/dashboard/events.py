@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 _SHOWN = 50
@@ -27,7 +27,7 @@ ORDER BY event_id DESC LIMIT $limit
 _CAUSED = "SELECT event_id, type, recorded_at FROM events WHERE causation_id = ? ORDER BY event_id LIMIT 20"
 
 
-class EventsQuery(BaseModel):
+class EventsPageParams(BaseModel):
     """Which events, and from which on."""
 
     model_config = ConfigDict(extra="forbid")
@@ -38,11 +38,11 @@ class EventsQuery(BaseModel):
     before: UUID | None = None
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/events")
 
     @routes.get("")
-    def events(request: Request, query: Annotated[EventsQuery, Depends(asked(EventsQuery))]) -> Response:
+    def events(request: Request, query: Annotated[EventsPageParams, Depends(asked(EventsPageParams))]) -> Response:
         return site.page(request, "events.html", lambda: _list(site, query))
 
     @routes.get("/{event_id}")
@@ -52,7 +52,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def _list(site: Site, query: EventsQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
     rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
     more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
     lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host"
@@ -61,7 +61,7 @@ def _list(site: Site, query: EventsQuery) -> dict[str, Any]:
     return {"query": query, "events": rows[:_SHOWN], "more": more, "types": types, "choices": choices}
 
 
-def _one(site: Site, event_id: UUID) -> dict[str, Any]:
+def _one(site: DashboardSite, event_id: UUID) -> dict[str, Any]:
     found = site.reader.rows(
         "SELECT * EXCLUDE (samples_ns), len(samples_ns) AS samples FROM events WHERE event_id = ?", (event_id,)
     )

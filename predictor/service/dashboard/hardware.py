@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 _SEEN = """
@@ -46,7 +46,7 @@ class DeviceQuery(BaseModel):
     device: str | None = Field(default=None, max_length=300)
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/hardware")
 
     @routes.get("")
@@ -60,7 +60,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def _list(site: Site, query: SheetQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: SheetQuery) -> dict[str, Any]:
     wanted = (query.q or "").casefold()
     sheet = [
         spec
@@ -75,11 +75,11 @@ def _list(site: Site, query: SheetQuery) -> dict[str, Any]:
     return {"query": query, "hosts": hosts, "measured": _measured(site), "sheet": sheet, "kinds": ("gpu", "cpu", "npu")}
 
 
-def _measured(site: Site) -> list[dict[str, Any]]:
+def _measured(site: DashboardSite) -> list[dict[str, Any]]:
     return site.once("measured hardware", lambda: site.reader.rows(_MEASURED))
 
 
-def _one(site: Site, name: str, device_id: str | None) -> dict[str, Any]:
+def _one(site: DashboardSite, name: str, device_id: str | None) -> dict[str, Any]:
     hosts = [row for row in site.once("devices", lambda: site.reader.rows(_SEEN)) if row["hardware"] == name]
     under = [row for row in _measured(site) if row["hardware"] == name]
     names = {row["device_id"]: row["device_name"] for row in under}

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 _REASONS = 3
@@ -31,7 +31,7 @@ WHERE s.rule = $rule ORDER BY s.confidence DESC, s.result_id LIMIT $limit
 """
 
 
-class HistoryQuery(BaseModel):
+class HistoryPageParams(BaseModel):
     """Which doubt, or which reason to be set aside, to see the cases of."""
 
     model_config = ConfigDict(extra="forbid")
@@ -39,17 +39,17 @@ class HistoryQuery(BaseModel):
     quarantine: str | None = Field(default=None, max_length=200)
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/history")
 
     @routes.get("")
-    def history(request: Request, query: Annotated[HistoryQuery, Depends(asked(HistoryQuery))]) -> Response:
+    def history(request: Request, query: Annotated[HistoryPageParams, Depends(asked(HistoryPageParams))]) -> Response:
         return site.page(request, "history.html", lambda: _content(site, query))
 
     return routes
 
 
-def _content(site: Site, query: HistoryQuery) -> dict[str, Any]:
+def _content(site: DashboardSite, query: HistoryPageParams) -> dict[str, Any]:
     reader = site.reader
     kept = site.once(
         "history",

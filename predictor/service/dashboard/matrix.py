@@ -11,7 +11,7 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import DAYS_MOST, matrix_history
 from accel_platform.errors import NotFound
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 _SHOWN = 100
@@ -30,7 +30,7 @@ ORDER BY batch_size, sequence_length, precision, result_id
 _MOST_EVIDENCE = 200
 
 
-class MatrixQuery(BaseModel):
+class MatrixPageParams(BaseModel):
     """Which part of the matrix."""
 
     model_config = ConfigDict(extra="forbid")
@@ -49,11 +49,11 @@ class CellQuery(BaseModel):
     mode: str = Field(default="inference", max_length=40)
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/matrix")
 
     @routes.get("")
-    def matrix(request: Request, query: Annotated[MatrixQuery, Depends(asked(MatrixQuery))]) -> Response:
+    def matrix(request: Request, query: Annotated[MatrixPageParams, Depends(asked(MatrixPageParams))]) -> Response:
         return site.page(request, "matrix.html", lambda: _heat(site, query))
 
     @routes.get("/cell")
@@ -67,7 +67,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def _heat(site: Site, query: MatrixQuery) -> dict[str, Any]:
+def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
     modes = [row["mode"] for row in site.once("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
     if query.mode in modes:
@@ -94,11 +94,11 @@ def _heat(site: Site, query: MatrixQuery) -> dict[str, Any]:
     }
 
 
-def _families(site: Site) -> dict[str, str | None]:
+def _families(site: DashboardSite) -> dict[str, str | None]:
     return {row["model_id"]: row["family"] for row in site.reader.rows("SELECT model_id, family FROM models")}
 
 
-def _cell(site: Site, query: CellQuery) -> dict[str, Any]:
+def _cell(site: DashboardSite, query: CellQuery) -> dict[str, Any]:
     devices = site.reader.rows(_CELL, query.model_dump())
     if not devices:
         _require_known(site, query.model)
@@ -107,7 +107,7 @@ def _cell(site: Site, query: CellQuery) -> dict[str, Any]:
     return {"query": query, "devices": devices, "evidence": evidence, "evidence_found": len(ids)}
 
 
-def _history(site: Site, query: CellQuery) -> dict[str, Any]:
+def _history(site: DashboardSite, query: CellQuery) -> dict[str, Any]:
     _require_known(site, query.model)
     selection = Selection(model=(query.model,), hardware=(query.hardware,))
     changes = [
@@ -116,6 +116,6 @@ def _history(site: Site, query: CellQuery) -> dict[str, Any]:
     return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
 
 
-def _require_known(site: Site, model_id: str) -> None:
+def _require_known(site: DashboardSite, model_id: str) -> None:
     if not site.reader.rows("SELECT model_id FROM models WHERE model_id = ?", (model_id,)):
         raise NotFound(f"No model is called {model_id!r} here: the matrix shows all there are")

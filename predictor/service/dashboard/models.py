@@ -13,7 +13,7 @@ from accel_platform.analysis.query.filters import Selection, recorded_id
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
 from predictor.service.dashboard.urls import asked, order
 
@@ -61,7 +61,7 @@ GROUP BY {_IDENTITY} HAVING count(*) > 1 ORDER BY count(*) DESC, {_IDENTITY} LIM
 _REGRESSIONS = "SELECT * FROM regressions WHERE model_id = $model ORDER BY found_at DESC, regression_id LIMIT 10"
 
 
-class ModelsQuery(BaseModel):
+class ModelsPageParams(BaseModel):
     """Which models, in which order."""
 
     model_config = ConfigDict(extra="forbid")
@@ -79,11 +79,11 @@ class CellsQuery(Selection):
     sort: str | None = Field(default=None, max_length=40)
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/models")
 
     @routes.get("")
-    def models(request: Request, query: Annotated[ModelsQuery, Depends(asked(ModelsQuery))]) -> Response:
+    def models(request: Request, query: Annotated[ModelsPageParams, Depends(asked(ModelsPageParams))]) -> Response:
         return site.page(request, "models.html", lambda: _list(site, query))
 
     @routes.get("/{name:path}")
@@ -93,12 +93,12 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def known_models(site: Site) -> list[dict[str, Any]]:
+def known_models(site: DashboardSite) -> list[dict[str, Any]]:
     """Every model that results are of, those with most results first."""
     return site.once("models", lambda: site.reader.rows(_MODELS))
 
 
-def _list(site: Site, query: ModelsQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
     rows = known_models(site)
     wanted = (query.q or "").casefold()
     found = [
@@ -123,7 +123,7 @@ def _list(site: Site, query: ModelsQuery) -> dict[str, Any]:
     }
 
 
-def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
+def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     reader, model_id = site.reader, recorded_id(name)
     described = reader.rows("SELECT * FROM models WHERE model_id = ?", (model_id,))
     if not described:
@@ -148,7 +148,7 @@ def _one(site: Site, name: str, query: CellsQuery) -> dict[str, Any]:
     }
 
 
-def _choices(site: Site, model_id: str) -> dict[str, list[Any]]:
+def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
     """What its results may be filtered by."""
     names = ("hardware", "mode", "precision", "batch_size", "provenance")
     lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
@@ -156,7 +156,7 @@ def _choices(site: Site, model_id: str) -> dict[str, list[Any]]:
     return {name: row[name] or [] for name in names}
 
 
-def _series(site: Site, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+def _series(site: DashboardSite, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     """Medians of our own processes in order of time, the longest series first."""
     return [
         {**row, "cell": cell(MeasuredSeries.model_construct(**row))}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.warehouse.reader import Reader
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 
 _TOTALS = """
 SELECT (SELECT count(*) FROM results) AS results, (SELECT count(*) FROM events) AS events,
@@ -50,7 +50,7 @@ GROUP BY hardware ORDER BY hardware
 """
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/")

@@ -12,7 +12,7 @@ from predictor.advisor import batch_tables
 from predictor.schemas.requests import Constraints, Objective, RecommendQuery, checked
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.models import known_models
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 _MOST_ROWS = 30
@@ -43,7 +43,7 @@ class RecommendForm(BaseModel):
     max_watts: float | None = None
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/recommend")
 
     @routes.get("")
@@ -55,7 +55,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def _content(site: Site, form: RecommendForm) -> dict[str, Any]:
+def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
     evidence = site.advisor.knowledge().evidence
     content: dict[str, Any] = {
         "form": form,

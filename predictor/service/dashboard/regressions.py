@@ -11,14 +11,14 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.measured import read_measured
-from accel_platform.analysis.regressions.triage import acceptance, read_decided, rejection
+from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked, link, read_pairs
 from predictor.service.middleware.identity import key_name_of, log_of, speaker
 
@@ -38,7 +38,7 @@ ORDER BY recorded_at DESC, event_id DESC
 _COUNTS = "SELECT state, direction, count(*) AS shifts FROM regressions GROUP BY state, direction"
 
 
-class RegressionsQuery(BaseModel):
+class RegressionsPageParams(BaseModel):
     """Which shifts."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +48,7 @@ class RegressionsQuery(BaseModel):
     hardware: str | None = Field(default=None, max_length=200)
 
 
-class Word(BaseModel):
+class ShiftDecisionForm(BaseModel):
     """Who decides, where no key says it, and why: both kept for ever."""
 
     model_config = ConfigDict(extra="forbid")
@@ -56,11 +56,13 @@ class Word(BaseModel):
     reason: str = Field(default="", max_length=2000)
 
 
-def router(site: Site, settings: Settings) -> APIRouter:
+def router(site: DashboardSite, settings: Settings) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/regressions")
 
     @routes.get("")
-    def regressions(request: Request, query: Annotated[RegressionsQuery, Depends(asked(RegressionsQuery))]) -> Response:
+    def regressions(
+        request: Request, query: Annotated[RegressionsPageParams, Depends(asked(RegressionsPageParams))]
+    ) -> Response:
         return site.page(request, "regressions.html", lambda: _list(site, query))
 
     @routes.get("/{regression_id}")
@@ -71,7 +73,7 @@ def router(site: Site, settings: Settings) -> APIRouter:
     async def decide(request: Request, regression_id: str, word: Literal["accept", "reject"]) -> Response:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
-            form = read_pairs(Word, pairs)
+            form = read_pairs(ShiftDecisionForm, pairs)
             by, log = speaker(request, form.by), log_of(request, settings)
             await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
         except InvalidInput as error:
@@ -87,7 +89,7 @@ def router(site: Site, settings: Settings) -> APIRouter:
     return routes
 
 
-def _list(site: Site, query: RegressionsQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: RegressionsPageParams) -> dict[str, Any]:
     rows = site.reader.rows(_LIST, query.model_dump())
     counts = {(row["state"], row["direction"]): row["shifts"] for row in site.reader.rows(_COUNTS)}
     return {
@@ -98,7 +100,7 @@ def _list(site: Site, query: RegressionsQuery) -> dict[str, Any]:
     }
 
 
-def _one(site: Site, request: Request, regression_id: str) -> dict[str, Any]:
+def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str, Any]:
     found = site.reader.rows("SELECT * FROM regressions WHERE regression_id = ?", (regression_id,))
     if not found:
         raise NotFound(f"No regression {regression_id!r} is recorded: the list of regressions shows all there are")
@@ -111,7 +113,7 @@ def _one(site: Site, request: Request, regression_id: str) -> dict[str, Any]:
         "points": points,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),
-        "rejected": read_decided(site.reader).rejected,
+        "rejected": read_decisions(site.reader).rejected,
         "said": site.reader.rows(_SAID, (regression_id,)),
         "speaker": key_name_of(request),
         "given": {},
@@ -123,7 +125,9 @@ def _cell(row: dict[str, Any]) -> str:
     return cell(MeasuredSeries.model_construct(**row))
 
 
-def _decide(site: Site, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str) -> None:
+def _decide(
+    site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str
+) -> None:
     """Store the person's word, and bring the tables up to it."""
     make = acceptance if word == "accept" else rejection
     event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")

@@ -17,7 +17,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.dashboard import formatting, sparklines, urls
-from predictor.service.http.conditional import unless_kept, validators
+from predictor.service.http.conditional import conditional_response, validators
 
 HERE = Path(__file__).parent
 ROOT = urls.ROOT
@@ -28,7 +28,7 @@ T = TypeVar("T")
 Content = dict[str, Any]
 
 
-class Site:
+class DashboardSite:
     """The tables that pages are made of, and what is kept of them while one snapshot is in service."""
 
     def __init__(self, advisor: Advisor, settings: Settings) -> None:
@@ -62,7 +62,9 @@ class Site:
             form = f"{release()}{also}{_key_of(request) or ''}"
             headers = validators(self.reader, request, form, media_type=HTML)
             headers |= {"ETag": f"W/{headers['ETag']}", "Vary": "accept-encoding, cookie"}
-            made = unless_kept(request, headers, partial(self._made, request, template, make, snapshot_id, headers))
+            made = conditional_response(
+                request, headers, partial(self._made, request, template, make, snapshot_id, headers)
+            )
             if self.reader.projection_id == projection_id:
                 return made
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import NotFound
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
 SHOWN = 50
@@ -42,17 +42,17 @@ WHERE r.result_id = ? LIMIT 5
 """
 
 
-class ResultsQuery(Selection):
+class ResultsPageParams(Selection):
     """Which results, and from which on."""
 
     before: UUID | None = Field(default=None, description="Results with smaller ids, which are older ones.")
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/results")
 
     @routes.get("")
-    def results(request: Request, query: Annotated[ResultsQuery, Depends(asked(ResultsQuery))]) -> Response:
+    def results(request: Request, query: Annotated[ResultsPageParams, Depends(asked(ResultsPageParams))]) -> Response:
         return site.page(request, "results.html", lambda: _list(site, query))
 
     @routes.get("/{result_id}")
@@ -71,7 +71,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def choices(site: Site) -> dict[str, list[str]]:
+def choices(site: DashboardSite) -> dict[str, list[str]]:
     """What results may be filtered by."""
     names = ("hardware", "mode", "precision", "provenance", "status")
     lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
@@ -79,7 +79,7 @@ def choices(site: Site) -> dict[str, list[str]]:
     return {name: row[name] or [] for name in names}
 
 
-def _list(site: Site, query: ResultsQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: ResultsPageParams) -> dict[str, Any]:
     condition, values = query.where()
     if query.before is not None:
         condition, values = f"{condition} AND r.result_id < $before", {**values, "before": query.before}
@@ -88,7 +88,7 @@ def _list(site: Site, query: ResultsQuery) -> dict[str, Any]:
     return {"query": query, "results": rows[:SHOWN], "more": more, "choices": choices(site)}
 
 
-def _one(site: Site, result_id: UUID) -> dict[str, Any]:
+def _one(site: DashboardSite, result_id: UUID) -> dict[str, Any]:
     found = site.reader.rows(_FACTS, (result_id,))
     if not found:
         raise NotFound(f"No result has the id {result_id}: the list of results shows all there are")
@@ -107,7 +107,7 @@ def _one(site: Site, result_id: UUID) -> dict[str, Any]:
     }
 
 
-def _samples(site: Site, result_id: UUID) -> list[int]:
+def _samples(site: DashboardSite, result_id: UUID) -> list[int]:
     rows = site.reader.rows(_SAMPLES, (result_id,))
     return rows[0]["samples_ns"] or [] if rows else []
 

@@ -7,7 +7,7 @@ from fastapi.staticfiles import StaticFiles
 
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
-from predictor.service.background.past_tables import Past
+from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard import (
     changes,
     charts,
@@ -23,12 +23,12 @@ from predictor.service.dashboard import (
     results,
     runs,
 )
-from predictor.service.dashboard.rendering import HERE, ROOT, Site
+from predictor.service.dashboard.rendering import HERE, ROOT, DashboardSite
 
 
-def install(app: FastAPI, advisor: Advisor, settings: Settings, past: Past) -> None:
+def install(app: FastAPI, advisor: Advisor, settings: Settings, past: PastTables) -> None:
     """Answer under /dashboard."""
-    site = Site(advisor, settings)
+    site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
     for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):
         app.include_router(noun.router(site), prefix=ROOT)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
-from predictor.service.dashboard.rendering import Site
+from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
 from predictor.service.dashboard.urls import asked
 
@@ -24,7 +24,7 @@ ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT $l
 """
 
 
-class RunsQuery(BaseModel):
+class RunsPageParams(BaseModel):
     """Which runs."""
 
     model_config = ConfigDict(extra="forbid")
@@ -34,11 +34,11 @@ class RunsQuery(BaseModel):
     page: int = Field(default=1, ge=1, le=100_000)
 
 
-def router(site: Site) -> APIRouter:
+def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/runs")
 
     @routes.get("")
-    def runs(request: Request, query: Annotated[RunsQuery, Depends(asked(RunsQuery))]) -> Response:
+    def runs(request: Request, query: Annotated[RunsPageParams, Depends(asked(RunsPageParams))]) -> Response:
         return site.page(request, "runs.html", lambda: _list(site, query))
 
     @routes.get("/{run_id:path}")
@@ -48,7 +48,7 @@ def router(site: Site) -> APIRouter:
     return routes
 
 
-def _list(site: Site, query: RunsQuery) -> dict[str, Any]:
+def _list(site: DashboardSite, query: RunsPageParams) -> dict[str, Any]:
     given = query.model_dump(exclude={"page"})
     rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
     lists = "list_sort(list(DISTINCT kind)) AS kind, list_sort(list(DISTINCT status)) AS status"
@@ -56,7 +56,7 @@ def _list(site: Site, query: RunsQuery) -> dict[str, Any]:
     return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}
 
 
-def _one(site: Site, run_id: str) -> dict[str, Any]:
+def _one(site: DashboardSite, run_id: str) -> dict[str, Any]:
     found = site.reader.rows("SELECT * FROM runs WHERE run_id = ?", (run_id,))
     if not found:
         raise NotFound(f"No run has the id {run_id!r}: the list of runs shows all there are")

@@ -35,10 +35,10 @@ def answer(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> R
             return found
         return Response(to_json(found, inf_nan_mode="null"), headers=headers)
 
-    return unless_kept(request, headers, made)
+    return conditional_response(request, headers, made)
 
 
-def unless_kept(request: Request, headers: dict[str, str], make: Callable[[], Response]) -> Response:
+def conditional_response(request: Request, headers: dict[str, str], make: Callable[[], Response]) -> Response:
     """What `make` answers; 304 where `If-None-Match` names the ETag of the headers, and then nothing is made.
 
     Tags are compared weakly, as RFC 9110 says; `*` is any answer, but only where there is one.

@@ -100,7 +100,7 @@ async def _system_error(request: Request, error: Exception) -> Response:
     return await accel_error(request, told)
 
 
-def refusal(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
+def problem_response(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
     """The problem document of a request that no route gets to see."""
     answer = _answer(request, status, kind, HTTPStatus(status).phrase, detail)
     answer.headers.update(headers)

@@ -7,18 +7,18 @@ from starlette.middleware.cors import CORSMiddleware
 
 from accel_platform.settings import Settings
 from predictor.service.middleware import sign_in
-from predictor.service.middleware.auth import Gate
-from predictor.service.middleware.head_requests import Head
-from predictor.service.middleware.security_headers import Headers
-from predictor.service.middleware.telemetry import Watching
+from predictor.service.middleware.auth import AuthMiddleware
+from predictor.service.middleware.head_requests import HeadMiddleware
+from predictor.service.middleware.security_headers import SecurityHeadersMiddleware
+from predictor.service.middleware.telemetry import TelemetryMiddleware
 
 
 def install(app: FastAPI, settings: Settings, host: str | None) -> None:
     """Put the door before the app's routes; `host` is what it listens on, None where something else decides that."""
     app.include_router(sign_in.router(settings))
     # What is added last stands first.
-    app.add_middleware(Head)
-    app.add_middleware(Gate, settings=settings, host=host)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(AuthMiddleware, settings=settings, host=host)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -27,5 +27,5 @@ def install(app: FastAPI, settings: Settings, host: str | None) -> None:
             allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "If-None-Match"],
             expose_headers=["ETag", "X-Request-ID", "Retry-After"],
         )
-    app.add_middleware(Watching)
-    app.add_middleware(Headers)
+    app.add_middleware(TelemetryMiddleware)
+    app.add_middleware(SecurityHeadersMiddleware)

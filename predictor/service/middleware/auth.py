@@ -22,7 +22,7 @@ from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
 from predictor.service.http import problems
 from predictor.service.middleware.identity import LOOPBACK, Caller
-from predictor.service.middleware.rate_limit import Buckets
+from predictor.service.middleware.rate_limit import TokenBuckets
 
 COOKIE = "accel_key"
 SIGN_IN = "/sign-in"
@@ -36,7 +36,7 @@ _BURST_S = 5
 _WRONG_KEYS_PER_MINUTE = 10
 
 
-class Gate:
+class AuthMiddleware:
     """Lets a request through with its `Caller` in the scope's state, or answers it with a problem."""
 
     def __init__(self, app: ASGIApp, settings: Settings, host: str | None) -> None:
@@ -45,8 +45,8 @@ class Gate:
         self._asks_always = host is not None and not is_loopback(host)
         self._knows_host = host is not None
         self._origins = frozenset(settings.cors_origins)
-        self._rates = Buckets(settings.rate_per_s, max(1.0, settings.rate_per_s * _BURST_S))
-        self._wrong = Buckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
+        self._rates = TokenBuckets(settings.rate_per_s, max(1.0, settings.rate_per_s * _BURST_S))
+        self._wrong = TokenBuckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -174,4 +174,4 @@ def _too_many(scope: Scope, wait_s: int, what: str) -> Response:
 
 
 def _problem(scope: Scope, status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> Response:
-    return problems.refusal(Request(scope), status, kind, detail, headers or {})
+    return problems.problem_response(Request(scope), status, kind, detail, headers or {})

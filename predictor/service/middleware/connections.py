@@ -272,8 +272,8 @@ def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> by
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request where every connection that the service may hold has one already."""
-    from predictor.service.http.problems import refusal
+    from predictor.service.http.problems import problem_response
 
     detail = "The service answers as many requests at once as it may hold connections: wait 1 s."
     headers = {"Retry-After": "1", "Connection": "close"}
-    await refusal(Request(scope), 503, "too-many-connections", detail, headers)(scope, receive, send)
+    await problem_response(Request(scope), 503, "too-many-connections", detail, headers)(scope, receive, send)

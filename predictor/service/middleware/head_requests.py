@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Head:
+class HeadMiddleware:
     """Asks the routes by GET and ends with the first piece of the body, which the server does not send."""
 
     def __init__(self, app: ASGIApp) -> None:

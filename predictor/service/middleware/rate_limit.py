@@ -11,7 +11,7 @@ _MOST_CLIENTS = 10_000
 """Of more, those that have been quiet longest are forgotten, and begin again with a full bucket."""
 
 
-class Buckets:
+class TokenBuckets:
     """One bucket per client: `burst` requests at once, `per_s` a second on average. Used from one thread."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:

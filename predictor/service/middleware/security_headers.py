@@ -45,7 +45,7 @@ ALONE = (
 nor cookies are to be had."""
 
 
-class Headers:
+class SecurityHeadersMiddleware:
     """Adds the headers, unless an answer brings stricter or other ones of its own.
 
     They follow from the media type, so a 304 names the type of what the browser kept: the browser applies the headers

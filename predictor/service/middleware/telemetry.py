@@ -21,7 +21,7 @@ _SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger("accel.requests")
 
 
-class Watching:
+class TelemetryMiddleware:
     """Gives every request an id, which its answer, its log lines and its audit events bear, and counts it."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -78,11 +78,11 @@ Local = Annotated[
 """A time without a zone, for which JSON schema has no format."""
 
 
-class Claim(ResultRecorded):
+class ClaimedResult(ResultRecorded):
     """A result that somebody states. Unknown is left out, never 0. A sample is the time of one whole batch."""
 
     model_config = ConfigDict(
-        title="Claim",
+        title="ClaimedResult",
         json_schema_extra={
             "examples": [
                 {
@@ -216,7 +216,8 @@ def _kind(value: Any) -> str:
 
 
 Claims = Annotated[
-    Annotated[Claim, Tag("<one>")] | Annotated[list[Claim], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
+    Annotated[ClaimedResult, Tag("<one>")]
+    | Annotated[list[ClaimedResult], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
     Discriminator(_kind),
 ]
 PostedEvents = Annotated[

@@ -107,7 +107,7 @@ class Verification(BaseModel):
     reason: str | None
 
 
-class Doubt(BaseModel):
+class ResultSuspicion(BaseModel):
     """One reason to doubt an imported result."""
 
     event_id: UUID
