@@ -16,7 +16,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # The oldest and the newest version that pyproject.toml allows; `make test-pythons` tests what $(VENV) does not have.
 PYTHONS := 3.11 3.13
 # The unit tests that take longest, because they run models: no other Python version changes them.
-LONG_TESTS := jax_operators predictor_ask predictor_configs predictor_traced predictor_train predictor_trial validate
+LONG_TESTS := backends/test_jax_operators predictor/test_model_resolution predictor/test_config_cost \
+	predictor/test_traced_models predictor/test_train predictor/test_evaluate warehouse/test_validate
 
 # Of pip's talk the large downloads, the unpacking and errors are shown; all of it is in $(VENV)/install.log.
 define install
@@ -74,7 +75,7 @@ test-pythons: $(BIN)/python
 		$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$found .venv-$$version/.installed-dev \
 			&& echo "The quick unit tests with Python $$version:" \
 			&& OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -q -m 'not slow and not alone' -n 3 --dist loadfile \
-				$(LONG_TESTS:%=--ignore=tests/unit/test_%.py) tests/unit \
+				$(LONG_TESTS:%=--ignore=tests/unit/%.py) tests/unit \
 			|| failed=1; \
 	done; \
 	exit $$failed

@@ -1,8 +1,8 @@
 """One file taken apart: the documents it consists of, each announced by its hash before it is read, as a flow of steps.
 
 Documents nest: what lies between a `DocumentStart` and its `DocumentEnd` belongs to it. What is found inside another
-document, or in an archive, is done before the one around it, so that what is known of the outer one holds for all inside it. What
-becomes of the steps is `importer.py`; they can be sent between processes.
+document, or in an archive, is done before the one around it, so that what is known of the outer one holds for all
+inside it. Steps can be sent between processes.
 """
 
 from __future__ import annotations

@@ -140,8 +140,8 @@ def make_sample(
 
     `cost` is of one item at this size; `size` is tokens in, where there are any; generation needs `output_tokens`
     and the shape of the decoder, which is known of those in `decoders.csv` and otherwise given. `device` is what is
-    published of it (`find_spec`), what its host observed (`device_spec_for`), or what users write of their own hardware;
-    its figures may be None.
+    published of it (`find_spec`), what its host observed (`device_spec_for`), or what users write of their own; its
+    figures may be None.
     """
     precision = precision or UNSTATED
     if mode == "generation":

@@ -103,7 +103,7 @@ def test_a_suite_measures_and_leaves_reports_charts_csv_and_tables(suite: Path, 
     document = parse(load(report))
     found = detect_format(document)
     assert found is not None
-    read = [record.result for record in found.read(document) if isinstance(record, Record)]
+    read = [record.result for record in found.parse(document) if isinstance(record, Record)]
     assert [r.samples_ns for r in read] == [r.samples_ns for r in results(home)]
     (started,) = (e.payload for e in EventLog.open(Settings(home=home)).read(types={"RunStarted"}))
     assert started.plan["asked"]["schedule"] == "0 2 * * *"  # type: ignore[attr-defined]

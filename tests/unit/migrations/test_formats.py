@@ -14,7 +14,7 @@ from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
 local = datetime.fromisoformat
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
 
 def read(document: Document) -> dict[str, Record | RefusedCell]:

@@ -25,7 +25,7 @@ from migrations.pipeline import document_reader, workers
 from migrations.pipeline.importer import migrate
 from migrations.pipeline.retry import retry_quarantine
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parents[3]
 FIXTURES = REPOSITORY / "tests" / "data" / "formats"
 CARD = json.loads((FIXTURES / "direct_benchmark.json").read_text())
 

@@ -21,7 +21,7 @@ from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.workloads.custom_models import custom_models
 from accel_platform.workloads.model_catalog import resolve_model
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 OLD_GUIDE = {
     "batch_sizes": [1, 4, 8],

@@ -16,7 +16,7 @@ from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import claims_of
 from migrations.suspicion.rules import suspicions_of
 
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
 
 def document(name: str, path: str | None = None) -> Document:

@@ -16,7 +16,7 @@ from accel_platform.analysis.query.series import read_series
 from accel_platform.analysis.stats.changepoint import RECENT, find_changes, watch
 from accel_platform.errors import InvalidInput, NotFound
 
-LABELLED = Path(__file__).parents[3] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"
+LABELLED = Path(__file__).parents[4] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"
 Find = Callable[..., list[object]]
 finite = st.floats(min_value=-1e6, max_value=1e6, allow_nan=False)
 

@@ -23,7 +23,7 @@ def judged(value: dict[str, Any]) -> list[ResultRecorded]:
     document = parse(Content.of(json.dumps(value).encode(), "/old/made.json"))
     found = detect_format(document)
     assert found is not None
-    records = [cell for cell in found.read(document) if isinstance(cell, Record)]
+    records = [cell for cell in found.parse(document) if isinstance(cell, Record)]
     return [record.result for record in suspicions_of(records, claims_of(document))]
 
 

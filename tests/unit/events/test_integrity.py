@@ -23,7 +23,7 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.validate import validate
 from factories import event, result, verification
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 def _fill(settings: Settings, *names: str) -> EventLog:

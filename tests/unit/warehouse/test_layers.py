@@ -139,7 +139,7 @@ def test_a_rebuild_gives_back_deleted_tables(settings: Settings, log: EventLog) 
 def test_old_events_are_lifted_on_their_way(settings: Settings) -> None:
     segments = settings.home / "log" / "segments"
     segments.mkdir(parents=True)
-    stored = Path(__file__).parents[1] / "data" / "home-v1" / "log" / "segments" / "run-v1.parquet"
+    stored = Path(__file__).parents[2] / "data" / "home-v1" / "log" / "segments" / "run-v1.parquet"
     (segments / stored.name).write_bytes(stored.read_bytes())
     _stage_and_publish(settings)
     [row] = Reader(settings).rows("SELECT samples, latency_max_ms, memory_peak_mib FROM results")

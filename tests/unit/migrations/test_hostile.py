@@ -21,7 +21,7 @@ from migrations.pipeline.document_reader import Reading, read
 from migrations.sources.documents import Content, Document, parse
 from migrations.suspicion.claims import NOTHING_CLAIMED
 
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 TEXTS = sorted(path for path in FIXTURES.iterdir() if path.suffix != ".sqlite")
 JSON = [path for path in TEXTS if path.suffix == ".json"]
 PREFIXES = 400

@@ -84,7 +84,7 @@ def read_back(path: Path) -> list[Record]:
     document = parse(load(path))
     found = detect_format(document)
     assert found is not None
-    records = list(found.read(document))
+    records = list(found.parse(document))
     assert all(isinstance(record, Record) for record in records), records
     return [record for record in records if isinstance(record, Record)]
 

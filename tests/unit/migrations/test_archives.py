@@ -17,7 +17,7 @@ from accel_platform.events.types import DocumentImported, ResultRecorded
 from migrations.pipeline.importer import migrate
 from migrations.sources import archives
 
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 CARD = {
     "model": "gpt2",
     "hardware": "cpu",

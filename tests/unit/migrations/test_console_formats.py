@@ -12,7 +12,7 @@ from migrations.detect import detect_format
 from migrations.normalize.records import Record, RefusedCell
 from migrations.sources.documents import Content, Document, parse
 
-FIXTURES = Path(__file__).parent.parent / "data" / "formats"
+FIXTURES = Path(__file__).parents[2] / "data" / "formats"
 
 
 def document(name: str, path: str | None = None) -> Document:

@@ -36,7 +36,7 @@ from migrations.sources.documents import load, parse
 from migrations.suspicion.claims import NOTHING_CLAIMED
 from migrations.suspicion.statistics import has_other_figure
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parents[3]
 SAMPLES = REPOSITORY / "samples" / "legacy"
 FIXTURES = REPOSITORY / "tests" / "data" / "formats"
 ARCHIVE = REPOSITORY.parent / "shared" / "data" / "legacy"

@@ -111,7 +111,7 @@ Accel = Callable[..., tuple[int, str]]
 def accel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, home: Path) -> Accel:
     """Runs a command in this process: exit code and stderr. What is no sentence is raised."""
     (tmp_path / "out").mkdir()
-    samples = Path(__file__).parents[2] / "samples"
+    samples = Path(__file__).parents[3] / "samples"
 
     def run(command: str) -> tuple[int, str]:
         arguments = [part.format(out=tmp_path / "out", samples=samples) for part in COMMANDS[command]]

@@ -22,7 +22,7 @@ from accel_platform.events.upcast import UPCASTERS, upcast
 from accel_platform.settings import Settings
 from factories import event, result
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 _text = st.text(st.characters(codec="utf-8"), max_size=20)
 _quantity = st.one_of(st.none(), st.floats(min_value=0, max_value=1e12, allow_subnormal=False))
