@@ -32,11 +32,12 @@ define install
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib accel_platform assets migrations predictor >> $(VENV)/install.log 2>&1 || true
 endef
 
-.PHONY: help run ui test test-pythons lint bench audit sbom clean
+.PHONY: help run ui check check-style check-types check-walls check-tests test test-pythons lint bench audit sbom clean
 
 help:
 	@echo "make run    install, then measure, check, train and serve on http://127.0.0.1:8000"
 	@echo "make ui     the same service, with Dagster's pages on http://127.0.0.1:3000"
+	@echo "make check  style, types, walls and the quick unit tests of what changed; under a minute"
 	@echo "make test   install what tests need, and run all of them"
 	@echo "make test-pythons  the quick unit tests with each other Python version that this machine has"
 	@echo "make lint   style, types and the walls between the packages"
@@ -79,6 +80,25 @@ test-pythons: $(BIN)/python
 			|| failed=1; \
 	done; \
 	exit $$failed
+
+# SINCE names the commit to compare with. What takes long is left to `make test`.
+SINCE ?= HEAD
+check: $(VENV)/.installed-dev
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check-style check-types check-walls check-tests
+
+check-style:
+	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --quiet --check && echo "style: kept"
+
+check-types:
+	@$(BIN)/mypy
+
+check-walls:
+	@$(BIN)/lint-imports --no-logo 2>/dev/null | tail -n 2
+
+check-tests:
+	@tests=$$($(BIN)/python tests/changed.py $(SINCE)); \
+	if [ -z "$$tests" ]; then echo "no unit test imports what changed"; else \
+		OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not slow and not alone' $(LONG_TESTS:%=--ignore=tests/unit/%.py) $$tests; fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
