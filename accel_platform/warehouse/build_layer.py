@@ -66,7 +66,7 @@ def schema_id() -> str:
         layers.JUDGED,
         layers.USABLE,
     ]
-    tables = [sql_of(table) for table in (*PER_EVENT, *DERIVED) if table != "events"]
+    tables = [f"{table} {sql_of(table)}" for table in (*PER_EVENT, *DERIVED) if table != "events"]
     return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ import duckdb
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.table_io import files
-from accel_platform.warehouse.layers import TABLES, quoted, require_current
+from accel_platform.warehouse.layers import RENAMED, TABLES, quoted, require_current
 
 _COPIED: dict[files.Kind, str] = {
     "json": "FORMAT json, ARRAY true",
@@ -25,6 +25,7 @@ def export_table(settings: Settings, table: str, output: Path, kind: files.Kind)
 
     Raises InvalidInput for an unknown table, a directory that does not exist, or more rows than the format holds.
     """
+    table = RENAMED.get(table, table)
     if table not in TABLES:
         raise InvalidInput(f"There is no table {table!r}. Tables: {', '.join(TABLES)}.")
     with require_current(settings).open() as con:

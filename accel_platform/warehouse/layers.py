@@ -21,23 +21,33 @@ from accel_platform.atomic_write import write_durably
 from accel_platform.errors import AccelError, StorageUnavailable, WarehouseEmpty, storage_errno, storage_unavailable
 from accel_platform.settings import Settings
 
-PER_EVENT = ("events", "result_rows", "verifications", "import_ledger", "quarantine", "suspicions", "overrulings")
+PER_EVENT = (
+    "events",
+    "result_rows",
+    "verifications",
+    "import_ledger",
+    "quarantine",
+    "suspicions",
+    "suspicion_overrides",
+)
 """Stored in every layer: one row per event of that layer (a few for `quarantine`)."""
 DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regressions", "compat_matrix")
 """Stored in the newest layer, for all events below it too. `compat_matrix` comes last, after the audit."""
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
-          "compat_matrix", "regressions", "quarantine", "suspicions", "overrulings", "import_ledger",
+          "compat_matrix", "regressions", "quarantine", "suspicions", "suspicion_overrides", "import_ledger",
           "events")  # fmt: skip
 """What users may rely on."""
+RENAMED = {"overrulings": "suspicion_overrides"}
+"""Former names of tables, which are views for one more version."""
 
 # Provenance where later events changed it: a suspicion found among other documents, or one that a person overruled.
 REJUDGED = """
 SELECT s.result_id, CASE WHEN bool_or(s.verdict = 'simulated' AND o.rule IS NULL) THEN 'simulated'
     WHEN bool_or(o.rule IS NULL) THEN 'suspect' ELSE 'imported' END AS provenance
 FROM suspicions AS s
-LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o USING (result_id, rule)
 WHERE s.result_id IN (
-    SELECT result_id FROM overrulings UNION ALL SELECT result_id FROM suspicions WHERE event_id <> result_id
+    SELECT result_id FROM suspicion_overrides UNION ALL SELECT result_id FROM suspicions WHERE event_id <> result_id
 )
 GROUP BY s.result_id
 """
@@ -177,6 +187,8 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
         entry = SUPERSEDED_BY.get(table)
         newest = f"WHERE {entry} IS NULL OR {entry} NOT IN (FROM ({superseded}) WHERE supersedes IS NOT NULL)"
         con.execute(f"CREATE VIEW {table} AS FROM ({rows}) {newest if entry else ''}")
+    for former, table in RENAMED.items():
+        con.execute(f"CREATE VIEW {former} AS FROM {table}")
     con.execute(f"CREATE VIEW rejudged_results AS {REJUDGED}")
     [(judged_later,)] = con.execute(f"SELECT count(*) FROM (FROM ({REJUDGED}) LIMIT 1)").fetchall()
     con.execute(f"CREATE VIEW results AS {RESULTS_REJUDGED if judged_later else RESULTS}")

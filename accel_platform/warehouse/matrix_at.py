@@ -30,7 +30,7 @@ result_rows AS (
 ),
 verifications AS (FROM dated_verifications WHERE recorded_at < m.moment),
 suspicions AS (FROM dated_suspicions WHERE recorded_at < m.moment),
-overrulings AS (FROM memory.main.overrulings WHERE recorded_at < m.moment),
+suspicion_overrides AS (FROM memory.main.suspicion_overrides WHERE recorded_at < m.moment),
 rejudged_results AS ({layers.REJUDGED}),
 results AS ({layers.RESULTS_REJUDGED}),
 judged_results AS ({layers.JUDGED})

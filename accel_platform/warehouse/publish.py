@@ -187,7 +187,7 @@ def audited(projection: Projection, *, known: Collection[Layer] = ()) -> list[Ch
     new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
     spoken_of = " UNION ALL ".join(
         f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "
-        f"UNION ALL SELECT result_id FROM {name}.overrulings"
+        f"UNION ALL SELECT result_id FROM {name}.suspicion_overrides"
         for name in new or [f"layer_{len(projection.layers) - 1}"]
     )
     where = f"WHERE event_id IN ({spoken_of})" if known else ""

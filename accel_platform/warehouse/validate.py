@@ -49,7 +49,7 @@ ORDER BY ALL
 """
 _OF_NO_RESULT = """
 SELECT rule || ' of ' || result_id AS example FROM (
-    SELECT rule, result_id FROM suspicions UNION ALL SELECT rule, result_id FROM overrulings)
+    SELECT rule, result_id FROM suspicions UNION ALL SELECT rule, result_id FROM suspicion_overrides)
 WHERE result_id NOT IN (SELECT event_id FROM result_rows)
 ORDER BY ALL
 """
@@ -220,7 +220,7 @@ def _against_log(
 def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[Finding]:
     for name, sql, what in (
         ("ledger_miscounts", _MISCOUNTED, "documents whose results are not as many as the ledger says"),
-        ("doubts_of_no_result", _OF_NO_RESULT, "suspicions or overrulings of results that are not there"),
+        ("doubts_of_no_result", _OF_NO_RESULT, "suspicions or suspicion_overrides of results that are not there"),
     ):
         examples = [row[0] for row in con.execute(sql).fetchall()]
         if examples:

@@ -20,7 +20,7 @@ _DAYS = f"""
 SELECT DISTINCT date_trunc('day', recorded_at) AS day FROM (
     SELECT recorded_at FROM result_rows AS r WHERE {_OF_MODELS}
     UNION ALL
-    SELECT e.recorded_at FROM (FROM suspicions UNION ALL BY NAME FROM overrulings) AS s
+    SELECT e.recorded_at FROM (FROM suspicions UNION ALL BY NAME FROM suspicion_overrides) AS s
     JOIN events AS e USING (event_id)
     JOIN result_rows AS r ON r.event_id = s.result_id
     WHERE {_OF_MODELS}

@@ -14,7 +14,7 @@ WITH judged AS (
     SELECT s.rule, s.verdict, s.result_id, s.evidence, s.confidence, r.source_path, o.rule IS NOT NULL AS overruled
     FROM suspicions AS s
     JOIN results AS r USING (result_id)
-    LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+    LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o USING (result_id, rule)
 )
 SELECT rule, verdict, count(DISTINCT result_id) AS results, count(DISTINCT source_path) AS documents,
     count(DISTINCT result_id) FILTER (WHERE overruled) AS overruled, round(avg(confidence), 2) AS confidence

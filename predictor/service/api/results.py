@@ -38,7 +38,7 @@ ORDER BY v.event_id
 """
 _DOUBTS = """
 SELECT s.event_id, s.rule, s.verdict, s.evidence, s.confidence, min(o.overruled_by) AS overruled_by
-FROM suspicions AS s LEFT JOIN overrulings AS o USING (result_id, rule)
+FROM suspicions AS s LEFT JOIN suspicion_overrides AS o USING (result_id, rule)
 WHERE s.result_id = $id
 GROUP BY ALL ORDER BY s.rule, s.evidence
 """

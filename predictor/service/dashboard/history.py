@@ -26,7 +26,7 @@ _DOUBTED = """
 SELECT s.result_id, s.rule, s.verdict, s.evidence, s.confidence, r.model_id, r.hardware, r.source_path,
     o.rule IS NOT NULL AS overruled
 FROM suspicions AS s JOIN results AS r USING (result_id)
-LEFT JOIN (SELECT DISTINCT result_id, rule FROM overrulings) AS o USING (result_id, rule)
+LEFT JOIN (SELECT DISTINCT result_id, rule FROM suspicion_overrides) AS o USING (result_id, rule)
 WHERE s.rule = $rule ORDER BY s.confidence DESC, s.result_id LIMIT $limit
 """
 

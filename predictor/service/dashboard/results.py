@@ -31,7 +31,7 @@ SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e
 _SAMPLES = "SELECT samples_ns FROM events WHERE event_id = ?"
 _DOUBTS = """
 SELECT s.rule, s.verdict, s.evidence, s.confidence, o.overruled_by, o.reason AS overruled_reason
-FROM suspicions AS s LEFT JOIN overrulings AS o USING (result_id, rule)
+FROM suspicions AS s LEFT JOIN suspicion_overrides AS o USING (result_id, rule)
 WHERE s.result_id = ? ORDER BY s.confidence DESC, s.rule
 """
 _VERIFICATIONS = """
