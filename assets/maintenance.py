@@ -7,7 +7,7 @@ from accel_platform.bench.requests.requests import request_benchmark
 from accel_platform.events.compaction import compact
 from accel_platform.warehouse.disk_use import remove_left_overs
 from assets.resources import Installation
-from predictor.training.promotion import remove_old
+from predictor.training.promotion import remove_old_predictors
 
 
 @dg.op(description="Asks for what the suite file of ACCEL_SUITE names, on the hosts that have its hardware.")
@@ -25,7 +25,7 @@ def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
 def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
     done = compact(accel.log)
     left_overs = remove_left_overs(accel.settings)
-    predictors = remove_old(accel.settings, accel.log)
+    predictors = remove_old_predictors(accel.settings, accel.log)
     context.log.info(
         f"{done.packed:,} segments are in a new pack, {done.removed:,} files went that larger ones hold, "
         f"{len(left_overs)} that killed processes left, {len(predictors)} old predictors"

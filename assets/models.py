@@ -28,7 +28,7 @@ def predictor(
 
     With too little evidence to learn from nothing is trained: the asset stays as it was, and an observation says why.
     """
-    from predictor.training.train import NotEnoughEvidence, rows_of, train
+    from predictor.training.train import NotEnoughEvidence, metric_rows, train
 
     try:
         report = train(accel.settings, accel.log, progress=context.log.info)
@@ -36,7 +36,7 @@ def predictor(
         context.log.warning(f"not trained: {too_little}")
         yield dg.AssetObservation("predictor", metadata={"trained": False, "reason": str(too_little)})
         return
-    errors = rows_of(report.metrics)
+    errors = metric_rows(report.metrics)
     by_family = [
         {"mode": mode, "family": family, "median_error": error}
         for mode, lacks in report.metrics["latency"].items()

@@ -25,9 +25,9 @@ def recommend(model: str | dict[str, Any], *, home: Path | str | None = None, **
     `model` is a name, a transformers config or cost figures; `home` the state directory (default: $ACCEL_HOME or
     ./.accel). Raises InvalidInput, NotFound or WarehouseEmpty, which say what to do.
     """
-    from predictor.schemas.requests import RecommendQuery, checked
+    from predictor.schemas.requests import RecommendQuery, validate_query
 
-    return _advisor(home).recommend(checked(RecommendQuery, {"model": model, **question}))
+    return _advisor(home).recommend(validate_query(RecommendQuery, {"model": model, **question}))
 
 
 def predict(
@@ -37,9 +37,9 @@ def predict(
 
     Raises NotFound, with what to measure, where nothing supports any; otherwise as `recommend`.
     """
-    from predictor.schemas.requests import PredictQuery, checked
+    from predictor.schemas.requests import PredictQuery, validate_query
 
-    return _advisor(home).predict(checked(PredictQuery, {"model": model, "hardware": hardware, **question}))
+    return _advisor(home).predict(validate_query(PredictQuery, {"model": model, "hardware": hardware, **question}))
 
 
 def _advisor(home: Path | str | None) -> Advisor:

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 from accel_platform.hardware.catalog import find_spec
-from predictor.data.blocks import family_of
+from predictor.data.features import family_from_name
 from predictor.data.samples import Sample, WorkloadCost
 from predictor.models.analytical import AdditiveRoofline
 
@@ -29,7 +29,7 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
     )
     made = Sample(
         model=model,
-        family=family_of(model),
+        family=family_from_name(model),
         mode="inference",
         batch_size=batch,
         size=224.0,

@@ -58,9 +58,9 @@ def chart(
     settings, chosen = settings_for(home, as_of), selection(filters)
 
     def predicted() -> list[dict[str, Any]]:
-        from predictor.training.evaluation_pairs import held_out_rows
+        from predictor.training.evaluation_pairs import holdout_rows
 
-        return held_out_rows(settings, chosen)
+        return holdout_rows(settings, chosen)
 
     drawn = chart(name, Reader(settings), chosen, outside={"predicted": predicted})
     if output is None:

@@ -13,7 +13,7 @@ from accel_platform.cli.output import AnyFormat, FileFormat, Home, Json, Output,
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from predictor.data.samples import Sample
-    from predictor.training.evaluate import EvaluationTask
+    from predictor.training.evaluate import EvaluationResult
 
 Directory = typer.Option(exists=True, help="Result files in any format that `accel migrate` reads.")
 
@@ -37,34 +37,37 @@ def evaluate(
     if (train is None) != (test is None) or (train is not None and dataset is not None):
         raise InvalidInput("Give --dataset alone, or --train and --test together.")
     kind = chosen(as_json, format_, output)
-    results: list[tuple[str, EvaluationTask]] = []
+    results: list[tuple[str, EvaluationResult]] = []
     if train is not None and test is not None:
         results = _judged(_imported(train), _imported(test))
     else:
         results = _tried(_imported(dataset) if dataset is not None else _cases(settings_for(home)))
     if report is not None:
-        from predictor.training.evaluation_report import write
+        from predictor.training.evaluation_report import write_report
 
-        write(report, results)
+        write_report(report, results)
         note(f"wrote {report}")
     _print(results, kind, output)
 
 
-def _judged(known: list[Sample], asked: list[Sample]) -> list[tuple[str, EvaluationTask]]:
+def _judged(known: list[Sample], asked: list[Sample]) -> list[tuple[str, EvaluationResult]]:
     from accel_platform.errors import InvalidInput
-    from predictor.training.evaluate import judge
+    from predictor.training.evaluate import evaluate_train_test
 
     names = sorted({case.mode for case in asked})
     if not names:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    return [(n, judge([c for c in known if c.mode == n], [c for c in asked if c.mode == n], note)) for n in names]
+    return [
+        (n, evaluate_train_test([c for c in known if c.mode == n], [c for c in asked if c.mode == n], note))
+        for n in names
+    ]
 
 
-def _tried(cases: list[Sample]) -> list[tuple[str, EvaluationTask]]:
-    from predictor.training.evaluate import trials
+def _tried(cases: list[Sample]) -> list[tuple[str, EvaluationResult]]:
+    from predictor.training.evaluate import evaluate_splits
 
     names = sorted({case.mode for case in cases}) or [""]
-    return [(name, asked) for name in names for asked in trials([c for c in cases if c.mode == name], note)]
+    return [(name, asked) for name in names for asked in evaluate_splits([c for c in cases if c.mode == name], note)]
 
 
 def _imported(directory: Path) -> list[Sample]:
@@ -92,10 +95,10 @@ def _cases(settings: Settings) -> list[Sample]:
     return book.measured
 
 
-def _print(results: list[tuple[str, EvaluationTask]], kind: AnyFormat, output: Path | None) -> None:
-    from predictor.training.evaluate import metrics_of
-    from predictor.training.evaluation_report import rows_of
+def _print(results: list[tuple[str, EvaluationResult]], kind: AnyFormat, output: Path | None) -> None:
+    from predictor.training.evaluate import evaluation_metrics
+    from predictor.training.evaluation_report import result_rows
 
-    metrics: list[dict[str, Any]] = [{"dataset": name, **metrics_of(asked)} for name, asked in results]
-    rows = [row for found in metrics for row in rows_of(found["dataset"], found)]
+    metrics: list[dict[str, Any]] = [{"dataset": name, **evaluation_metrics(asked)} for name, asked in results]
+    rows = [row for found in metrics for row in result_rows(found["dataset"], found)]
     answer(rows, kind, output, title="How far predictions err", document={"splits": metrics})

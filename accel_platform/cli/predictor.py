@@ -28,7 +28,7 @@ class LogFormat(enum.StrEnum):
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
     """Train the predictor on what was measured and imported, and put it into service."""
     from accel_platform.events import EventLog
-    from predictor.training.train import rows_of
+    from predictor.training.train import metric_rows
     from predictor.training.train import train as run
 
     settings = settings_for(home)
@@ -36,7 +36,7 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
     if wants_json(json_, format_):
         print_json(vars(report))
         return
-    print_table(rows_of(report.metrics))
+    print_table(metric_rows(report.metrics))
     for reason, count in report.skipped.items():
         note(f"{count} cells not learned from: {reason}")
 

@@ -29,10 +29,10 @@ Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default:
 def list_(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """Every predictor kept, the newest first, and which one serves."""
     from accel_platform.events import EventLog
-    from predictor.training.promotion import kept
+    from predictor.training.promotion import list_predictors
 
     settings = settings_for(home)
-    rows = kept(settings, EventLog.open(settings))
+    rows = list_predictors(settings, EventLog.open(settings))
     nothing, document = "No predictor was trained yet (`accel train`).", {"predictors": rows}
     answer(rows, chosen(as_json, format_, output), output, title="Predictors", document=document, empty=nothing)
 
@@ -46,13 +46,13 @@ def show(
     as_json: Json = False,
 ) -> None:
     """What a predictor was made from, and how far it errs on what was held out."""
-    from predictor.training.promotion import shown
-    from predictor.training.train import rows_of
+    from predictor.training.promotion import find_manifest
+    from predictor.training.train import metric_rows
 
-    manifest = shown(settings_for(home), predictor_id)
+    manifest = find_manifest(settings_for(home), predictor_id)
     document = manifest.model_dump(mode="json")
     kind = chosen(as_json, format_, output)
-    answer(rows_of(manifest.metrics), kind, output, title="Errors on what was held out", document=document)
+    answer(metric_rows(manifest.metrics), kind, output, title="Errors on what was held out", document=document)
     note(f"{manifest.rows} cases of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
 
 

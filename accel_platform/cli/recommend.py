@@ -210,12 +210,12 @@ def predict(
 
 def _question(kind: type[Any], **fields: Any) -> Any:
     """A checked query; what is wrong becomes a line that names the option."""
-    from predictor.schemas.requests import checked
+    from predictor.schemas.requests import validate_query
 
     constraints = fields.get("constraints")
     if constraints is not None:
         fields["constraints"] = {key: value for key, value in constraints.items() if value is not None}
-    return checked(kind, fields, name=_option)
+    return validate_query(kind, fields, name=_option)
 
 
 def _option(path: str) -> str:

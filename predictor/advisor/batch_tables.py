@@ -11,7 +11,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.table_io.values import guarded_row
 from accel_platform.workloads.model_catalog import find_model
 from predictor.data.evidence import Evidence
-from predictor.schemas.requests import MOST_CELLS, PredictQuery
+from predictor.schemas.requests import MAX_CELLS, PredictQuery
 from predictor.schemas.responses import BatchAnswer, Interval, Unanswered
 
 COLUMNS = (
@@ -40,8 +40,8 @@ def questions(
     `same` are fields that all of them share; a sequence length goes to the models that read text.
     """
     cells = len(models) * len(hardware) * len(batch_sizes)
-    if cells > MOST_CELLS:
-        raise InvalidInput(f"{cells:,} cells are more than the {MOST_CELLS:,} that are answered at once: name fewer.")
+    if cells > MAX_CELLS:
+        raise InvalidInput(f"{cells:,} cells are more than the {MAX_CELLS:,} that are answered at once: name fewer.")
     return [
         PredictQuery(model=model, hardware=name, batch_size=size, **_fitting(model, same))
         for model in models

@@ -16,7 +16,7 @@ from accel_platform.hardware.catalog import DeviceSpec, catalog, find_spec
 from predictor.data.evidence import Evidence, Target
 from predictor.data.samples import device_spec_for
 from predictor.schemas.requests import OwnDevice
-from predictor.schemas.responses import Cause
+from predictor.schemas.responses import ExclusionCause
 
 _DRIVEN_AS = {
     ("NVIDIA", "gpu"): "cuda",
@@ -61,7 +61,7 @@ class AbsentDevice:
 
     hardware: str
     device: str | None
-    cause: Cause
+    cause: ExclusionCause
     reason: str
 
 

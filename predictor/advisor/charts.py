@@ -11,11 +11,11 @@ from typing import Any
 import altair as alt
 
 from accel_platform.reports.charts.theme import PALETTE, SHAPES
-from predictor.schemas.responses import LEVEL
+from predictor.schemas.responses import INTERVAL_LEVEL
 
 Rows = Sequence[dict[str, Any]]
 _PROVENANCE = ("measured", "scaled", "predicted")
-_LIMITS = f"limits: {LEVEL:.0%} intervals where a cell has them"
+_LIMITS = f"limits: {INTERVAL_LEVEL:.0%} intervals where a cell has them"
 
 
 def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:

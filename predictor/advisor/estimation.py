@@ -12,10 +12,10 @@ from predictor.advisor.model_estimates import Wanted, predicted, queried_sample
 from predictor.advisor.resolved_query import PLAIN, ResolvedQuery
 from predictor.advisor.scaling import Estimate, measured, scaled
 from predictor.advisor.serving_state import ServingState
-from predictor.calibration.predictor import WIDEST
+from predictor.calibration.predictor import MAX_INTERVAL_RATIO
 from predictor.data.evidence import CellKey, Evidence, Target
-from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
-from predictor.schemas.responses import Cause, Compatibility
+from predictor.data.samples import MAX_SPEED_LIMIT_RATIO, speed_limit_ratio
+from predictor.schemas.responses import Compatibility, ExclusionCause
 
 _UNKNOWN = Compatibility(state="unknown"), None
 
@@ -24,7 +24,7 @@ _UNKNOWN = Compatibility(state="unknown"), None
 class Abstention:
     """Nothing supports a figure here."""
 
-    cause: Cause
+    cause: ExclusionCause
     reason: str
 
 
@@ -56,7 +56,7 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     least = latency.low if said.provenance == "measured" and latency.low is not None else latency.p50
     times = speed_limit_ratio(case, least)
     what = f"{least:.3g} ms would be {times:.2g} times faster than its published rates allow"
-    if times > IMPOSSIBLE:
+    if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
     if times > 1 and said.provenance == "predicted":
         return replace(said, cautions=(*said.cautions, f"{candidate.target.called}: {what}."))
@@ -88,7 +88,7 @@ def _from_evidence(evidence: Evidence, asked: ResolvedQuery, candidate: Candidat
     best = min(
         filter(None, (scaled(evidence, cell) for cell in cells)), key=lambda e: e.latency_ms.high_over_low, default=None
     )
-    return None if best is None or best.latency_ms.high_over_low > WIDEST else best
+    return None if best is None or best.latency_ms.high_over_low > MAX_INTERVAL_RATIO else best
 
 
 def _ruled_out(
@@ -110,7 +110,7 @@ def _ruled_out(
     return _too_large(asked, candidate)
 
 
-def _abstention(asked: ResolvedQuery, candidate: Candidate, cause: Cause, reason: str) -> Abstention:
+def _abstention(asked: ResolvedQuery, candidate: Candidate, cause: ExclusionCause, reason: str) -> Abstention:
     """That it cannot be measured there in this precision says more than that it was not."""
     if candidate.target.hardware not in RUNTIMES:
         # Others' files may tell of hardware that nothing here runs on.

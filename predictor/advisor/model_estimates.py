@@ -17,10 +17,10 @@ from predictor.advisor.serving_state import ServingState
 from predictor.calibration.predictor import Prediction, Predictor
 from predictor.data.evidence import CellSummary, Evidence, Target
 from predictor.data.fast_path import require_slow_path
-from predictor.data.model_resolution import decoder_known
-from predictor.data.samples import Sample, decoder_for, make_sample
+from predictor.data.model_resolution import lookup_decoder
+from predictor.data.samples import Sample, find_published_decoder, make_sample
 from predictor.models.explanations import Contribution
-from predictor.schemas.responses import Cause, Neighbour
+from predictor.schemas.responses import ExclusionCause, Neighbour
 
 TOO_RISKY = 0.5
 """Probability of a failure from which hardware is left out; it is warned of from a fifth of that."""
@@ -29,7 +29,7 @@ _REASONS = 5
 _TELLING = 0.02
 """In logs: what changes the figure by less is no reason for it."""
 
-Refusal = tuple[Cause, str]
+Refusal = tuple[ExclusionCause, str]
 Wanted = tuple[ResolvedQuery, Candidate]
 
 
@@ -111,7 +111,7 @@ def _decoder(evidence: Evidence, asked: ResolvedQuery) -> Decoder | None:
     subject = asked.subject
     if subject.config is not None:
         return subject.decoder
-    return decoder_for(asked.model) or decoder_known(subject.model_id, subject.spec, evidence.models)
+    return find_published_decoder(asked.model) or lookup_decoder(subject.model_id, subject.spec, evidence.models)
 
 
 def _estimate(
@@ -120,7 +120,7 @@ def _estimate(
     target = candidate.target
     risk, share = max(judged.risks.items(), key=lambda item: item[1], default=("", 0.0))
     if share >= TOO_RISKY:
-        cause: Cause = "does_not_fit" if risk == "out_of_memory" else "predicted_failure"
+        cause: ExclusionCause = "does_not_fit" if risk == "out_of_memory" else "predicted_failure"
         return cause, f"{_words(risk)} with a probability of {share:.0%}, by what failed and what did not"
     if not judged.supported or judged.latency_ms is None:
         return "unsupported", f"not measured, and {judged.reason}"

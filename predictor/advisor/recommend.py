@@ -31,8 +31,8 @@ from predictor.schemas.requests import (
 from predictor.schemas.responses import (
     Answer,
     BatchAnswer,
-    Cause,
     Excluded,
+    ExclusionCause,
     Figures,
     Interval,
     PredictAnswer,
@@ -40,7 +40,7 @@ from predictor.schemas.responses import (
     Unanswered,
 )
 
-_INSTEAD: dict[Cause, str] = {
+_INSTEAD: dict[ExclusionCause, str] = {
     "constraint": "ask with a wider limit, or for other hardware",
     "does_not_fit": "ask for a device with more memory, or in a smaller precision",
 }

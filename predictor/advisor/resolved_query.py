@@ -10,14 +10,14 @@ from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import CellKey, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
-    by_layers,
-    cost_asked,
-    length_asked,
+    convert_to_layer_outputs,
+    resolve_input_sizes,
+    resolve_item_cost,
+    resolve_output_tokens,
     resolve_queried_model,
-    sizes_asked,
-    tokens_asked,
+    resolve_sequence_length,
 )
-from predictor.data.traced_models import ItemCost, Sizes
+from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import ModelConfig, ModelFigures, Query
 
 PLAIN = "float32"
@@ -33,7 +33,7 @@ class ResolvedQuery:
     """Any of these answers it, the first best; None is a figure that states none."""
     batch_size: int
     sequence_length: int | None
-    sizes: Sizes
+    sizes: InputSizes
     cost: ItemCost | None
     """Of one item; None where nothing tells what it costs."""
     model: str
@@ -96,14 +96,16 @@ def resolve_query(knowledge: ServingState, query: Query) -> tuple[ResolvedQuery,
     """
     evidence = knowledge.evidence
     subject = resolve_queried_model(query.model, evidence)
-    length, warning = length_asked(subject, query.sequence_length, evidence, query.mode)
+    length, warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
     own_images = None if subject.named_only else query.image_size
-    sizes = sizes_asked(subject, own_images, query.audio_seconds)
-    cost = cost_asked(subject, length, sizes, evidence.models)
-    cost, counted = (cost, None) if cost is None or subject.figures is None else by_layers(cost, evidence.models)
+    sizes = resolve_input_sizes(subject, own_images, query.audio_seconds)
+    cost = resolve_item_cost(subject, length, sizes, evidence.models)
+    cost, counted = (
+        (cost, None) if cost is None or subject.figures is None else convert_to_layer_outputs(cost, evidence.models)
+    )
     tokens, unsaid = None, None
     if query.mode == "generation":
-        tokens, unsaid = tokens_asked(subject, query.output_tokens, length, evidence)
+        tokens, unsaid = resolve_output_tokens(subject, query.output_tokens, length, evidence)
     stored = None if query.precision is not None else _stored_otherwise(query.model)
     alone = (
         f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
@@ -126,7 +128,7 @@ def resolve_query(knowledge: ServingState, query: Query) -> tuple[ResolvedQuery,
     names = (subject.model_id, *evidence.aliases(subject.model_id), *(subject.spec.aliases if subject.spec else ()))
     learned = None
     if query.mode != "generation" and (
-        subject.named_only or (subject.spec is not None and length is None and sizes == Sizes())
+        subject.named_only or (subject.spec is not None and length is None and sizes == InputSizes())
     ):
         # What a file says of a model's cost is what the predictor learned it by, and not counted as we count.
         learned = knowledge.learned(*names)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from predictor.data.evidence import SCALED, CellKey, CellSummary, Evidence
+from predictor.data.evidence import SCALABLE_FIELDS, CellKey, CellSummary, Evidence
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
-from predictor.schemas.responses import LEVEL, Basis, Interval, Neighbour
+from predictor.schemas.responses import INTERVAL_LEVEL, Interval, Neighbour, Provenance
 
 FEWEST_MODELS = 3
 """Models measured both ways before their ratio says anything of another model."""
@@ -27,7 +27,7 @@ FEWEST_MODELS = 3
 class Estimate:
     """What is known or thought of one cell."""
 
-    provenance: Basis
+    provenance: Provenance
     latency_ms: Interval
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
@@ -106,12 +106,12 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
     if n < FEWEST_MODELS:
         return None
     logs = np.array([np.mean(values) for values in by_model.values()])
-    t = float(stdtrit(n - 1, (1 + LEVEL) / 2))
+    t = float(stdtrit(n - 1, (1 + INTERVAL_LEVEL) / 2))
     return Ratio(float(logs.mean()), t * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / n), n)
 
 
 def _by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
-    for changed in SCALED:
+    for changed in SCALABLE_FIELDS:
         for source in evidence.by_all_but.get(cell.all_but(changed), []):
             if source.cell.target.device_id is None:
                 continue  # nobody knows what it is a measurement of
@@ -185,7 +185,7 @@ def _scale(interval: Interval, ratio: Ratio) -> Interval:
         p50=p50,
         low=p50 * math.exp(-math.hypot(ratio.half_width, down)),
         high=p50 * math.exp(math.hypot(ratio.half_width, up)),
-        level=LEVEL,
+        level=INTERVAL_LEVEL,
     )
 
 

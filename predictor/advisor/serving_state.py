@@ -13,7 +13,7 @@ from accel_platform.precisions import PRECISIONS
 from predictor.advisor.answer_cache import AnswerCache
 from predictor.calibration.predictor import Predictor
 from predictor.data.evidence import Evidence
-from predictor.data.samples import BY_LAYERS, IMAGES, Sample, weight_bytes
+from predictor.data.samples import IMAGES, LAYER_OUTPUTS, Sample, weight_bytes
 from predictor.data.traced_models import ItemCost
 
 
@@ -84,7 +84,7 @@ def _of(cases: list[Sample]) -> KnownModel:
     width = known.activation_bytes if known else weight_bytes(case.precision, case.mode)
     work, batch = case.work, case.batch_size
     written = work.activation_bytes * 4 / width / batch
-    by_layers = case.counted == BY_LAYERS
+    by_layers = case.counted == LAYER_OUTPUTS
     cost = ItemCost(
         work.parameters,
         None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from predictor.advisor.resolved_query import ResolvedQuery
-from predictor.data.traced_models import Sizes
+from predictor.data.traced_models import InputSizes
 
-_OWN = Sizes()
+_OWN = InputSizes()
 
 
 def suggestion(asked: ResolvedQuery, hardware: str, *, here: bool) -> str:

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from predictor.schemas.responses import LEVEL
+from predictor.schemas.responses import INTERVAL_LEVEL
 
 Array = npt.NDArray[np.float64]
-FEWEST_GROUPS = 3
-FEWEST_DEVICES = 2
+MIN_GROUPS = 3
+MIN_DEVICES = 2
 _MANY_GROUPS = 30
 """From which on both ways agree."""
-_STEPS = 61
+_LEVEL_STEPS = 61
 
 
 class Calibration(BaseModel):
@@ -39,15 +39,15 @@ class Calibration(BaseModel):
     rows: int
 
 
-def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL) -> Calibration:
+def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
     """From absolute errors, in logs, of predictions for groups that were held out; families are many and small.
 
     Raises ValueError with fewer than FEWEST_GROUPS groups: too few to promise anything.
     """
     members = Counter(groups)
     count = len(members)
-    if count < FEWEST_GROUPS:
-        raise ValueError(f"{count} groups are too few to calibrate: at least {FEWEST_GROUPS} are needed.")
+    if count < MIN_GROUPS:
+        raise ValueError(f"{count} groups are too few to calibrate: at least {MIN_GROUPS} are needed.")
     level = min(level, count / (count + 1))
     weights = np.array([1.0 / ((count + 1) * members[group]) for group in groups])
     order = np.argsort(errors, kind="stable")
@@ -56,16 +56,16 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL
     at = min(int(np.searchsorted(reached, level - 1e-9)), len(order) - 1)
     half_width = float(errors[order][at])
     if count < _MANY_GROUPS:
-        half_width = min(half_width, _enough_for_each_held_out(errors[order], np.array(groups)[order], level))
+        half_width = min(half_width, _leave_one_out_width(errors[order], np.array(groups)[order], level))
     return Calibration(half_width=half_width, level=level, groups=count, rows=len(errors))
 
 
-def _enough_for_each_held_out(ordered: Array, groups: npt.NDArray[Any], level: float) -> float:
+def _leave_one_out_width(ordered: Array, groups: npt.NDArray[Any], level: float) -> float:
     """The smallest quantile, each group counting the same, that taken of the other groups covers `level` of each group
     in the mean, the worst counted twice; taken of all of them. Infinite where none does."""
     names, group = np.unique(groups, return_inverse=True)
     weights = 1.0 / np.bincount(group)[group]
-    shares = np.linspace(level, 1.0, _STEPS)
+    shares = np.linspace(level, 1.0, _LEVEL_STEPS)
 
     def widths(held_out: int | None) -> Array:
         reached = np.cumsum(np.where(group == held_out, 0.0, weights))
@@ -81,25 +81,25 @@ def _enough_for_each_held_out(ordered: Array, groups: npt.NDArray[Any], level: f
     return float(widths(None)[enough[0]]) if len(enough) else float("inf")
 
 
-def calibrate_worst(errors: Array, groups: Sequence[Hashable], *, level: float = LEVEL) -> Calibration:
+def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
     """The largest of the groups' own quantiles: devices are few, and the figures of one say little of the next.
 
     The next of D + 1 devices has the largest with probability 1 / (D + 1), so level · D / (D + 1) is promised. Raises
     ValueError with fewer than FEWEST_DEVICES groups.
     """
     count = len(set(groups))
-    if count < FEWEST_DEVICES:
-        raise ValueError(f"{count} devices are too few to calibrate: at least {FEWEST_DEVICES} are needed.")
-    worst = worst_quantile(errors, np.array([str(group) for group in groups]), level)
+    if count < MIN_DEVICES:
+        raise ValueError(f"{count} devices are too few to calibrate: at least {MIN_DEVICES} are needed.")
+    worst = worst_group_quantile(errors, np.array([str(group) for group in groups]), level)
     return Calibration(half_width=worst, level=level * count / (count + 1), groups=count, rows=len(errors))
 
 
-def worst_quantile(errors: Array, groups: npt.NDArray[Any], level: float = LEVEL) -> float:
+def worst_group_quantile(errors: Array, groups: npt.NDArray[Any], level: float = INTERVAL_LEVEL) -> float:
     """The largest of the groups' own quantiles; of at least one error."""
     return max(quantile(errors[groups == group], level) for group in np.unique(groups))
 
 
-def quantile(errors: Array, level: float = LEVEL) -> float:
+def quantile(errors: Array, level: float = INTERVAL_LEVEL) -> float:
     """The smallest error that `level` of n + 1 exchangeable ones stay within."""
     rank = min(int(np.ceil(level * (len(errors) + 1))), len(errors))
     return float(np.sort(errors)[rank - 1])

@@ -15,21 +15,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst
-from predictor.calibration.cv_splits import MEASUREMENTS, folds_of
+from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group
+from predictor.calibration.cv_splits import FEW_SHOT_SAMPLES, group_folds
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
 Regime = Literal["nothing", "family", "hardware", "both", "few", "few, family"]
 """What a question lacks: `few` is a device with a few figures, and a model that was, or was not, measured elsewhere."""
-_NEW_DEVICE = ("hardware", "both", "few", "few, family")
-_MOST_CASES = 8_000
-_MOST_DEVICES = 6
-_MANY = 2_000
+_NEW_DEVICE_REGIMES = ("hardware", "both", "few", "few, family")
+_MAX_SAMPLES = 8_000
+_MAX_DEVICES = 6
+_LARGE_SET = 2_000
 """Cases above which five turns do; below, up to ten leave nearly every family its own."""
 ROUNDS = 200
-FEWEST = 12
+MIN_SAMPLES = 12
 """Cases below which nothing is learned."""
 
 
@@ -47,42 +47,42 @@ class HoldoutPredictions:
 
 def cross_validate(cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """Every case of a sample predicted without what it is then taken to lack. Only what is supported counts."""
-    cases = sample(cases)
+    cases = subsample_models(cases)
     found: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
-    most = 5 if len(cases) > _MANY else 10
-    folds = folds_of([case.family for case in cases], most)
+    most = 5 if len(cases) > _LARGE_SET else 10
+    folds = group_folds([case.family for case in cases], most)
     count = int(folds.max()) + 1
-    devices = [name for name, n in Counter(c.device for c in cases).most_common(_MOST_DEVICES) if n > MEASUREMENTS]
+    devices = [name for name, n in Counter(c.device for c in cases).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
     held = np.array([case.device for case in cases])
-    alone = len(cases) <= _MANY or len(devices) < 2
+    alone = len(cases) <= _LARGE_SET or len(devices) < 2
     for turn in range(count if alone else 0):
-        learner = _told(cases, folds != turn)
+        learner = _fit_model(cases, folds != turn)
         if learner is not None:
-            _ask(found, "family", learner, _at(cases, folds == turn))
+            _record(found, "family", learner, _select(cases, folds == turn))
     for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
         new_family, new_device = folds == turn % count, held == devices[turn % len(devices)]
-        learner = _told(cases, ~new_family & ~new_device)
+        learner = _fit_model(cases, ~new_family & ~new_device)
         if learner is None:
             continue
         if not alone:
-            _ask(found, "family", learner, _at(cases, new_family & ~new_device))
-        old, new = _at(cases, ~new_family & new_device), _at(cases, new_family & new_device)
-        _ask(found, "hardware", learner, old)
-        _ask(found, "both", learner, new)
-        if len(old) > MEASUREMENTS:
-            drawn = set(np.random.default_rng(turn).permutation(len(old))[:MEASUREMENTS].tolist())
+            _record(found, "family", learner, _select(cases, new_family & ~new_device))
+        old, new = _select(cases, ~new_family & new_device), _select(cases, new_family & new_device)
+        _record(found, "hardware", learner, old)
+        _record(found, "both", learner, new)
+        if len(old) > FEW_SHOT_SAMPLES:
+            drawn = set(np.random.default_rng(turn).permutation(len(old))[:FEW_SHOT_SAMPLES].tolist())
             learner.correct([old[i] for i in sorted(drawn)])
-            _ask(found, "few", learner, [case for i, case in enumerate(old) if i not in drawn])
-            _ask(found, "few, family", learner, new)
-    _places(found, cases, folds)
+            _record(found, "few", learner, [case for i, case in enumerate(old) if i not in drawn])
+            _record(found, "few, family", learner, new)
+    _cross_validate_seen(found, cases, folds)
     return dict(found)
 
 
-def calibrations(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
+def calibrate_regimes(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
     """The interval that each lack asks for, where enough groups were held out to tell."""
     made: dict[Regime, Calibration] = {}
     for lack, held in found.items():
-        how, groups = _grouped(lack, held)
+        how, groups = _calibrator_and_groups(lack, held)
         try:
             made[lack] = how(np.abs(held.errors), groups)
         except ValueError:
@@ -90,9 +90,9 @@ def calibrations(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibr
     return made
 
 
-def metrics_of(found: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
+def regime_metrics(found: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
     """Per lack: errors of the latency as fractions, and how often an interval calibrated on the other groups held."""
-    return {lack: _metrics(lack, held) for lack, held in sorted(found.items())}
+    return {lack: _metrics_for(lack, held) for lack, held in sorted(found.items())}
 
 
 def empirical_coverage(
@@ -113,17 +113,17 @@ def empirical_coverage(
     return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
-def _grouped(
+def _calibrator_and_groups(
     lack: Regime, held: HoldoutPredictions
 ) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
     """How what a question lacks is calibrated, and the group of each case: what lacks it as a whole."""
-    if lack in _NEW_DEVICE:
-        return calibrate_worst, [case.device for case in held.cases]
+    if lack in _NEW_DEVICE_REGIMES:
+        return calibrate_worst_group, [case.device for case in held.cases]
     return calibrate, [case.family for case in held.cases]
 
 
-def _metrics(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
-    how, groups = _grouped(lack, held)
+def _metrics_for(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
+    how, groups = _calibrator_and_groups(lack, held)
     error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
     return {
         "rows": len(held.cases),
@@ -135,7 +135,7 @@ def _metrics(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
     }
 
 
-def _ask(found: dict[Regime, HoldoutPredictions], lack: Regime, learner: LatencyModel, cases: list[Sample]) -> None:
+def _record(found: dict[Regime, HoldoutPredictions], lack: Regime, learner: LatencyModel, cases: list[Sample]) -> None:
     asked = [case for case in cases if learner.why_not(case) is None]
     # A model of a known family that was measured nowhere else is as new as its family.
     if lack in ("hardware", "few"):
@@ -146,7 +146,9 @@ def _ask(found: dict[Regime, HoldoutPredictions], lack: Regime, learner: Latency
         found[lack].add(asked, learner.predict(asked).logs)
 
 
-def _places(found: dict[Regime, HoldoutPredictions], cases: Sequence[Sample], folds: npt.NDArray[np.int64]) -> None:
+def _cross_validate_seen(
+    found: dict[Regime, HoldoutPredictions], cases: Sequence[Sample], folds: npt.NDArray[np.int64]
+) -> None:
     """Known models on known devices: what is known of each case is the same model elsewhere, or, of one that was
     measured in one place alone, other figures of it there."""
     _, codes = np.unique([f"{case.device} {case.backend}" for case in cases], return_inverse=True)
@@ -156,31 +158,31 @@ def _places(found: dict[Regime, HoldoutPredictions], cases: Sequence[Sample], fo
     once = np.array([len(places[case.model]) == 1 for case in cases], dtype=bool)
     count = max(3, min(5, int(folds.max()) + 1))
     turns = np.where(once, np.random.default_rng(0).permutation(len(cases)), folds + codes) % count
-    for turn in range(3 if len(cases) > _MANY else count):
-        learner = _told(cases, turns != turn)
+    for turn in range(3 if len(cases) > _LARGE_SET else count):
+        learner = _fit_model(cases, turns != turn)
         if learner is not None:
-            asked = _at(cases, turns == turn)
+            asked = _select(cases, turns == turn)
             known = [c for c in asked if c.model in learner.models and c.device in learner.known]
-            _ask(found, "nothing", learner, known)
+            _record(found, "nothing", learner, known)
 
 
-def _told(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
-    train = _at(cases, which)
-    return LatencyModel(train, rounds=ROUNDS) if len(train) >= FEWEST else None
+def _fit_model(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
+    train = _select(cases, which)
+    return LatencyModel(train, rounds=ROUNDS) if len(train) >= MIN_SAMPLES else None
 
 
-def _at(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
+def _select(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
     return [cases[i] for i in np.flatnonzero(which).tolist()]
 
 
-def sample(cases: Sequence[Sample]) -> list[Sample]:
+def subsample_models(cases: Sequence[Sample]) -> list[Sample]:
     """Whole models, drawn at random, up to a number of cases that is learned from quickly."""
-    if len(cases) <= _MOST_CASES:
+    if len(cases) <= _MAX_SAMPLES:
         return list(cases)
     models = sorted({case.model for case in cases})
     sizes = Counter(case.model for case in cases)
     drawn: set[str] = set()
-    left = _MOST_CASES
+    left = _MAX_SAMPLES
     for i in np.random.default_rng(0).permutation(len(models)).tolist():
         left -= sizes[models[i]]
         if left < 0:

@@ -12,87 +12,87 @@ import numpy as np
 import numpy.typing as npt
 
 from predictor.data.samples import Sample
-from predictor.models.analytical import known_rates
+from predictor.models.analytical import has_known_rates
 
 Indices = npt.NDArray[np.int64]
 Split = Callable[[Sequence[Sample]], Iterator[tuple[Indices, Indices]]]
 FOLDS = 10
 FEWER_FOLDS = 5
-MEASUREMENTS = 10
+FEW_SHOT_SAMPLES = 10
 DRAWS = 5
 _SEED = 0
 
 
-def random(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def random_split(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Single figures are missing; the model and the device are known from others."""
-    yield from _held_out(np.random.default_rng(_SEED).permutation(len(cases)) % FEWER_FOLDS)
+    yield from _leave_one_out(np.random.default_rng(_SEED).permutation(len(cases)) % FEWER_FOLDS)
 
 
 def unseen_family(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """No model of the family was measured anywhere."""
-    yield from _held_out(folds_of([case.family for case in cases], FOLDS))
+    yield from _leave_one_out(group_folds([case.family for case in cases], FOLDS))
 
 
-def unseen_hardware(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_device(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Nothing was measured on the device, whose peak and bandwidth are published; the model was measured elsewhere."""
     names, codes = np.unique([case.device for case in cases], return_inverse=True)
     if len(names) > 1:
-        for train, test in _held_out(codes):
-            if known_rates(cases[test[0]]):
+        for train, test in _leave_one_out(codes):
+            if has_known_rates(cases[test[0]]):
                 yield train, test
 
 
 def unseen_both(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Neither the device nor the model's family."""
-    families = folds_of([case.family for case in cases], FEWER_FOLDS)
-    for train, test in unseen_hardware(cases):
+    families = group_folds([case.family for case in cases], FEWER_FOLDS)
+    for train, test in unseen_device(cases):
         for fold in np.unique(families[test]):
             yield train[families[train] != fold], test[families[test] == fold]
 
 
-def few_measurements(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def few_shot(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """As unseen hardware, but ten cases of the device were measured: drawn at random, anew for each part of the others,
     since much depends on which ten."""
     chance = np.random.default_rng(_SEED)
-    for train, test in unseen_hardware(cases):
-        for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * MEASUREMENTS else 1):
+    for train, test in unseen_device(cases):
+        for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * FEW_SHOT_SAMPLES else 1):
             rest = np.setdiff1d(test, part) if len(part) < len(test) else part
-            drawn = chance.permutation(rest)[:MEASUREMENTS]
+            drawn = chance.permutation(rest)[:FEW_SHOT_SAMPLES]
             left = np.setdiff1d(part, drawn)
             if len(left):  # of a device with ten figures or fewer nothing is left to ask about
                 yield np.concatenate([train, drawn]), left
 
 
-def sister(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def sister_device(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """The same work was measured in the same way on another device of the same kind; other families on this one."""
-    families = folds_of([case.family for case in cases], FEWER_FOLDS)
+    families = group_folds([case.family for case in cases], FEWER_FOLDS)
     _, devices = np.unique([case.device for case in cases], return_inverse=True)
     places = defaultdict(set)
     for case in cases:
-        places[_work(case)].add(case.device)
+        places[_run_key(case)].add(case.device)
     # Fold and device together number the round: each device misses each fold once.
-    for train, test in _held_out((families + devices) % FEWER_FOLDS):
-        kept = [i for i in test if len(places[_work(cases[i])]) > 1]
+    for train, test in _leave_one_out((families + devices) % FEWER_FOLDS):
+        kept = [i for i in test if len(places[_run_key(cases[i])]) > 1]
         if kept:
             yield train, np.array(kept)
 
 
-def _work(case: Sample) -> tuple[object, ...]:
+def _run_key(case: Sample) -> tuple[object, ...]:
     way = (case.kind, case.hardware, case.devices, case.backend, case.precision, case.layout, case.compiler)
     return (*case.shape, *way, str(case.version))
 
 
 SPLITS: dict[str, Split] = {
-    "random": random,
+    "random": random_split,
     "unseen family": unseen_family,
-    "unseen hardware": unseen_hardware,
-    "unseen hardware + 10": few_measurements,
+    "unseen hardware": unseen_device,
+    "unseen hardware + 10": few_shot,
     "both unseen": unseen_both,
-    "sister device": sister,
+    "sister device": sister_device,
 }
 
 
-def folds_of(groups: Sequence[str], count: int) -> Indices:
+def group_folds(groups: Sequence[str], count: int) -> Indices:
     """A fold per case, groups whole: the largest group first, each into the fold with the fewest cases so far."""
     sizes = Counter(groups)
     load = [0] * min(len(sizes), count)
@@ -103,6 +103,6 @@ def folds_of(groups: Sequence[str], count: int) -> Indices:
     return np.array([fold_of[name] for name in groups], dtype=np.int64)
 
 
-def _held_out(codes: npt.NDArray[np.integer]) -> Iterator[tuple[Indices, Indices]]:
+def _leave_one_out(codes: npt.NDArray[np.integer]) -> Iterator[tuple[Indices, Indices]]:
     for code in np.unique(codes):
         yield np.flatnonzero(codes != code), np.flatnonzero(codes == code)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from predictor.calibration.cv_splits import folds_of
+from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.memory_model import MemoryModel
 from predictor.data.samples import Sample
 from predictor.models.residual_trees import Encoder
@@ -27,9 +27,9 @@ from predictor.schemas.responses import Interval
 
 Array = npt.NDArray[np.float64]
 OUT_OF_MEMORY = "out_of_memory"
-FEWEST_FAILURES = 20
-_FEWEST_OUT_OF_MEMORY = 5
-_FEWEST_FAMILIES = 3
+MIN_FAILURES = 20
+_MIN_OUT_OF_MEMORY = 5
+_MIN_FAMILIES = 3
 _NAMES = ("family", "backend", "hardware", "precision", "mode", "kind", "device")
 _PARAMETERS: dict[str, Any] = {
     "objective": "binary",
@@ -64,7 +64,7 @@ class FailureModel:
     ) -> FailureModel:
         """From cells that ran and cells that did not."""
         counts: Counter[str] = Counter(kind for _, kind in failed)
-        curve = _curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
+        curve = _fit_memory_curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
         everything = [*measured, *(case for case, _ in failed)]
         encoder = Encoder.fit(everything, _NAMES)
         boosters: dict[str, lgb.Booster] = {}
@@ -74,9 +74,9 @@ class FailureModel:
             families = [case.family for case in everything]
             hit = {family for family, bad in zip(families, truth, strict=True) if bad}
             metrics[kind] = {"failed": count, "families": len(hit), "learned": False}
-            if kind == OUT_OF_MEMORY or count < FEWEST_FAILURES or len(hit) < _FEWEST_FAMILIES or not measured:
+            if kind == OUT_OF_MEMORY or count < MIN_FAILURES or len(hit) < _MIN_FAMILIES or not measured:
                 continue
-            loss, plain = _cross_validated(encoder.numbers(everything), truth, families)
+            loss, plain = _cross_validated_log_loss(encoder.numbers(everything), truth, families)
             metrics[kind] |= {"log_loss": loss, "log_loss_of_share": plain, "learned": loss < plain}
             if loss < plain:
                 boosters[kind] = _boost(encoder.numbers(everything), truth)
@@ -103,25 +103,25 @@ class FailureModel:
         if peak is not None and not math.isnan(case.memory_mib):
             beyond = math.log(peak.p50 / case.memory_mib)
             if self.curve is not None:
-                found[OUT_OF_MEMORY] = _share(self.curve[0] + self.curve[1] * beyond)
+                found[OUT_OF_MEMORY] = _sigmoid(self.curve[0] + self.curve[1] * beyond)
             elif self.errors:
                 # One more error than were seen could be anything: neither 0 nor 1 is ever claimed.
                 found[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
         return found
 
 
-def _curve(
+def _fit_memory_curve(
     measured: Sequence[Sample], ran_out: Sequence[Sample], memory: MemoryModel | None
 ) -> tuple[float, float] | None:
     """A logistic curve through cells that ran and that ran out of memory; its slope is not negative."""
-    if memory is None or len(ran_out) < _FEWEST_OUT_OF_MEMORY:
+    if memory is None or len(ran_out) < _MIN_OUT_OF_MEMORY:
         return None
     cases = [*measured, *ran_out]
     truth = np.array([0.0] * len(measured) + [1.0] * len(ran_out))
     beyond = memory.logs(cases) - np.log([case.memory_mib for case in cases])
     known = np.isfinite(beyond)
     beyond, truth = beyond[known], truth[known]
-    if truth.sum() < _FEWEST_OUT_OF_MEMORY or truth.all():
+    if truth.sum() < _MIN_OUT_OF_MEMORY or truth.all():
         return None
 
     def loss(curve: Array) -> float:
@@ -132,9 +132,9 @@ def _curve(
     return float(middle), math.exp(float(slope))
 
 
-def _cross_validated(numbers: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
+def _cross_validated_log_loss(numbers: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
     """Log loss on families held out, of the trees and of the plain share of failures."""
-    folds = folds_of(families, 5)
+    folds = group_folds(families, 5)
     told, plain = np.empty(len(truth)), np.empty(len(truth))
     for fold in np.unique(folds):
         train, test = folds != fold, folds == fold
@@ -152,5 +152,5 @@ def _boost(numbers: Array, truth: Array) -> lgb.Booster:
     return lgb.train(_PARAMETERS, lgb.Dataset(numbers, label=truth, params=_PARAMETERS), num_boost_round=_ROUNDS)
 
 
-def _share(logit: float) -> float:
+def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit))))

@@ -15,55 +15,57 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 from scipy.optimize import least_squares
 
-from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst
-from predictor.calibration.cross_validation import FEWEST, empirical_coverage
-from predictor.calibration.cv_splits import folds_of
+from predictor.calibration.conformal import Calibration, calibrate, calibrate_worst_group
+from predictor.calibration.cross_validation import MIN_SAMPLES, empirical_coverage
+from predictor.calibration.cv_splits import group_folds
 from predictor.data.samples import Sample, weight_bytes
 from predictor.schemas.responses import Interval
 
 Array = npt.NDArray[np.float64]
 _MIB = 2.0**20
-_START = (0.0, -2.0, 4.0)
+_INITIAL_LOG_FACTORS = (0.0, -2.0, 4.0)
 """Natural logs of the factors (the last in MiB): where the fit begins and, without evidence, stays."""
-_PULL = 0.03
-_SHRINK = 2.0
+_PRIOR_WEIGHT = 0.03
+_SHRINKAGE = 2.0
 """Figures that a way of running needs before half of its own factor is believed."""
-_KEPT = 400
+_MAX_ERRORS = 400
 """Held-out errors kept, evenly spaced in order: what the risk of not fitting is read from."""
-_MOST_CASES = 4_000
+_MAX_SAMPLES = 4_000
 
 
-class _Fit(BaseModel):
+class _ModeFit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     factors: tuple[float, ...]
     ways: dict[str, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> _Fit:
-        parts, truth = _parts(cases), np.log([case.memory_peak_mib for case in cases])
-        pull = _PULL * math.sqrt(len(truth))
+    def of(cls, cases: Sequence[Sample]) -> _ModeFit:
+        parts, truth = _memory_terms(cases), np.log([case.memory_peak_mib for case in cases])
+        pull = _PRIOR_WEIGHT * math.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
-            return np.concatenate([np.log(parts @ np.exp(factors)) - truth, pull * (factors - _START)])
+            return np.concatenate([np.log(parts @ np.exp(factors)) - truth, pull * (factors - _INITIAL_LOG_FACTORS)])
 
-        factors = least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x
+        factors = least_squares(residuals, _INITIAL_LOG_FACTORS, loss="soft_l1", f_scale=0.1).x
         left: dict[str, list[float]] = defaultdict(list)
         for case, rest in zip(cases, truth - np.log(parts @ np.exp(factors)), strict=True):
-            left[_way(case)].append(float(rest))
-        ways = {way: float(np.median(rest)) * len(rest) / (len(rest) + _SHRINK) for way, rest in sorted(left.items())}
+            left[_run_group(case)].append(float(rest))
+        ways = {
+            way: float(np.median(rest)) * len(rest) / (len(rest) + _SHRINKAGE) for way, rest in sorted(left.items())
+        }
         return cls(factors=tuple(factors.tolist()), ways=ways)
 
     def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of MiB; NaN for a way of running that was never measured."""
-        ways = np.array([self.ways.get(_way(case), math.nan) for case in cases])
-        return np.asarray(np.log(_parts(cases) @ np.exp(self.factors)) + ways)
+        ways = np.array([self.ways.get(_run_group(case), math.nan) for case in cases])
+        return np.asarray(np.log(_memory_terms(cases) @ np.exp(self.factors)) + ways)
 
 
 class MemoryModel(BaseModel):
     """Fitted per mode, with its intervals."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    modes: dict[str, _Fit]
+    modes: dict[str, _ModeFit]
     devices: tuple[str, ...]
     known_device: Calibration
     new_device: Calibration | None
@@ -75,22 +77,22 @@ class MemoryModel(BaseModel):
     def fit(cls, cases: Sequence[Sample]) -> MemoryModel | None:
         """From the cases whose peak was measured; None where they are too few to tell how far it is off."""
         told = [case for case in cases if not math.isnan(case.memory_peak_mib) and case.memory_peak_mib > 0]
-        told = told[:: max(1, len(told) // _MOST_CASES)]
-        if len(told) < FEWEST:
+        told = told[:: max(1, len(told) // _MAX_SAMPLES)]
+        if len(told) < MIN_SAMPLES:
             return None
-        by_family, rows = _out_of_fold(told, [case.family for case in told])
-        by_device, device_rows = _out_of_fold(told, [case.device for case in told])
+        by_family, rows = _out_of_fold_errors(told, [case.family for case in told])
+        by_device, device_rows = _out_of_fold_errors(told, [case.device for case in told])
         try:
             known = calibrate(np.abs(by_family), [told[i].family for i in rows])
         except ValueError:
             return None
         try:
-            new = calibrate_worst(np.abs(by_device), [told[i].device for i in device_rows])
+            new = calibrate_worst_group(np.abs(by_device), [told[i].device for i in device_rows])
         except ValueError:
             new = None
-        at = np.linspace(0, len(by_family) - 1, min(_KEPT, len(by_family))).round().astype(int)
+        at = np.linspace(0, len(by_family) - 1, min(_MAX_ERRORS, len(by_family))).round().astype(int)
         return cls(
-            modes=_by_mode(told),
+            modes=_fit_modes(told),
             devices=tuple(sorted({case.device for case in told})),
             known_device=known,
             new_device=new,
@@ -106,7 +108,7 @@ class MemoryModel(BaseModel):
 
     def knows(self, case: Sample) -> bool:
         """Whether the way that it is run in was measured."""
-        return case.mode in self.modes and _way(case) in self.modes[case.mode].ways
+        return case.mode in self.modes and _run_group(case) in self.modes[case.mode].ways
 
     def intervals(self, cases: Sequence[Sample]) -> list[Interval | None]:
         """MiB per case; None for a mode or a way of running, or a new device, that nothing tells of."""
@@ -130,20 +132,20 @@ class MemoryModel(BaseModel):
         return logs
 
 
-def _by_mode(cases: Sequence[Sample]) -> dict[str, _Fit]:
+def _fit_modes(cases: Sequence[Sample]) -> dict[str, _ModeFit]:
     modes = sorted({case.mode for case in cases})
-    return {mode: _Fit.of([case for case in cases if case.mode == mode]) for mode in modes}
+    return {mode: _ModeFit.of([case for case in cases if case.mode == mode]) for mode in modes}
 
 
-def _out_of_fold(cases: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
+def _out_of_fold_errors(cases: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
     """Errors, predicted less true in logs, of what could be predicted with its group held out; and of which cases."""
-    folds = folds_of(groups, 10)
+    folds = group_folds(groups, 10)
     errors, rows = [], []
     for fold in np.unique(folds):
         train, test = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
         if not train:
             continue
-        fits = _by_mode([cases[i] for i in train])
+        fits = _fit_modes([cases[i] for i in train])
         for i in test:
             fit = fits.get(cases[i].mode)
             log = math.nan if fit is None else float(fit.logs([cases[i]])[0])
@@ -153,7 +155,7 @@ def _out_of_fold(cases: Sequence[Sample], groups: Sequence[str]) -> tuple[Array,
     return np.array(errors), rows
 
 
-def _parts(cases: Sequence[Sample]) -> Array:
+def _memory_terms(cases: Sequence[Sample]) -> Array:
     """MiB of weights as they lie, and of what is held besides; 1 MiB of anything else."""
     rows = []
     for case in cases:
@@ -163,5 +165,5 @@ def _parts(cases: Sequence[Sample]) -> Array:
     return np.array(rows, dtype=np.float64)
 
 
-def _way(case: Sample) -> str:
+def _run_group(case: Sample) -> str:
     return f"{case.hardware} {case.backend} {case.precision}"

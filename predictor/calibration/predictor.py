@@ -19,17 +19,17 @@ from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
 from predictor.data.fast_path import require_slow_path
 from predictor.data.samples import Sample
-from predictor.models.explanations import Contribution, contributions
+from predictor.models.explanations import Contribution, rank_contributions
 from predictor.models.latency_model import LatencyModel
 from predictor.schemas.responses import Interval
 
-FARTHEST = 10.0
+MAX_EXTRAPOLATION = 10.0
 """Times beyond what was learned from at which nothing is predicted any more."""
-WIDEST = 50.0
+MAX_INTERVAL_RATIO = 50.0
 """High over low at which an interval is no answer."""
-_MOMENT = 16
+_MAX_FAST_SAMPLES = 16
 """Cases that are explained in a moment."""
-_LACKS: dict[Regime, Literal["nothing", "family", "hardware", "both"]] = {
+_REPORTED_REGIME: dict[Regime, Literal["nothing", "family", "hardware", "both"]] = {
     "nothing": "nothing",
     "family": "family",
     "hardware": "hardware",
@@ -55,11 +55,11 @@ class Prediction:
     """How many times the work, batch or size lies beyond what was learned from; 1 inside."""
     risks: dict[str, float]
     """Probability by class of failure; a class without evidence is not there."""
-    contributions: tuple[Contribution, ...] = ()
+    rank_contributions: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True)
-class PredictedRange:
+class TrainingRange:
     """Least and most of what was learned from."""
 
     flops: tuple[float, float]
@@ -67,7 +67,7 @@ class PredictedRange:
     size: tuple[float, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> PredictedRange:
+    def of(cls, cases: Sequence[Sample]) -> TrainingRange:
         sizes = [case.size for case in cases if not math.isnan(case.size)] or [1.0]
         flops, batches = [case.work.flops for case in cases], [float(case.batch_size) for case in cases]
         return cls((min(flops), max(flops)), (min(batches), max(batches)), (min(sizes), max(sizes)))
@@ -84,7 +84,7 @@ class ModeModel:
 
     learner: LatencyModel
     calibrations: dict[Regime, Calibration]
-    range: PredictedRange
+    range: TrainingRange
     typical: float
     """Median of the natural logs of what was learned from: where explanations begin."""
 
@@ -114,7 +114,7 @@ class Predictor:
         if self.risks.boosters or (self.memory is not None and self.memory.knows(case)):
             return None
         known = self.modes.get(case.mode)
-        return _nothing_in(case.mode) if known is None else known.learner.why_not(case)
+        return _unknown_mode_reason(case.mode) if known is None else known.learner.why_not(case)
 
     def judge(self, cases: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
         """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
@@ -126,30 +126,32 @@ class Predictor:
             here = [i for i, case in enumerate(cases) if case.mode == mode]
             known = self.modes.get(mode)
             if known is None:
-                reason = _nothing_in(mode)
+                reason = _unknown_mode_reason(mode)
                 found |= {i: Prediction(None, None, False, reason, "both", math.inf, {}) for i in here}
                 continue
-            stances = {i: _stance(known, cases[i]) for i in here}
+            stances = {i: _assess_support(known, cases[i]) for i in here}
             told = [i for i in here if stances[i].doubt is None or not explain]
             figures: dict[int, float] = {}
             why: dict[int, tuple[Contribution, ...]] = {}
             if told:
-                if len(told) > _MOMENT:
+                if len(told) > _MAX_FAST_SAMPLES:
                     require_slow_path()
                 asked = [cases[i] for i in told]
                 if explain:
                     logs, added = known.learner.explain(asked)
                     for i, one in zip(told, added, strict=True):
-                        why[i] = contributions(known.learner, cases[i], one, known.typical)
+                        why[i] = rank_contributions(known.learner, cases[i], one, known.typical)
                 else:
                     logs = known.learner.predict(asked).logs
                 figures = dict(zip(told, logs.tolist(), strict=True))
             for i in here:
-                found[i] = _judgement(known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ()))
+                found[i] = _make_prediction(
+                    known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ())
+                )
         return [found[i] for i in range(len(cases))]
 
 
-def _nothing_in(mode: str) -> str:
+def _unknown_mode_reason(mode: str) -> str:
     return f"nothing in mode {mode} was learned from"
 
 
@@ -165,23 +167,23 @@ class _Support:
     level: float
 
 
-def _stance(known: ModeModel, case: Sample) -> _Support:
+def _assess_support(known: ModeModel, case: Sample) -> _Support:
     lack, outside = known.lack_of(case), known.range.times_outside(case)
     calibration = known.calibrations.get(lack)
     doubt = known.learner.why_not(case)
-    if doubt is None and outside > FARTHEST:
+    if doubt is None and outside > MAX_EXTRAPOLATION:
         doubt = f"{outside:.0f} times beyond anything learned from"
     if doubt is not None or calibration is None:
-        few = f"too little was measured to tell how far a figure would be off where {_WORDS[lack]}"
+        few = f"too little was measured to tell how far a figure would be off where {_REGIME_TEXT[lack]}"
         return _Support(lack, outside, doubt or few, math.nan, math.nan)
     # Outside, a doubling may cost anything between nothing and twice what the law says of it.
     half_width = calibration.half_width + math.log(outside)
-    if math.exp(2 * half_width) > WIDEST:
+    if math.exp(2 * half_width) > MAX_INTERVAL_RATIO:
         doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
     return _Support(lack, outside, doubt, half_width, calibration.level)
 
 
-def _judgement(
+def _make_prediction(
     known: ModeModel,
     case: Sample,
     stance: _Support,
@@ -194,8 +196,8 @@ def _judgement(
         latency_ms=None if log is None else _interval(math.exp(log), stance),
         memory_peak_mib=peak,
         supported=stance.doubt is None,
-        reason=stance.doubt or _basis(known, case, stance.lack),
-        lacks=_LACKS[stance.lack],
+        reason=stance.doubt or _basis_text(known, case, stance.lack),
+        lacks=_REPORTED_REGIME[stance.lack],
         outside=stance.outside,
         risks=risks,
         contributions=why,
@@ -210,7 +212,7 @@ def _interval(p50: float, stance: _Support) -> Interval:
     return Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
 
 
-_WORDS: dict[Regime, str] = {
+_REGIME_TEXT: dict[Regime, str] = {
     "nothing": "the model and the device were measured",
     "family": "the model was never measured",
     "hardware": "nothing was measured on the device",
@@ -220,12 +222,12 @@ _WORDS: dict[Regime, str] = {
 }
 
 
-def _basis(known: ModeModel, case: Sample, lack: Regime) -> str:
+def _basis_text(known: ModeModel, case: Sample, lack: Regime) -> str:
     count = known.learner.elsewhere(case)
     carried = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
-    return f"learned from {len(known.learner.cases)} figures; {_WORDS[lack]}{carried}"
+    return f"learned from {len(known.learner.cases)} figures; {_REGIME_TEXT[lack]}{carried}"
 
 
-def typical_of(learner: LatencyModel) -> float:
+def median_log_latency(learner: LatencyModel) -> float:
     """The median of the natural logs of latencies learned from."""
     return float(np.median([math.log(case.latency_ms) for case in learner.cases]))

@@ -25,20 +25,20 @@ MEMORY_MIB = 4_096
 CPU_S = 40
 WALL_S = 90.0
 """The processor's time is what a config may use up; the clock runs on where the machine has others to serve."""
-MOST_LAYERS = 1_024
-MOST_EXPERTS = 1_024
-_NOT_OF_THE_NETWORK = frozenset(
+MAX_LAYERS = 1_024
+MAX_EXPERTS = 1_024
+_IGNORED_KEYS = frozenset(
     (
         "architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "quantization_config",
         "task_specific_params", "torch_dtype", "transformers_version", "attn_implementation",
     )
 )  # fmt: skip
-_REPEATED = re.compile(r"(^|_)(n_)?(layers?|depths?|blocks|repeats)($|_)")
-_ONE_AT_A_TIME = threading.Lock()
+_LAYER_COUNT_KEY = re.compile(r"(^|_)(n_)?(layers?|depths?|blocks|repeats)($|_)")
+_CHILD_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Appraisal:
+class ConfigCost:
     """What a config describes, and what one item of it costs in float32."""
 
     architecture: str
@@ -59,36 +59,36 @@ class Appraisal:
     """Its shape, where it was made to generate."""
 
 
-def appraise(
+def estimate_config_cost(
     config: Mapping[str, Any],
     *,
     sequence_length: int | None = None,
     image_size: int | None = None,
     audio_seconds: float | None = None,
-) -> Appraisal:
+) -> ConfigCost:
     """Cost one item; seconds for a config never seen before, nothing for one that was. Raises InvalidInput with what is
     wrong with the config or the size, or that it is more than can be laid out."""
-    _refuse_the_monstrous(config)
-    found = _appraised(text_of(config), sequence_length, image_size, audio_seconds)
+    _check_size_bounds(config)
+    found = _cost_in_child(canonical_config(config), sequence_length, image_size, audio_seconds)
     if isinstance(found, str):
         raise InvalidInput(f"The config is refused: {found}")
     return found
 
 
-def text_of(config: Mapping[str, Any]) -> str:
+def canonical_config(config: Mapping[str, Any]) -> str:
     """What of a config decides the network, the same for equal configs: labels and how it was saved are left out."""
-    kept = {key: value for key, value in config.items() if key not in _NOT_OF_THE_NETWORK and not key.startswith("_")}
+    kept = {key: value for key, value in config.items() if key not in _IGNORED_KEYS and not key.startswith("_")}
     named = {key: config[key] for key in ("model_type", "architectures") if config.get(key) is not None}
     return json.dumps({**kept, **named}, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=256)
-def _appraised(text: str, length: int | None, image: int | None, seconds: float | None) -> Appraisal | str:
+def _cost_in_child(text: str, length: int | None, image: int | None, seconds: float | None) -> ConfigCost | str:
     """The appraisal, or why there is none."""
     require_slow_path()
     job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
-    if not _ONE_AT_A_TIME.acquire(timeout=WALL_S):
+    if not _CHILD_LOCK.acquire(timeout=WALL_S):
         raise AccelError("Other configs are being looked at just now: ask again in a minute.")
     try:
         with Child(WORKER, {**job, **limits}, env=child_environment(1)) as child:
@@ -98,19 +98,19 @@ def _appraised(text: str, length: int | None, image: int | None, seconds: float 
     except (ChildCrashed, ValueError) as error:
         return f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."
     finally:
-        _ONE_AT_A_TIME.release()
+        _CHILD_LOCK.release()
     if "refused" in answer:
         return str(answer["refused"])
     shape = answer.pop("decoder")
-    return Appraisal(**answer, decoder=None if shape is None else Decoder(**shape))
+    return ConfigCost(**answer, decoder=None if shape is None else Decoder(**shape))
 
 
-def _refuse_the_monstrous(config: Mapping[str, Any]) -> None:
+def _check_size_bounds(config: Mapping[str, Any]) -> None:
     """At once, what would only be found out by building it layer after layer."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            _refuse_the_monstrous(value)
-        most = MOST_EXPERTS if "experts" in key else MOST_LAYERS if _REPEATED.search(key) else None
+            _check_size_bounds(value)
+        most = MAX_EXPERTS if "experts" in key else MAX_LAYERS if _LAYER_COUNT_KEY.search(key) else None
         numbers = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int | float)]
         if most is not None and sum(numbers) > most:
             raise InvalidInput(f"The config is refused: {key} is more than {most:,}, which nobody has built.")

@@ -15,12 +15,12 @@ from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.custom_models import SEQUENCE_LENGTH
 from accel_platform.workloads.model_catalog import ModelSpec, architectures
 
-MOST_PARAMETERS = 10**13
-_READABLE = ("text", "vision", "audio")
+MAX_PARAMETERS = 10**13
+_DERIVABLE_INPUTS = ("text", "vision", "audio")
 """Categories whose inputs follow from the config of any architecture."""
 
 
-def look(job: Message, send: Callable[[Message], None]) -> None:
+def handle_job(job: Message, send: Callable[[Message], None]) -> None:
     """Answer one job with the fields of an `Appraisal`, or `refused` and why."""
     import torch
     import transformers  # noqa: F401 - what is imported before the limits is not the config's doing
@@ -34,7 +34,7 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
     spent = int(used.ru_utime + used.ru_stime)
     resource.setrlimit(resource.RLIMIT_CPU, (spent + int(job["cpu_s"]), spent + int(job["cpu_s"])))
     try:
-        send(_appraisal(job))
+        send(_config_cost(job))
     except AccelError as error:
         send({"refused": str(error)})
     except MemoryError:
@@ -44,16 +44,16 @@ def look(job: Message, send: Callable[[Message], None]) -> None:
         send({"refused": f"{type(error).__name__}: {reason.rstrip('.')}. Cost figures can be given instead."})
 
 
-def _appraisal(job: Message) -> Message:
+def _config_cost(job: Message) -> Message:
     from accel_platform.workloads.cost import cost_of, parameters_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
     from accel_platform.workloads.kv_cache import decoder_of
 
-    spec = spec_of(job["config"])
+    spec = spec_from_config(job["config"])
     if job["image_size"] is not None:
         spec = with_image_size(spec, job["image_size"])
-    if parameters_of(spec) > MOST_PARAMETERS:
-        raise InvalidInput(f"its model has more than {MOST_PARAMETERS:.0e} parameters.")
+    if parameters_of(spec) > MAX_PARAMETERS:
+        raise InvalidInput(f"its model has more than {MAX_PARAMETERS:.0e} parameters.")
     shape = decoder_of(spec)
     found = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
     if found.flops <= 0:
@@ -62,7 +62,7 @@ def _appraisal(job: Message) -> Message:
         "architecture": spec.architecture,
         "family": spec.family,
         "modality": spec.modality,
-        "text_alone": spec.modality == "text" and _reads_more(spec),
+        "text_alone": spec.modality == "text" and _has_other_inputs(spec),
         "sequence_length": job["sequence_length"] or spec.sequence_length,
         "parameters": found.parameters,
         "layers": found.layers,
@@ -74,7 +74,7 @@ def _appraisal(job: Message) -> Message:
     }
 
 
-def spec_of(config: dict[str, Any]) -> ModelSpec:
+def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     """The model that a published config describes. Raises InvalidInput where transformers has none such."""
     from transformers import CONFIG_MAPPING
 
@@ -82,13 +82,13 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     from accel_platform.workloads.build import config_of, text_part
 
     classes = config.get("architectures") or []
-    model_type = config.get("model_type") or _type_of(str(classes[0]))
+    model_type = config.get("model_type") or _model_type_of_class(str(classes[0]))
     if model_type not in CONFIG_MAPPING:
         raise InvalidInput(f"the installed transformers has no model type {model_type!r}.")
     usual = architectures().get(model_type, {})
     kind = classify(model_type)
     modality = usual.get("modality", kind.category)
-    if modality not in _READABLE and not usual and not matches(model_type):
+    if modality not in _DERIVABLE_INPUTS and not usual and not matches(model_type):
         if not answers(model_type):
             raise InvalidInput(f"what a {kind.category} model reads cannot be told from its config: give cost figures.")
         modality = "text"
@@ -108,7 +108,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
     )
 
 
-def _reads_more(spec: ModelSpec) -> bool:
+def _has_other_inputs(spec: ModelSpec) -> bool:
     """Whether what is costed for text would read images or sound, too."""
     from accel_platform.workloads.architectures import classify
     from accel_platform.workloads.build import config_of, text_part
@@ -119,7 +119,7 @@ def _reads_more(spec: ModelSpec) -> bool:
     return type(text_part(made)) is not type(made) or any(name != "text_config" for name in made.sub_configs)
 
 
-def _type_of(architecture: str) -> str:
+def _model_type_of_class(architecture: str) -> str:
     """The model type that a class of transformers belongs to: `bert` of `BertForMaskedLM`."""
     from transformers.models.auto import modeling_auto
 
@@ -132,4 +132,4 @@ def _type_of(architecture: str) -> str:
 
 
 if __name__ == "__main__":
-    serve(look)
+    serve(handle_job)

@@ -18,14 +18,22 @@ from typing import Any
 from accel_platform.errors import InvalidInput
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.data.blocks import family_of
 from predictor.data.evidence import KnownDevice, Target, observed_devices
-from predictor.data.model_resolution import decoder_known, item_cost, spec_of
-from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
-from predictor.data.samples import Sample, decoder_for, device_spec_for, device_spec_named, make_sample, number
+from predictor.data.features import family_from_name
+from predictor.data.model_resolution import find_spec_by_id, lookup_decoder, lookup_item_cost
+from predictor.data.samples import (
+    MAX_SPEED_LIMIT_RATIO,
+    Sample,
+    device_spec_for,
+    find_published_decoder,
+    finite_float,
+    make_sample,
+    parse_device_name,
+    speed_limit_ratio,
+)
 from predictor.data.traced_models import ItemCost
 
-_DEVICE_FAULT = ("out_of_memory", "killed")
+_MEMORY_FAILURES = ("out_of_memory", "killed")
 _CELL = (
     "model_id, model_family, hardware, backend, device_id, device_name, mode, precision, batch_size, sequence_length"
 )
@@ -62,11 +70,11 @@ def load_training_set(reader: Reader) -> TrainingSet:
     runs: dict[Sample, list[Sample]] = defaultdict(list)
     skipped: Counter[str] = Counter()
     for row in rows:
-        made = _case(row, stated, models, devices)
+        made = _sample_from_row(row, stated, models, devices)
         if (
             isinstance(made, Sample)
             and row["provenance"] != "measured"
-            and speed_limit_ratio(made, made.latency_ms) > IMPOSSIBLE
+            and speed_limit_ratio(made, made.latency_ms) > MAX_SPEED_LIMIT_RATIO
         ):
             made = "faster than its device at full speed"
         if isinstance(made, Sample):
@@ -75,11 +83,11 @@ def load_training_set(reader: Reader) -> TrainingSet:
             skipped[made] += 1
     failed: list[tuple[Sample, str]] = []
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
-        made = _case(row, stated, models, devices)
+        made = _sample_from_row(row, stated, models, devices)
         if isinstance(made, Sample) and made.without_figures() not in runs:
             kind = row["failure_class"] or "error"
-            failed.append((made, "out_of_memory" if kind in _DEVICE_FAULT else kind))
-    return TrainingSet([_pooled(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
+            failed.append((made, "out_of_memory" if kind in _MEMORY_FAILURES else kind))
+    return TrainingSet([_median_sample(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
 
 
 def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
@@ -90,13 +98,13 @@ def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _pooled(cases: list[Sample]) -> Sample:
+def _median_sample(cases: list[Sample]) -> Sample:
     peaks = [case.memory_peak_mib for case in cases if not math.isnan(case.memory_peak_mib)]
     latency = median(case.latency_ms for case in cases)
     return replace(cases[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
 
 
-def _case(
+def _sample_from_row(
     row: dict[str, Any],
     stated: dict[tuple[str, Any], ItemCost],
     models: Mapping[str, dict[str, Any]],
@@ -108,16 +116,16 @@ def _case(
     if device is None:
         return "device not named"
     target = Target(row["hardware"], row["backend"], device, row["device_name"] or device)
-    count, spec = device_spec_named(str(target.device))
+    count, spec = parse_device_name(str(target.device))
     name = str(original.get("model") or row["model_id"])
-    pixels = number(original.get("image_size"))
+    pixels = finite_float(original.get("image_size"))
     cost = None if row["mode"] == "generation" else stated.get((name, pixels))
-    decoder = decoder_for(name) if row["mode"] == "generation" else None
-    family = family_of(name) if cost else name
+    decoder = find_published_decoder(name) if row["mode"] == "generation" else None
+    family = family_from_name(name) if cost else name
     if cost is None and decoder is None:
         name, family = row["model_id"], row["model_family"]
         try:
-            cost, decoder = _known(row, models)
+            cost, decoder = _lookup_cost(row, models)
         except InvalidInput:
             return "sequence length beyond what the model reads"
     return make_sample(
@@ -127,7 +135,7 @@ def _case(
         decoder=decoder,
         mode=row["mode"],
         batch_size=row["batch_size"],
-        size=number(row["sequence_length"]),
+        size=finite_float(row["sequence_length"]),
         output_tokens=row["output_tokens"],
         precision=row["precision"],
         device=spec if count > 1 and spec is not None else device_spec_for(target, devices),
@@ -136,18 +144,18 @@ def _case(
         backend=row["backend"],
         layout=str(settings.get("layout") or ""),
         compiler=str(settings.get("compiler") or ""),
-        version=_version(environment.get("pytorch")),
+        version=_version_number(environment.get("pytorch")),
         latency_ms=row["latency_ms"],
         memory_peak_mib=row["memory_peak_mib"],
     )
 
 
-def _known(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:
+def _lookup_cost(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:
     """What the platform knows of a model: its cost, and the shape of its decoder where it generates."""
-    spec = spec_of(row["model_id"])
+    spec = find_spec_by_id(row["model_id"])
     if row["mode"] == "generation":
-        return None, decoder_known(row["model_id"], spec, models)
-    return item_cost(row["model_id"], spec, row["sequence_length"], models), None
+        return None, lookup_decoder(row["model_id"], spec, models)
+    return lookup_item_cost(row["model_id"], spec, row["sequence_length"], models), None
 
 
 def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemCost]:
@@ -155,14 +163,14 @@ def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemC
     costs = {}
     for row in rows:
         said = row["original"]
-        parameters, gmacs, macts = (number(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
+        parameters, gmacs, macts = (finite_float(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
         if parameters and gmacs and macts:
-            key = (str(said.get("model")), number(said.get("image_size")))
+            key = (str(said.get("model")), finite_float(said.get("image_size")))
             costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, key[1])
     return costs
 
 
-def _version(text: Any) -> float:
+def _version_number(text: Any) -> float:
     """2.4 as 204, 1.13 as 113: in the order of release."""
     found = re.match(r"(\d+)\.(\d+)", str(text))
     return math.nan if found is None else int(found[1]) * 100 + int(found[2])

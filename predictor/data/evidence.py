@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from accel_platform.warehouse.reader import Reader
-from predictor.schemas.responses import LEVEL, Compatibility, Interval
+from predictor.schemas.responses import INTERVAL_LEVEL, Compatibility, Interval
 
-_IDS = 20
+_MAX_EVENT_IDS = 20
 """Event ids kept per cell, newest first."""
 T = TypeVar("T")
 
@@ -63,11 +63,11 @@ class CellKey:
             self.precision,
             self.image_size,
             self.output_tokens,
-            *(getattr(self, o) for o in SCALED if o != what),
+            *(getattr(self, o) for o in SCALABLE_FIELDS if o != what),
         )
 
 
-SCALED = ("target", "batch_size", "sequence_length")
+SCALABLE_FIELDS = ("target", "batch_size", "sequence_length")
 """The things in which a cell may differ from one that it is scaled from."""
 
 
@@ -140,7 +140,7 @@ class Evidence:
         for pooled in self.pooled.values():
             self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
             self.by_target.setdefault(pooled.cell.target, []).append(pooled)
-            for what in SCALED:
+            for what in SCALABLE_FIELDS:
                 self.by_all_but.setdefault(pooled.cell.all_but(what), []).append(pooled)
             self.batch_sizes.add(pooled.cell.batch_size)
             self.sequence_lengths.add(pooled.cell.sequence_length)
@@ -179,7 +179,7 @@ def load_evidence(reader: Reader) -> Evidence:
         snapshot_id = reader.snapshot_id
         evidence = Evidence(
             snapshot_id=snapshot_id,
-            pooled={pooled.cell: pooled for pooled in _pooled(reader)},
+            pooled={pooled.cell: pooled for pooled in _cell_summaries(reader)},
             failures={_cell(row): FailedCell(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
             compatibility=dict(_compatibility(reader)),
             devices=observed_devices(reader),
@@ -205,7 +205,7 @@ WITH usable AS (
 
 # The samples of all runs of a cell make one ordered list. The k-th smallest and k-th largest of n enclose the next
 # sample with probability (n + 1 - 2k) / (n + 1), whatever its distribution: k is the largest that keeps the level.
-_POOLED = f"""{_USABLE},
+_CELL_SUMMARIES = f"""{_USABLE},
 cells AS (
     SELECT {_CELL}, fingerprint, min(model_family) AS model_family, min(device_name) AS device_name, count(*) AS runs,
         bool_or(provenance = 'measured') AS measured, bool_and(noisy IS TRUE) AS noisy, max(recorded_at) AS newest,
@@ -213,7 +213,7 @@ cells AS (
         min(latency_min_ms) AS least, max(latency_max_ms) AS most, sum(samples)::BIGINT AS claimed_samples,
         list(memory_peak_mib ORDER BY memory_peak_mib) FILTER (memory_peak_mib IS NOT NULL) AS memory,
         list(energy_j_per_item ORDER BY energy_j_per_item) FILTER (energy_j_per_item > 0) AS energy,
-        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_IDS}] AS event_ids
+        list(event_id::VARCHAR ORDER BY recorded_at DESC, event_id)[1:{_MAX_EVENT_IDS}] AS event_ids
     FROM usable GROUP BY {_CELL}, fingerprint
 ),
 ordered AS (
@@ -221,7 +221,7 @@ ordered AS (
     FROM usable AS u JOIN samples AS s USING (result_id) GROUP BY {_CELL}, fingerprint
 ),
 ranked AS (
-    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - LEVEL) / 2}))::INTEGER AS k FROM ordered
+    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k FROM ordered
 )
 SELECT c.*, r.n, r.k, list_median(r.samples) AS middle, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
 FROM cells AS c
@@ -262,35 +262,35 @@ def observed_devices(reader: Reader) -> list[KnownDevice]:
     return [_device(row) for row in reader.rows(_DEVICES)]
 
 
-def _pooled(reader: Reader) -> Iterator[CellSummary]:
+def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
     """One per cell and fingerprint; measured before imported and the newest last, so that in a dict it stays."""
-    for row in reader.rows(_POOLED):
+    for row in reader.rows(_CELL_SUMMARIES):
         yield CellSummary(
             cell=_cell(row),
             model_family=row["model_family"],
             runs=row["runs"],
             measured=row["measured"],
             noisy=row["noisy"],
-            latency_ms=_latency(row),
-            memory_peak_mib=_spread(row["memory"]) if row["memory"] else None,
+            latency_ms=_latency_interval(row),
+            memory_peak_mib=_observed_range(row["memory"]) if row["memory"] else None,
             event_ids=tuple(row["event_ids"]),
-            energy_j_per_item=_spread(row["energy"]) if row["energy"] else None,
+            energy_j_per_item=_observed_range(row["energy"]) if row["energy"] else None,
         )
 
 
-def _latency(row: dict[str, Any]) -> Interval:
+def _latency_interval(row: dict[str, Any]) -> Interval:
     """From raw samples; else from what the documents claim of theirs; else from the differences between runs."""
     if row["n"] and row["n"] >= 2:
         n, k = row["n"], row["k"]
-        level = min(LEVEL, (n + 1 - 2 * k) / (n + 1))
+        level = min(INTERVAL_LEVEL, (n + 1 - 2 * k) / (n + 1))
         return Interval(p50=row["middle"], low=row["low"], high=row["high"], level=level)
     least, most, n = row["least"], row["most"], row["claimed_samples"]
     if least is not None and most is not None and n is not None and n >= 2 and least <= row["centre"] <= most:
         return Interval(p50=row["centre"], low=least, high=most, level=(n - 1) / (n + 1))
-    return _spread(row["centres"])
+    return _observed_range(row["centres"])
 
 
-def _spread(ordered: list[float]) -> Interval:
+def _observed_range(ordered: list[float]) -> Interval:
     """Smallest to largest of n figures: they enclose the next one with probability (n - 1) / (n + 1)."""
     n = len(ordered)
     p50 = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2

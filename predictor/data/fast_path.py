@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
+_FAST_PATH_ONLY: ContextVar[bool] = ContextVar("hurried", default=False)
 
 
 class SlowPathRequired(Exception):
@@ -16,14 +16,14 @@ class SlowPathRequired(Exception):
 @contextmanager
 def fast_path_only() -> Iterator[None]:
     """Within, nothing is begun that takes long: TakesLong is raised instead."""
-    token = _HURRIED.set(True)
+    token = _FAST_PATH_ONLY.set(True)
     try:
         yield
     finally:
-        _HURRIED.reset(token)
+        _FAST_PATH_ONLY.reset(token)
 
 
 def require_slow_path() -> None:
     """Say so before work of milliseconds or more that is not needed for every answer. Raises TakesLong in a hurry."""
-    if _HURRIED.get():
+    if _FAST_PATH_ONLY.get():
         raise SlowPathRequired

@@ -16,13 +16,13 @@ from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, sequence_length_for
-from predictor.data.config_cost import appraise, text_of
+from predictor.data.config_cost import canonical_config, estimate_config_cost
 from predictor.data.evidence import Evidence
 from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import TRACING, ItemCost, Sizes, traced_cost, traced_decoder
+from predictor.data.traced_models import TRACE_LOCK, InputSizes, ItemCost, traced_cost, traced_decoder
 from predictor.schemas.requests import ModelConfig, ModelFigures
 
-_FEWEST_COUNTED = 5
+_MIN_COUNTED_MODELS = 5
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ def resolve_queried_model(asked: str | ModelConfig | ModelFigures, evidence: Evi
     NotFound with the closest names, InvalidInput for a config that describes no model.
     """
     if isinstance(asked, ModelConfig):
-        return _of_config(asked.root, evidence)
+        return _resolve_config(asked.root, evidence)
     if isinstance(asked, ModelFigures):
         written = asked.activation_bytes_per_item, asked.layer_output_bytes_per_item
         cost = ItemCost(asked.parameters, None, asked.flops_per_item, *written)
         name = f"{asked.family or 'figures'}-{_digest(asked.model_dump_json())}"
         return ResolvedModel(name, asked.family, asked.modality, None, figures=cost)
-    return _of_name(asked, evidence)
+    return _resolve_name(asked, evidence)
 
 
-def _of_name(name: str, evidence: Evidence) -> ResolvedModel:
+def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
     spec = find_model(name)
     if spec is None:
         known = evidence.once("model names", lambda: _warehouse_names(evidence))
@@ -91,8 +91,8 @@ def _of_name(name: str, evidence: Evidence) -> ResolvedModel:
     return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
 
 
-def _of_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
-    found = appraise(config)
+def _resolve_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
+    found = estimate_config_cost(config)
     cost = (found.architecture, found.parameters, found.flops, found.activation_bytes)
     same = (
         model_id
@@ -100,9 +100,9 @@ def _of_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
         if cost == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
     )
     known = next(same, None)
-    if known is not None and (by_name := _of_name(known, evidence)).spec is not None:
+    if known is not None and (by_name := _resolve_name(known, evidence)).spec is not None:
         return by_name
-    text = text_of(config)
+    text = canonical_config(config)
     return ResolvedModel(
         # Of a model of somebody's own the name tells of its results, and its config of all else.
         model_id=known or f"{found.architecture}-{_digest(text)}",
@@ -120,7 +120,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def length_asked(
+def resolve_sequence_length(
     subject: ResolvedModel, asked: int | None, evidence: Evidence, mode: str
 ) -> tuple[int | None, str | None]:
     """The sequence length a question is about, and a warning where it was not simply what was asked.
@@ -151,7 +151,7 @@ def length_asked(
     return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
 
 
-def tokens_asked(
+def resolve_output_tokens(
     subject: ResolvedModel, asked: int | None, length: int | None, evidence: Evidence
 ) -> tuple[int, str | None]:
     """How many tokens each item of a generation comes to, and a warning where nobody said.
@@ -167,7 +167,7 @@ def tokens_asked(
     return tokens, f"No output_tokens given: answering for {tokens}, {how}."
 
 
-def sizes_asked(subject: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> Sizes:
+def resolve_input_sizes(subject: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> InputSizes:
     """The sizes of images and sound where they are not the model's own. Raises InvalidInput where it reads none."""
     for name, value, modality in (("image_size", image_size, "vision"), ("audio_seconds", audio_seconds, "audio")):
         if value is None:
@@ -181,28 +181,28 @@ def sizes_asked(subject: ResolvedModel, image_size: int | None, audio_seconds: f
             )
         if subject.modality not in (None, modality, "multimodal"):
             raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
-    if subject.config and image_size and image_size == appraise(json.loads(subject.config)).image_size:
+    if subject.config and image_size and image_size == estimate_config_cost(json.loads(subject.config)).image_size:
         image_size = None
-    asked = Sizes(image_size, audio_seconds)
-    if subject.spec is None or asked == Sizes():
+    asked = InputSizes(image_size, audio_seconds)
+    if subject.spec is None or asked == InputSizes():
         return asked
     require_slow_path()
-    with TRACING:
+    with TRACE_LOCK:
         from accel_platform.workloads.inputs import describe_inputs, with_image_size
 
         sized = subject.spec if image_size is None else with_image_size(subject.spec, image_size)
         inputs = describe_inputs(sized, batch_size=1, audio_seconds=audio_seconds)
-        return Sizes() if inputs == describe_inputs(subject.spec, batch_size=1) else asked
+        return InputSizes() if inputs == describe_inputs(subject.spec, batch_size=1) else asked
 
 
-def cost_asked(
-    subject: ResolvedModel, sequence_length: int | None, sizes: Sizes, models: Mapping[str, dict[str, Any]]
+def resolve_item_cost(
+    subject: ResolvedModel, sequence_length: int | None, sizes: InputSizes, models: Mapping[str, dict[str, Any]]
 ) -> ItemCost | None:
     """What one item costs at these sizes; None where nothing tells. Raises InvalidInput for what it cannot take."""
     if subject.figures is not None:
         return replace(subject.figures, image_size=sizes.image_size)
     if subject.config is not None:
-        found = appraise(
+        found = estimate_config_cost(
             json.loads(subject.config),
             # What it was known again by is remembered: its usual length needs no second look.
             sequence_length=None if sequence_length == subject.usual_length else sequence_length,
@@ -211,27 +211,27 @@ def cost_asked(
         )
         written = found.activation_bytes, found.layer_output_bytes
         return ItemCost(found.parameters, found.layers, found.flops, *written, found.image_size)
-    if sizes == Sizes():
-        return item_cost(subject.model_id, subject.spec, sequence_length, models)
+    if sizes == InputSizes():
+        return lookup_item_cost(subject.model_id, subject.spec, sequence_length, models)
     assert subject.spec is not None, "other models have no sizes"
     return traced_cost(subject.spec, sequence_length, sizes)
 
 
-def by_layers(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
+def convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
     """Cost figures whose activations are of all operators, as layers alone would have it, and a warning that says so:
     that is how those who measured have counted. As they came where too few described models were counted both ways."""
     if cost.layer_output_bytes is not None or cost.activation_bytes is None:
         return cost, None
     counted = [(row["layer_output_bytes_per_item"], row["activation_bytes_per_item"]) for row in models.values()]
     shares = [layers / operators for layers, operators in counted if layers and operators]
-    if len(shares) < _FEWEST_COUNTED:
+    if len(shares) < _MIN_COUNTED_MODELS:
         return cost, None
     share = median(shares)
     told = f"Of activation_bytes_per_item {share:.0%} are taken for what layers put out, as {len(shares)} models show."
     return replace(cost, layer_output_bytes=share * cost.activation_bytes), told
 
 
-def item_cost(
+def lookup_item_cost(
     model_id: str, spec: ModelSpec | None, sequence_length: int | None, models: Mapping[str, dict[str, Any]]
 ) -> ItemCost | None:
     """The cost of one item; None where neither the warehouse nor the model's config tells, or a length it needs is not
@@ -258,10 +258,10 @@ def item_cost(
             return described
     if spec is None:
         return None
-    return traced_cost(spec, sequence_length, Sizes())
+    return traced_cost(spec, sequence_length, InputSizes())
 
 
-def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
+def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
     """The shape of a model that generates: of the platform's own, or of one whose config the warehouse holds; None
     where neither tells, or it was not made to."""
     row = models.get(model_id) or {}
@@ -271,7 +271,7 @@ def decoder_known(model_id: str, spec: ModelSpec | None, models: Mapping[str, di
     return None if spec is None else traced_decoder(spec)
 
 
-def spec_of(model_id: str) -> ModelSpec | None:
+def find_spec_by_id(model_id: str) -> ModelSpec | None:
     """The platform's own model of that id, None for one that only results name."""
     try:
         spec = resolve_model(model_id)

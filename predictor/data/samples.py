@@ -24,12 +24,12 @@ from predictor.data.evidence import KnownDevice, Target
 from predictor.data.traced_models import ItemCost
 
 UNSTATED = "unstated"
-BY_LAYERS, BY_OPERATORS = "layers", "operators"
+LAYER_OUTPUTS, ALL_OPERATORS = "layers", "operators"
 """How a model's activations are counted: what its layers put out, as timm and fvcore count and this platform does, or,
 where only that is known, what all operators write, which is two to three times more: the one says little of the other.
 """
-IMAGES, TOKENS, OTHERWISE = "images of a stated size", "tokens", "inputs of one unstated size"
-_HALF = 2
+IMAGES, TOKENS, FIXED_SIZE = "images of a stated size", "tokens", "inputs of one unstated size"
+_HALF_PRECISION_BYTES = 2
 """Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
 
 
@@ -79,8 +79,8 @@ class Sample:
     layout: str = ""
     compiler: str = ""
     version: float = math.nan
-    counted: str = BY_LAYERS
-    reads: str = OTHERWISE
+    counted: str = LAYER_OUTPUTS
+    reads: str = FIXED_SIZE
     vendor: str = ""
     """Who makes the device: those of one vendor share the software that runs on them. Empty where unknown."""
     latency_ms: float = math.nan
@@ -145,9 +145,9 @@ def make_sample(
     """
     precision = precision or UNSTATED
     if mode == "generation":
-        work = _generation(decoder or decoder_for(model), size, output_tokens, batch_size, precision)
+        work = _generation_cost(decoder or find_published_decoder(model), size, output_tokens, batch_size, precision)
     else:
-        work = _pass(cost, batch_size, precision)
+        work = _forward_cost(cost, batch_size, precision)
     if isinstance(work, str):
         return work
     half = weight_bytes(precision, mode) <= 2 and device.peak_fp16_tensor_tflops is not None
@@ -165,19 +165,19 @@ def make_sample(
         kind=device.kind,
         device=device.name,
         devices=devices,
-        peak_flops=_times(peak, 1e12 * devices),
-        bandwidth=_times(device.bandwidth_gb_s, 1e9 * devices),
-        memory_mib=_times(device.memory_gib, 1024 * devices),
+        peak_flops=_scale_or_nan(peak, 1e12 * devices),
+        bandwidth=_scale_or_nan(device.bandwidth_gb_s, 1e9 * devices),
+        memory_mib=_scale_or_nan(device.memory_gib, 1024 * devices),
         backend=backend,
         precision=precision,
         layout=layout,
         compiler=compiler,
         version=version,
-        counted=BY_LAYERS if mode == "generation" or (cost and cost.layer_output_bytes) else BY_OPERATORS,
-        reads=OTHERWISE if edge is None else TOKENS if pixels is None else IMAGES,
+        counted=LAYER_OUTPUTS if mode == "generation" or (cost and cost.layer_output_bytes) else ALL_OPERATORS,
+        reads=FIXED_SIZE if edge is None else TOKENS if pixels is None else IMAGES,
         vendor=device.vendor or "",
-        latency_ms=_times(latency_ms),
-        memory_peak_mib=_times(memory_peak_mib),
+        latency_ms=_scale_or_nan(latency_ms),
+        memory_peak_mib=_scale_or_nan(memory_peak_mib),
     )
 
 
@@ -198,16 +198,16 @@ def device_spec_for(target: Target, devices: Mapping[Target, KnownDevice]) -> De
     )
 
 
-def device_spec_named(name: str) -> tuple[int, DeviceSpec | None]:
+def parse_device_name(name: str) -> tuple[int, DeviceSpec | None]:
     """How many of which device of the spec sheet: `4 x Nvidia A100 GPU` is four."""
     found = re.match(r"(\d+) x (.+)", name)
     return (int(found[1]), find_spec(found[2])) if found else (1, find_spec(name))
 
 
-def decoder_for(name: str) -> Decoder | None:
+def find_published_decoder(name: str) -> Decoder | None:
     """The shape of a published decoder; None of one that `decoders.csv` does not hold."""
     slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
-    return next((decoder for stem, decoder in _decoders() if slug.startswith(stem)), None)
+    return next((decoder for stem, decoder in _published_decoders() if slug.startswith(stem)), None)
 
 
 def weight_bytes(precision: str, mode: str) -> float:
@@ -221,10 +221,10 @@ def weight_bytes(precision: str, mode: str) -> float:
     bits = re.search(r"(64|32|16|8|4)", precision)
     if bits:
         return int(bits.group()) / 8
-    return 4 if precision == UNSTATED and mode != "generation" else _HALF
+    return 4 if precision == UNSTATED and mode != "generation" else _HALF_PRECISION_BYTES
 
 
-def number(value: Any) -> float | None:
+def finite_float(value: Any) -> float | None:
     """A figure as a file wrote it; None where it wrote none that is finite."""
     try:
         figure = float(value)
@@ -233,14 +233,14 @@ def number(value: Any) -> float | None:
     return figure if math.isfinite(figure) else None
 
 
-def _pass(cost: ItemCost | None, batch: int, precision: str) -> WorkloadCost | str:
+def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> WorkloadCost | str:
     if cost is None or cost.flops <= 0 or cost.parameters <= 0:
         return "cost of the model, or the length it was asked for at, unknown"
     written = cost.layer_output_bytes or cost.activation_bytes
     if not written:
         return "the activations of the model are unknown"
     known = PRECISIONS.get(precision)
-    width = known.activation_bytes if known else max(_HALF, weight_bytes(precision, "inference"))
+    width = known.activation_bytes if known else max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
     activation_bytes = written * batch * width / 4
     return WorkloadCost(
         parameters=cost.parameters,
@@ -252,7 +252,7 @@ def _pass(cost: ItemCost | None, batch: int, precision: str) -> WorkloadCost | s
     )
 
 
-def _generation(
+def _generation_cost(
     model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str
 ) -> WorkloadCost | str:
     """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
@@ -263,15 +263,15 @@ def _generation(
     return WorkloadCost(
         parameters=model.parameters,
         flops=2 * model.active_parameters * batch * (into + out),
-        activation_bytes=_HALF * model.moved(into, out) * batch * out,
+        activation_bytes=_HALF_PRECISION_BYTES * model.moved(into, out) * batch * out,
         weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * out,
         steps=out * model.layers,
-        held_bytes=_HALF * model.held(into + out) * batch,
+        held_bytes=_HALF_PRECISION_BYTES * model.held(into + out) * batch,
     )
 
 
 @cache
-def _decoders() -> tuple[tuple[str, Decoder], ...]:
+def _published_decoders() -> tuple[tuple[str, Decoder], ...]:
     text = files(__package__).joinpath("decoders.csv").read_text(encoding="utf-8")
     return tuple(
         (
@@ -287,5 +287,17 @@ def _decoders() -> tuple[tuple[str, Decoder], ...]:
     )
 
 
-def _times(value: float | None, factor: float = 1.0) -> float:
+def _scale_or_nan(value: float | None, factor: float = 1.0) -> float:
     return math.nan if value is None else value * factor
+
+
+MAX_SPEED_LIMIT_RATIO = 4.0
+"""Times faster than computing at the published peak, or than reading the weights at the published bandwidth: who does
+not state a precision may have used weights of 4 bits, a quarter of what is then assumed."""
+
+
+def speed_limit_ratio(case: Sample, latency_ms: float) -> float:
+    """Than its device at full speed; 0 where no rate of it is known. Peaks are published of 16 bits and more."""
+    compute_s = case.work.flops / case.peak_flops if weight_bytes(case.precision, case.mode) >= 2 else math.nan
+    needs = [seconds for seconds in (compute_s, case.work.weight_bytes / case.bandwidth) if not math.isnan(seconds)]
+    return 1e3 * max(needs, default=0.0) / latency_ms

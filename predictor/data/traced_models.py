@@ -27,9 +27,9 @@ from accel_platform.workloads.kv_cache import Decoder
 from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.data.fast_path import require_slow_path
 
-TRACING = threading.Lock()
+TRACE_LOCK = threading.Lock()
 """The first trace imports transformers, whose lazy modules break when two threads import them at once."""
-_MOST = 4096
+_MAX_FILES = 4096
 """Files kept: who asks for one length after the other must not fill a disk."""
 _log = logging.getLogger("accel.traced")
 
@@ -55,7 +55,7 @@ class ItemCost:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class InputSizes:
     """Of images and sound, where they are not the model's own."""
 
     image_size: int | None = None
@@ -64,11 +64,11 @@ class Sizes:
 
 
 @lru_cache(maxsize=4096)
-def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
+def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     """The cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
     require_slow_path()
-    found = _kept(
-        spec, {"length": sequence_length, **asdict(sizes)}, lambda: asdict(_cost(spec, sequence_length, sizes))
+    found = _load_or_trace(
+        spec, {"length": sequence_length, **asdict(sizes)}, lambda: asdict(_trace_cost(spec, sequence_length, sizes))
     )
     return ItemCost(**found)
 
@@ -77,11 +77,11 @@ def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> I
 def traced_decoder(spec: ModelSpec) -> Decoder | None:
     """The shape of its decoder; None where it does not generate, or the installed transformers does not know it."""
     require_slow_path()
-    found = _kept(spec, "decoder", lambda: _decoder(spec))
+    found = _load_or_trace(spec, "decoder", lambda: _trace_decoder(spec))
     return None if found is None else Decoder(**found)
 
 
-def _cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCost:
+def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     from accel_platform.workloads.cost import cost_of
     from accel_platform.workloads.inputs import usual_image_size, with_image_size
 
@@ -89,7 +89,7 @@ def _cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCos
     try:
         cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
     except (RuntimeError, ValueError, TypeError) as error:
-        if sizes == Sizes():
+        if sizes == InputSizes():
             raise
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
@@ -97,7 +97,7 @@ def _cost(spec: ModelSpec, sequence_length: int | None, sizes: Sizes) -> ItemCos
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
 
 
-def _decoder(spec: ModelSpec) -> dict[str, Any] | None:
+def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
     from accel_platform.workloads.kv_cache import decoder_of
 
     try:
@@ -107,32 +107,32 @@ def _decoder(spec: ModelSpec) -> dict[str, Any] | None:
     return None if found is None else asdict(found)
 
 
-def _kept(spec: ModelSpec, asked: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
+def _load_or_trace(spec: ModelSpec, asked: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
     """What `trace` finds, from the cache where it was found before; a cache that cannot be used costs time alone."""
-    folder = _folder()
+    folder = _cache_folder()
     if folder is None:
-        return _found(trace)
+        return _trace_locked(trace)
     asked_for = json.dumps([asdict(spec), asked], sort_keys=True, default=str)
     path = folder / f"{hashlib.sha256(asked_for.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
-    found = _found(trace)
+    found = _trace_locked(trace)
     try:
         make_directory(folder)
-        if len(os.listdir(folder)) < _MOST:
+        if len(os.listdir(folder)) < _MAX_FILES:
             write_durably(path, json.dumps(found))
     except OSError as problem:
         _log.debug("what was traced of %s is not kept: %s", spec.model_id, problem)
     return found
 
 
-def _found(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-    with TRACING:
+def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    with TRACE_LOCK:
         return trace()
 
 
 @cache
-def _folder() -> Path | None:
+def _cache_folder() -> Path | None:
     """Where what these versions and this code find is kept; None where there is no place for it."""
     made_by = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
     for path in (Path(__file__), *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):

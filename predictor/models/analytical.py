@@ -23,11 +23,11 @@ from accel_platform.hardware.catalog import catalog
 from predictor.data.samples import Sample, weight_bytes
 
 Array = npt.NDArray[np.float64]
-_START = (0.9, 1.2, 0.5, -3.0, math.log(3 / 5))
+_INITIAL_LOG_FACTORS = (0.9, 1.2, 0.5, -3.0, math.log(3 / 5))
 """Natural logs of a, b, c, d (in ms) and f: where the fit begins and, without evidence, stays. What a layer writes, the
 norm and the activation after it each read and write again; a compiler makes one of these two: 3 moves out of 5."""
-_PULL = 0.03
-_ENOUGH = 4_000
+_PRIOR_WEIGHT = 0.03
+_MAX_FIT_SAMPLES = 4_000
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,26 @@ class AdditiveRoofline:
 
         Of devices whose rates are known, where there are any.
         """
-        known = [i for i, case in enumerate(cases) if known_rates(case)]
+        known = [i for i, case in enumerate(cases) if has_known_rates(case)]
         if 0 < len(known) < len(cases):
             cases, logs = [cases[i] for i in known], logs[known]
-        step = max(1, len(cases) // _ENOUGH)
-        parts, compiled, truth = roofline_terms_ms(cases[::step]), _compiled(cases[::step]), logs[::step]
-        pull = _PULL * np.sqrt(len(truth))
+        step = max(1, len(cases) // _MAX_FIT_SAMPLES)
+        parts, compiled, truth = roofline_terms_ms(cases[::step]), _is_compiled(cases[::step]), logs[::step]
+        pull = _PRIOR_WEIGHT * np.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
-            return np.concatenate([_log(parts, compiled, factors) - truth, pull * (factors - _START)])
+            return np.concatenate(
+                [_log_latency(parts, compiled, factors) - truth, pull * (factors - _INITIAL_LOG_FACTORS)]
+            )
 
-        return cls(tuple(least_squares(residuals, _START, loss="soft_l1", f_scale=0.1).x.tolist()))
+        return cls(tuple(least_squares(residuals, _INITIAL_LOG_FACTORS, loss="soft_l1", f_scale=0.1).x.tolist()))
 
     def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of the latencies, in ms, of whole batches."""
-        return _log(roofline_terms_ms(cases), _compiled(cases), np.array(self.factors))
+        return _log_latency(roofline_terms_ms(cases), _is_compiled(cases), np.array(self.factors))
 
 
-def known_rates(case: Sample) -> bool:
+def has_known_rates(case: Sample) -> bool:
     """Whether the device's peak and bandwidth are."""
     return not (math.isnan(case.peak_flops) or math.isnan(case.bandwidth))
 
@@ -73,11 +75,11 @@ def roofline_terms(case: Sample) -> tuple[float, float, float, float]:
     """Of one case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
 
     An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
-    from that, and of one without figures nothing is claimed (`known_rates`).
+    from that, and of one without figures nothing is claimed (`has_known_rates`).
     """
     work, peak, bandwidth = case.work, case.peak_flops, case.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
-        usual = _usual_rates(case.kind, weight_bytes(case.precision, case.mode) <= 2)
+        usual = _median_rates(case.kind, weight_bytes(case.precision, case.mode) <= 2)
         peak = usual[0] * case.devices if math.isnan(peak) else peak
         bandwidth = usual[1] * case.devices if math.isnan(bandwidth) else bandwidth
     moving, reading = 1e3 * work.activation_bytes / bandwidth, 1e3 * work.weight_bytes / bandwidth
@@ -85,7 +87,7 @@ def roofline_terms(case: Sample) -> tuple[float, float, float, float]:
 
 
 @cache
-def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
+def _median_rates(kind: str, half: bool) -> tuple[float, float]:
     """FLOPs and bytes per second: medians over the devices of the spec sheet that have them, of this kind if any do."""
     alike = [spec for spec in catalog() if spec.kind == kind]
     peaks: list[float] = []
@@ -96,11 +98,11 @@ def _usual_rates(kind: str, half: bool) -> tuple[float, float]:
     return median(peaks) * 1e12, median(moves) * 1e9
 
 
-def _compiled(cases: Sequence[Sample]) -> Array:
+def _is_compiled(cases: Sequence[Sample]) -> Array:
     """1 of compiled code, else 0."""
     return np.array([float(bool(case.compiler)) for case in cases])
 
 
-def _log(parts: Array, compiled: Array, factors: Array) -> Array:
+def _log_latency(parts: Array, compiled: Array, factors: Array) -> Array:
     moved = parts[:, 1] * np.exp(factors[1] + compiled * factors[4])
     return np.asarray(np.log(parts[:, [0, 2, 3]] @ np.exp(factors[[0, 2, 3]]) + moved))

@@ -15,7 +15,7 @@ from predictor.models.latency_model import log_latency
 Array = npt.NDArray[np.float64]
 Baseline = Callable[[Sequence[Sample], Sequence[Sample]], Array]
 """Natural logs of the latencies of the second cases, from the first."""
-_PLAIN = {
+_LIGHTGBM_PARAMETERS = {
     "objective": "l1",
     "verbosity": -1,
     "num_threads": 1,
@@ -35,11 +35,11 @@ def roofline(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     return np.asarray(bound(test) + np.median(log_latency(train) - bound(train)))
 
 
-def nearest(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
+def nearest_neighbor(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """The measured case of most similar cost, on the same device where there is one, scaled by the FLOPs."""
     from scipy.spatial import cKDTree
 
-    known, asked = _costs(train), _costs(test)
+    known, asked = _log_costs(train), _log_costs(test)
     per_flop = log_latency(train) - known[:, 1]
     devices = np.array([case.device for case in train])
     logs = np.empty(len(test))
@@ -54,19 +54,23 @@ def nearest(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
 
 def plain_trees(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """LightGBM as it comes, on costs and names, without roofline or spec sheet."""
-    names = _names(train)
-    known = np.hstack([_costs(train), _codes(train, names)])
-    model = lgb.train(_PLAIN, lgb.Dataset(known, label=log_latency(train), params=_PLAIN), num_boost_round=300)
-    return np.asarray(model.predict(np.hstack([_costs(test), _codes(test, names)]), num_threads=1))
+    names = _label_codes(train)
+    known = np.hstack([_log_costs(train), _encode_labels(train, names)])
+    model = lgb.train(
+        _LIGHTGBM_PARAMETERS,
+        lgb.Dataset(known, label=log_latency(train), params=_LIGHTGBM_PARAMETERS),
+        num_boost_round=300,
+    )
+    return np.asarray(model.predict(np.hstack([_log_costs(test), _encode_labels(test, names)]), num_threads=1))
 
 
 def ridge(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """A straight line in the logarithms of the costs, with a constant per name."""
-    names = _names(train)
+    names = _label_codes(train)
 
     def design(cases: Sequence[Sample]) -> Array:
-        hot = [_codes(cases, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
-        return np.hstack([np.ones((len(cases), 1)), _costs(cases), *hot]).astype(np.float64)
+        hot = [_encode_labels(cases, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
+        return np.hstack([np.ones((len(cases), 1)), _log_costs(cases), *hot]).astype(np.float64)
 
     x = design(train)
     weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ log_latency(train))
@@ -75,13 +79,13 @@ def ridge(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
 
 BASELINES: dict[str, Baseline] = {
     "roofline x scale": roofline,
-    "nearest neighbour": nearest,
+    "nearest neighbour": nearest_neighbor,
     "plain LightGBM": plain_trees,
     "ridge on log cost": ridge,
 }
 
 
-def _costs(cases: Sequence[Sample]) -> Array:
+def _log_costs(cases: Sequence[Sample]) -> Array:
     logs = np.log(
         [
             (c.work.parameters, max(c.work.flops, 1.0), c.work.activation_bytes, c.size, c.batch_size, c.work.steps)
@@ -96,11 +100,11 @@ def _labels(case: Sample) -> tuple[str, ...]:
     return case.device, str(case.devices), case.backend, case.precision, case.layout, case.compiler
 
 
-def _names(cases: Sequence[Sample]) -> list[dict[str, int]]:
+def _label_codes(cases: Sequence[Sample]) -> list[dict[str, int]]:
     columns = zip(*map(_labels, cases), strict=True)
     return [{name: i for i, name in enumerate(sorted(set(column)))} for column in columns]
 
 
-def _codes(cases: Sequence[Sample], names: list[dict[str, int]]) -> Array:
+def _encode_labels(cases: Sequence[Sample], names: list[dict[str, int]]) -> Array:
     rows = [[known.get(label, np.nan) for known, label in zip(names, _labels(c), strict=True)] for c in cases]
     return np.array(rows, dtype=np.float64)

@@ -25,7 +25,7 @@ class Contribution(NamedTuple):
     """On the latency: 2 doubles it."""
 
 
-def contributions(
+def rank_contributions(
     learner: LatencyModel, case: Sample, added: Mapping[str, float], typical: float
 ) -> tuple[Contribution, ...]:
     """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
@@ -34,12 +34,12 @@ def contributions(
     exp(typical) times all factors is the predicted latency, in ms.
     """
     groups = {**added, "physical law": added["physical law"] - typical}
-    values = _values(learner, case, typical)
+    values = _describe_values(learner, case, typical)
     ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))
     return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)
 
 
-def _values(learner: LatencyModel, case: Sample, typical: float) -> dict[str, str]:
+def _describe_values(learner: LatencyModel, case: Sample, typical: float) -> dict[str, str]:
     computing, moving, reading, _ = roofline_terms(case)
     work, per_item = case.work, case.work.flops / case.batch_size
     count = f"{case.devices} x " if case.devices > 1 else ""

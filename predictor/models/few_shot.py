@@ -12,9 +12,9 @@ from predictor.data.samples import Sample
 from predictor.models.analytical import roofline_terms_ms
 
 Array = npt.NDArray[np.float64]
-_SCATTER = 0.1
-_PRIOR = (1.0, 0.4, 0.03, 0.03, 0.03)
-_STRETCH = 0.1
+_NOISE_STD = 0.1
+_PRIOR_STD = (1.0, 0.4, 0.03, 0.03, 0.03)
+_STRETCH_STD = 0.1
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,29 @@ class Correction:
     @classmethod
     def fit(cls, cases: Sequence[Sample], beyond: Array, left: Array) -> Correction:
         """To what was expected of figures `beyond` the law, and what that `left` over, in logs."""
-        raw = _described(cases, beyond)
+        raw = _features(cases, beyond)
         centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
-        design = _with_one((raw - centre) / scale)
-        prior = np.diag(np.array([*_PRIOR, _STRETCH * scale[-1]]) ** 2)
+        design = _with_intercept((raw - centre) / scale)
+        prior = np.diag(np.array([*_PRIOR_STD, _STRETCH_STD * scale[-1]]) ** 2)
         weights, coefficients = np.ones(len(cases)), np.zeros(design.shape[1])
         for _ in range(6):
-            noise = np.diag(_SCATTER**2 / weights)
+            noise = np.diag(_NOISE_STD**2 / weights)
             coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
-            weights = 5 / (4 + ((left - design @ coefficients) / _SCATTER) ** 2)
+            weights = 5 / (4 + ((left - design @ coefficients) / _NOISE_STD) ** 2)
         return cls(centre, scale, coefficients)
 
     def of(self, cases: Sequence[Sample], beyond: Array) -> Array:
         # What lies far outside the few figures is corrected no further than they reach.
-        raw = _described(cases, beyond)
-        return _with_one(np.clip((raw - self.centre) / self.scale, -3, 3)) @ self.coefficients
+        raw = _features(cases, beyond)
+        return _with_intercept(np.clip((raw - self.centre) / self.scale, -3, 3)) @ self.coefficients
 
 
-def _described(cases: Sequence[Sample], beyond: Array) -> Array:
+def _features(cases: Sequence[Sample], beyond: Array) -> Array:
     parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
     compiled = np.array([bool(case.compiler) for case in cases], dtype=np.float64)
     batch = np.log([case.batch_size for case in cases])
     return np.column_stack([compiled, parts[:, 0] - parts[:, 1], parts[:, 1] - batch, batch, beyond])
 
 
-def _with_one(design: Array) -> Array:
+def _with_intercept(design: Array) -> Array:
     return np.hstack([np.ones((len(design), 1)), design])

@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from predictor.data.blocks import blocks_of
+from predictor.data.features import architecture_features
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline
 
 Array = npt.NDArray[np.float64]
-_FEWEST = 50
-_MOST = 1_500
+_MIN_SAMPLES = 50
+_MAX_SAMPLES = 1_500
 """Figures of one way of running: fewer say too little of what models have in common, and time grows with their cube."""
-_REACH, _BLOCK = 3.0, 0.5
+_LENGTH_SCALE, _BLOCK_SCALE = 3.0, 0.5
 """Standard deviations of a cost over which models grow unlike, and how far apart one kind of block puts them."""
-_NOISE, _SLOPE = 0.1, 0.01
+_NOISE, _LINEAR_WEIGHT = 0.1, 0.01
 """Share of what is left that is a model's own, and of what runs on in a straight line."""
 
 
@@ -35,16 +35,16 @@ class ArchitectureGP:
         self._cases, self._logs, self._law = cases, logs, law
         self._rows: dict[str, list[int]] = defaultdict(list)
         for i, case in enumerate(cases):
-            self._rows[_way(case)].append(i)
-        self._fitted: dict[str, _Process] = {}
+            self._rows[_run_group(case)].append(i)
+        self._fitted: dict[str, _GroupGP] = {}
 
     def logs(self, cases: Sequence[Sample]) -> Array:
         """Natural logs of latencies; NaN where too little was run in the same way."""
         found = np.full(len(cases), np.nan)
         asked: dict[str, list[int]] = defaultdict(list)
         for i, case in enumerate(cases):
-            if len(self._rows.get(_way(case), ())) >= _FEWEST:
-                asked[_way(case)].append(i)
+            if len(self._rows.get(_run_group(case), ())) >= _MIN_SAMPLES:
+                asked[_run_group(case)].append(i)
         for way, here in asked.items():
             found[here] = self._process(way).logs([cases[i] for i in here])
         return found
@@ -52,21 +52,21 @@ class ArchitectureGP:
     def make_ready(self) -> None:
         """Fit every way of running that there is enough of."""
         for way, rows in self._rows.items():
-            if len(rows) >= _FEWEST:
+            if len(rows) >= _MIN_SAMPLES:
                 self._process(way)
 
-    def _process(self, way: str) -> _Process:
+    def _process(self, way: str) -> _GroupGP:
         if way not in self._fitted:
             rows = self._rows[way]
-            if len(rows) > _MOST:
-                drawn = np.random.default_rng(0).permutation(len(rows))[:_MOST]
+            if len(rows) > _MAX_SAMPLES:
+                drawn = np.random.default_rng(0).permutation(len(rows))[:_MAX_SAMPLES]
                 rows = [rows[i] for i in np.sort(drawn).tolist()]
-            self._fitted[way] = _Process.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
+            self._fitted[way] = _GroupGP.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
         return self._fitted[way]
 
 
 @dataclass(frozen=True)
-class _Process:
+class _GroupGP:
     law: AdditiveRoofline
     middle: float
     mean: Array
@@ -75,26 +75,26 @@ class _Process:
     weights: Array
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> _Process:
+    def fit(cls, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> _GroupGP:
         left = logs - law.logs(cases)
         middle = float(np.median(left))
-        costs = _costs(cases)
+        costs = _cost_features(cases)
         mean, scale = costs.mean(axis=0), costs.std(axis=0)
         scale[scale < 1e-6] = 1.0
-        points = _placed(cases, mean, scale)
+        points = _embed(cases, mean, scale)
         covariance = _kernel(points, points) + _NOISE * np.eye(len(points))
         return cls(law, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
 
     def logs(self, cases: Sequence[Sample]) -> Array:
-        near = _kernel(_placed(cases, self.mean, self.scale), self.points)
+        near = _kernel(_embed(cases, self.mean, self.scale), self.points)
         return np.asarray(self.law.logs(cases) + self.middle + near @ self.weights)
 
 
-def _way(case: Sample) -> str:
+def _run_group(case: Sample) -> str:
     return f"{case.setting} {case.hardware} {case.precision} {case.counted} {case.reads}"
 
 
-def _costs(cases: Sequence[Sample]) -> Array:
+def _cost_features(cases: Sequence[Sample]) -> Array:
     rows = []
     for case in cases:
         work, batch = case.work, case.batch_size
@@ -103,9 +103,9 @@ def _costs(cases: Sequence[Sample]) -> Array:
     return np.column_stack([p, f, a, f - a, p - f, f - 2 * size, a - 2 * size, size, batch])
 
 
-def _placed(cases: Sequence[Sample], mean: Array, scale: Array) -> Array:
-    blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
-    return np.hstack([(_costs(cases) - mean) / scale / _REACH, blocks * _BLOCK])
+def _embed(cases: Sequence[Sample], mean: Array, scale: Array) -> Array:
+    blocks = np.array([architecture_features(case.model) for case in cases], dtype=np.float64)
+    return np.hstack([(_cost_features(cases) - mean) / scale / _LENGTH_SCALE, blocks * _BLOCK_SCALE])
 
 
 def _kernel(one: Array, other: Array) -> Array:
@@ -113,4 +113,4 @@ def _kernel(one: Array, other: Array) -> Array:
     products = one @ other.T
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * products
     far = np.sqrt(3 * np.maximum(squares, 0.0))
-    return np.asarray((1 + far) * np.exp(-far) + _SLOPE * products)
+    return np.asarray((1 + far) * np.exp(-far) + _LINEAR_WEIGHT * products)

@@ -24,17 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from predictor.data.samples import Sample, weight_bytes
-from predictor.models.analytical import AdditiveRoofline, known_rates
+from predictor.models.analytical import AdditiveRoofline, has_known_rates
 from predictor.models.few_shot import Correction
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.residual_trees import ROUNDS, ResidualTrees
 
 Array = npt.NDArray[np.float64]
-FEW = 50
+MIN_DEVICE_SAMPLES = 50
 """Figures below which a device has not been measured enough to have a specialist."""
-_ENOUGH = 200
-_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode", "setting")
-_SMOOTH = tuple(name for name in _NAMES if name not in ("device", "kind", "setting"))
+_MIN_GENERALIST_SAMPLES = 200
+_SPECIALIST_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode", "setting")
+_GENERALIST_NAMES = tuple(name for name in _SPECIALIST_NAMES if name not in ("device", "kind", "setting"))
 
 
 def log_latency(cases: Sequence[Sample]) -> Array:
@@ -70,7 +70,7 @@ class LatencyModel:
         self.told = list(cases)
         counts = Counter(case.device for case in cases)
         # Where every device has few, the better measured ones have to do.
-        enough = min(FEW, max(counts.values()) / 8)
+        enough = min(MIN_DEVICE_SAMPLES, max(counts.values()) / 8)
         self.known = {device for device, count in counts.items() if count >= enough}
         learned = [case for case in cases if case.device in self.known]
         logs = log_latency(learned)
@@ -84,7 +84,7 @@ class LatencyModel:
         self._measured: dict[Any, list[int]] = defaultdict(list)
         for i, case in enumerate(learned):
             self._measured[case.shape].append(i)
-        self._places = _Places.of(learned)
+        self._places = _SettingDistance.of(learned)
         self.models = {case.model for case in cases}
         self._ways = {(case.kind, case.backend, case.compiler) for case in cases}
         self._widths = {(case.kind, weight_bytes(case.precision, case.mode)) for case in cases}
@@ -132,7 +132,7 @@ class LatencyModel:
             return f"no model whose activations are counted by {case.counted} was learned from on any {case.kind}"
         if (case.kind, case.reads) not in self._read:
             return f"no model that reads {case.reads} was learned from on any {case.kind}"
-        if not known_rates(case) and case.device not in self.known | self.corrections.keys():
+        if not has_known_rates(case) and case.device not in self.known | self.corrections.keys():
             return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
         return None
 
@@ -209,7 +209,7 @@ class LatencyModel:
                 if rows := sources[here[0]]:
                     weights = np.exp(-self._places.apart([cases[i] for i in here], np.array(rows)))
                     total = weights.sum(axis=1)
-                    logs[here] += total / (total + _DOUBT) * _weighted_medians(left[rows], weights)
+                    logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(left[rows], weights)
         # Of decoders their cost says it all: nothing in their names tells what they are built of.
         new = [i for i, rows in enumerate(sources) if known and not rows and cases[i].mode != "generation"]
         if new:
@@ -240,31 +240,31 @@ class LatencyModel:
         if self._grown is not None:
             return self._grown.specialist
         if self._named is None:
-            self._named = ResidualTrees.fit(self.cases, self._logs, _NAMES, self._rounds)
+            self._named = ResidualTrees.fit(self.cases, self._logs, _SPECIALIST_NAMES, self._rounds)
         return self._named
 
     def _generalist(self, kind: str) -> ResidualTrees | None:
         if self._grown is not None:
             return self._grown.generalists.get(kind)
         if kind not in self._generalists:
-            rows = [i for i, case in enumerate(self.cases) if case.kind == kind and known_rates(case)]
-            enough = len(rows) >= _ENOUGH
+            rows = [i for i, case in enumerate(self.cases) if case.kind == kind and has_known_rates(case)]
+            enough = len(rows) >= _MIN_GENERALIST_SAMPLES
             told = [self.cases[i] for i in rows]
             self._generalists[kind] = (
-                ResidualTrees.fit(told, self._logs[rows], _SMOOTH, self._rounds) if enough else None
+                ResidualTrees.fit(told, self._logs[rows], _GENERALIST_NAMES, self._rounds) if enough else None
             )
         return self._generalists[kind]
 
 
-_APART = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
+_MISMATCH_PENALTIES = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
 """How much less a figure says of the same work where one of these differs, in logs of its weight."""
-_WEIGHTS = np.array(list(_APART.values()))
-_DOUBT = math.exp(-4.0)
+_PENALTIES = np.array(list(_MISMATCH_PENALTIES.values()))
+_PRIOR_WEIGHT = math.exp(-4.0)
 """Weight of carrying nothing over: that of one figure of another device behind another kind of driver."""
 
 
 @dataclass(frozen=True)
-class _Places:
+class _SettingDistance:
     """Where and how each learned case was run."""
 
     codes: Mapping[str, dict[str, int]]
@@ -273,9 +273,12 @@ class _Places:
     version: Array
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> _Places:
-        codes = {name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))} for name in _APART}
-        names = np.array([[codes[n][getattr(c, n)] for n in _APART] for c in cases], dtype=np.int64)
+    def of(cls, cases: Sequence[Sample]) -> _SettingDistance:
+        codes = {
+            name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))}
+            for name in _MISMATCH_PENALTIES
+        }
+        names = np.array([[codes[n][getattr(c, n)] for n in _MISMATCH_PENALTIES] for c in cases], dtype=np.int64)
         return cls(codes, names, np.log2([c.devices for c in cases]), np.array([c.version for c in cases]))
 
     def apart(self, cases: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
@@ -283,7 +286,7 @@ class _Places:
         own = np.array([[codes.get(getattr(case, name), -1) for name, codes in self.codes.items()] for case in cases])
         devices = np.array([[math.log2(case.devices)] for case in cases])
         versions = np.array([[case.version] for case in cases])
-        differ = (self.names[rows] != own[:, None]) @ _WEIGHTS + 2.0 * np.abs(self.devices[rows] - devices)
+        differ = (self.names[rows] != own[:, None]) @ _PENALTIES + 2.0 * np.abs(self.devices[rows] - devices)
         # An unknown version differs from none.
         return np.asarray(differ + np.nan_to_num(np.minimum(np.abs(self.version[rows] - versions) / 50, 2.0)))
 

@@ -11,17 +11,17 @@ import lightgbm as lgb
 import numpy as np
 import numpy.typing as npt
 
-from predictor.data.blocks import blocks_of
+from predictor.data.features import architecture_features
 from predictor.data.samples import Sample
 from predictor.models.analytical import AdditiveRoofline, roofline_terms_ms
 from predictor.models.tree_shap import TreeShapTable
 
 Array = npt.NDArray[np.float64]
-SCHEMA = 6
+FEATURE_SCHEMA = 6
 """Raise it when the meaning of a number changes: artefacts of another schema are refused."""
 ROUNDS = 600
-_RIDGE, _RIDGE_OF_KNOWN = 3.0, 10.0
-_SMOOTH = 40
+_GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
+_LEAF_SHARE = 40
 """One in so many cases is in each leaf at least where devices are not told apart: models return in every setting of a
 device, and a leaf of one model's figures would learn that model."""
 _COSTS = (
@@ -39,8 +39,8 @@ _COSTS = (
     "version",
     "devices",
 )
-_PARTS = ("computing", "activations moved", "weights read", "launches")
-_OF = {
+_TERMS = ("computing", "activations moved", "weights read", "launches")
+_GROUP_OF = {
     "batch": "batch",
     "batch activations": "batch",
     "architecture": "architecture",
@@ -55,10 +55,10 @@ _OF = {
     "version": "runtime",
     "precision": "precision",
     "mode": "mode",
-    **dict.fromkeys((*_PARTS, "roofline", "intensity"), "roofline"),
+    **dict.fromkeys((*_TERMS, "roofline", "intensity"), "roofline"),
 }
 """What numbers tell of, for people; all others tell what the model costs."""
-GROUPS = ("model cost", *dict.fromkeys(_OF.values()))
+GROUPS = ("model cost", *dict.fromkeys(_GROUP_OF.values()))
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
@@ -103,15 +103,15 @@ class Encoder:
             rows.append((*cost, c.version, devices, *codes))
         parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
         per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
-        blocks = np.array([blocks_of(case.model) for case in cases], dtype=np.float64)
+        blocks = np.array([architecture_features(case.model) for case in cases], dtype=np.float64)
         return np.hstack(
             [np.array(rows, dtype=np.float64), blocks, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
         )
 
     def names(self) -> list[str]:
         """What each number is of, for people; blocks of a network are all `architecture`."""
-        blocks = len(blocks_of(""))
-        return [*_COSTS, *self.codes, *["architecture"] * blocks, *_PARTS, *_PARTS[:3], "roofline"]
+        blocks = len(architecture_features(""))
+        return [*_COSTS, *self.codes, *["architecture"] * blocks, *_TERMS, *_TERMS[:3], "roofline"]
 
     def design(self, numbers: Array) -> Array:
         """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
@@ -162,7 +162,7 @@ class ResidualTrees:
         left = logs - law.logs(cases)
         levels, smooth = {"": 0.0}, "device" not in names
         if smooth:
-            left, levels = _levelled(left, cases)
+            left, levels = _remove_device_medians(left, cases)
         numbers = encoder.numbers(cases)
         design = encoder.design(numbers)
         mean, scale = design.mean(axis=0), design.std(axis=0)
@@ -171,12 +171,12 @@ class ResidualTrees:
         scale[constant] = 1.0
         mean[0] = 0.0
         design = (design - mean) / scale
-        penalty = np.eye(design.shape[1]) * (_RIDGE if smooth else _RIDGE_OF_KNOWN)
+        penalty = np.eye(design.shape[1]) * (_GENERALIST_RIDGE if smooth else _SPECIALIST_RIDGE)
         penalty[0, 0] = 0.0
         coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
         coefficients[constant & (np.arange(len(scale)) > 0)] = 0.0
         # Random thresholds are smoother, which is what carries to devices the trees never saw.
-        more = {"min_data_in_leaf": max(_PARAMETERS["min_data_in_leaf"], len(left) // _SMOOTH)} if smooth else {}
+        more = {"min_data_in_leaf": max(_PARAMETERS["min_data_in_leaf"], len(left) // _LEAF_SHARE)} if smooth else {}
         boosters = (
             boost(numbers, left, rounds, **more),
             boost(numbers, left - design @ coefficients, rounds, extra_trees=smooth, **more),
@@ -213,21 +213,21 @@ class ResidualTrees:
 
     @cached_property
     def _shares(self) -> TreeShapTable:
-        return TreeShapTable.of(self.boosters, _groups(self.encoder.names()))
+        return TreeShapTable.of(self.boosters, _group_indices(self.encoder.names()))
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:
         """The ridge's coefficients by column of the design and group, without the first, which is of no number; and
         what they come to at the mean."""
-        groups = _groups(self.encoder.columns())
+        groups = _group_indices(self.encoder.columns())
         terms = np.zeros((len(groups), len(GROUPS)))
         terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
         terms[0] = 0.0
         return terms, self.mean @ terms
 
 
-def _groups(names: Sequence[str]) -> list[int]:
-    return [GROUPS.index(_OF.get(name, "model cost")) for name in names]
+def _group_indices(names: Sequence[str]) -> list[int]:
+    return [GROUPS.index(_GROUP_OF.get(name, "model cost")) for name in names]
 
 
 def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
@@ -237,7 +237,7 @@ def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booste
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
-def _levelled(left: Array, cases: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
+def _remove_device_medians(left: Array, cases: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
     """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
     the median of these medians: over each vendor's devices, and over all (`""`)."""
     names, codes = np.unique([case.device for case in cases], return_inverse=True)

@@ -23,9 +23,9 @@ from scipy.sparse import csr_array
 Array = npt.NDArray[np.float64]
 _NAN_GOES_LEFT = {0: None, 2: None, 8: False, 10: True}
 """By LightGBM's `decision_type`; None where NaN is taken for 0."""
-_AT_ONCE = 1 << 20
+_MAX_BATCH_NUMBERS = 1 << 20
 """Numbers worked on at once while tables are made."""
-_MOST = 4_096
+_MAX_CACHED = 4_096
 """Sums that are kept: KiB each, where there are many conditions."""
 
 
@@ -68,7 +68,7 @@ class TreeShapTable:
     @classmethod
     def of(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
         """`groups` has the number of each feature's group."""
-        leaves = [leaf for booster in boosters for tree in _trees(booster) for leaf in _leaves(tree)]
+        leaves = [leaf for booster in boosters for tree in _parse_trees(booster) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
         # Leaves that ask for the same of a row share a table.
         alike: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
@@ -87,7 +87,7 @@ class TreeShapTable:
         )
         starts = np.cumsum([0, *(1 << len(all_) for all_ in asked)], dtype=np.int32)[:-1]
         of = np.asarray(groups)
-        tables = [_tables([alike[all_] for all_ in some], of) for some in _in_turn(asked)]
+        tables = [_shap_tables([alike[all_] for all_ in some], of) for some in _batched_by_length(asked)]
         nothing = np.zeros((0, max(groups) + 1))
         features, low, high, nan = zip(*conditions, strict=True) if conditions else ((), (), (), ())
         return cls(
@@ -111,7 +111,7 @@ class TreeShapTable:
         if new := {outcome: row for row, outcome in enumerate(outcomes) if found[outcome] is None}:
             summed = dict(zip(new, self._summed(holds[[*new.values()]]), strict=True))
             found |= summed
-            if len(self._kept) + len(summed) > _MOST:
+            if len(self._kept) + len(summed) > _MAX_CACHED:
                 self._kept.clear()
             self._kept.update(summed)
         return np.array([found[outcome] for outcome in outcomes]).reshape(len(numbers), self.table.shape[1])
@@ -124,14 +124,14 @@ class TreeShapTable:
         return np.asarray(once @ self.table)
 
 
-def _trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
+def _parse_trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
     """The arrays of each tree, as LightGBM writes them."""
     text: str = booster.model_to_string(num_iteration=-1)
     for tree in text.partition("\nend of trees")[0].split("\nTree=")[1:]:
         yield {name: values.split() for name, _, values in (line.partition("=") for line in tree.split("\n"))}
 
 
-def _leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
+def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
     values = [float(value) for value in tree["leaf_value"]]
     if len(values) == 1:
         yield _Leaf(values[0], {})
@@ -157,15 +157,15 @@ def _leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
             todo.append((child, {**path, feature: (*bounds, nan and nan_left == left, went)}))
 
 
-def _in_turn(asked: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
+def _batched_by_length(asked: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
     """Of one length each, in order, and not too many at once."""
     for size, alike in groupby(asked, key=len):
-        step = max(1, _AT_ONCE // (size * size << size))
+        step = max(1, _MAX_BATCH_NUMBERS // (size * size << size))
         while some := list(islice(alike, step)):
             yield some
 
 
-def _tables(alike: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
+def _shap_tables(alike: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
     """What each group of features adds by leaves that ask for the same m things, for all 2^m outcomes: one such table
     after the other.
 

@@ -15,11 +15,11 @@ from accel_platform.workloads.model_catalog import Modality
 
 Objective = Literal["latency", "throughput", "cost", "energy", "memory"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Figure = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)]
 
-MOST_CELLS = 1_000
+MAX_CELLS = 1_000
 """Cells in one batch of questions, or in one matrix."""
-MOST_CONFIGS = 16
+MAX_CONFIGS = 16
 """Different configs in one batch: each takes seconds when it is new."""
 MAX_IMAGE_SIZE = 16_384
 MAX_AUDIO_SECONDS = 3_600.0
@@ -48,19 +48,19 @@ class ModelConfig(RootModel[dict[str, Any]]):
         named = isinstance(kind, str) or (kind is None and isinstance(classes, list) and bool(classes))
         if not named:
             raise ValueError("a config says what it is by model_type (text) or architectures (a list of class names)")
-        _check(self.root)
+        _check_config_bounds(self.root)
         return self
 
 
 class ModelFigures(_Value):
     """What one item costs, in float32, where there is no config to tell."""
 
-    parameters: Figure
-    flops_per_item: Figure = Field(description="Of one item's forward pass, 2 per multiply-add.")
-    activation_bytes_per_item: Figure | None = Field(
+    parameters: PositiveFloat
+    flops_per_item: PositiveFloat = Field(description="Of one item's forward pass, 2 per multiply-add.")
+    activation_bytes_per_item: PositiveFloat | None = Field(
         default=None, description="Written by all operators for one item, in float32."
     )
-    layer_output_bytes_per_item: Figure | None = Field(
+    layer_output_bytes_per_item: PositiveFloat | None = Field(
         default=None,
         description="Put out by its linear layers and convolutions, in float32: four times the activations that timm "
         "and fvcore count.",
@@ -74,12 +74,12 @@ class OwnDevice(_Value):
 
     name: Name
     kind: Literal["gpu", "cpu", "npu"]
-    peak_fp32_tflops: Figure = Field(description="Shader or vector rate, not that of tensor cores.")
-    peak_fp16_tensor_tflops: Figure | None = None
-    bandwidth_gb_s: Figure
-    memory_gib: Figure | None = None
-    tdp_w: Figure | None = None
-    usd_per_hour: Figure | None = None
+    peak_fp32_tflops: PositiveFloat = Field(description="Shader or vector rate, not that of tensor cores.")
+    peak_fp16_tensor_tflops: PositiveFloat | None = None
+    bandwidth_gb_s: PositiveFloat
+    memory_gib: PositiveFloat | None = None
+    tdp_w: PositiveFloat | None = None
+    usd_per_hour: PositiveFloat | None = None
     hardware: Hardware | None = Field(
         default=None, description="What drives it. Default: cuda for a gpu, cpu for a cpu, qnn for an npu."
     )
@@ -96,7 +96,7 @@ def _hardware_kind(value: Any) -> str | None:
     return "<name>" if isinstance(value, str) else "<spec>" if isinstance(value, dict | OwnDevice) else None
 
 
-AskedModel = Annotated[
+ModelInput = Annotated[
     Annotated[Name, Tag("<name>")]
     | Annotated[ModelConfig, Tag("<config>")]
     | Annotated[ModelFigures, Tag("<figures>")],
@@ -105,7 +105,7 @@ AskedModel = Annotated[
         "parameters, flops_per_item and activation_bytes_per_item or layer_output_bytes_per_item) was expected"
     )),
 ]  # fmt: skip
-AskedHardware = Annotated[
+HardwareInput = Annotated[
     Annotated[Name, Tag("<name>")] | Annotated[OwnDevice, Tag("<spec>")],
     Discriminator(_hardware_kind, custom_error_type="hardware", custom_error_message=(
         "a name or the spec of a device (an object with name, kind, peak_fp32_tflops and bandwidth_gb_s) was expected"
@@ -116,16 +116,16 @@ AskedHardware = Annotated[
 class Constraints(_Value):
     """What an answer must keep to. The unfavourable limit of a figure is judged; what is not known keeps no limit."""
 
-    max_latency_ms: Figure | None = Field(default=None, description="Of one whole batch.")
-    max_memory_mib: Figure | None = Field(default=None, description="Peak memory.")
-    max_usd_per_hour: Figure | None = Field(default=None, description="On-demand price of the device.")
-    max_watts: Figure | None = Field(default=None, description="The device's thermal design power.")
+    max_latency_ms: PositiveFloat | None = Field(default=None, description="Of one whole batch.")
+    max_memory_mib: PositiveFloat | None = Field(default=None, description="Peak memory.")
+    max_usd_per_hour: PositiveFloat | None = Field(default=None, description="On-demand price of the device.")
+    max_watts: PositiveFloat | None = Field(default=None, description="The device's thermal design power.")
 
 
 class Query(_Value):
     """A model in one configuration."""
 
-    model: AskedModel = Field(
+    model: ModelInput = Field(
         description="A model's key, alias or hub id; or its transformers config; or what one item costs.",
         examples=["bert-base-uncased"],
     )
@@ -177,7 +177,7 @@ class RecommendQuery(Query):
 
     objective: Objective = Field(default="latency", description="What the ranking goes by.")
     constraints: Constraints = Constraints()
-    hardware: list[AskedHardware] | None = Field(
+    hardware: list[HardwareInput] | None = Field(
         default=None,
         min_length=1,
         max_length=64,
@@ -189,7 +189,7 @@ class RecommendQuery(Query):
 class PredictQuery(Query):
     """How fast is this model on that hardware?"""
 
-    hardware: AskedHardware = Field(
+    hardware: HardwareInput = Field(
         description="A hardware name (cpu, openvino, ...), a device's name or id, or a spec.", examples=["cpu"]
     )
 
@@ -202,20 +202,20 @@ class PredictQuery(Query):
 class BatchQuery(_Value):
     """Many cells at once."""
 
-    queries: list[PredictQuery] = Field(min_length=1, max_length=MOST_CELLS)
+    queries: list[PredictQuery] = Field(min_length=1, max_length=MAX_CELLS)
 
     @model_validator(mode="after")
     def _few_configs(self) -> BatchQuery:
         configs = {str(query.model.root) for query in self.queries if isinstance(query.model, ModelConfig)}
-        if len(configs) > MOST_CONFIGS:
-            raise ValueError(f"{len(configs)} configs are more than the {MOST_CONFIGS} that are laid out for one batch")
+        if len(configs) > MAX_CONFIGS:
+            raise ValueError(f"{len(configs)} configs are more than the {MAX_CONFIGS} that are laid out for one batch")
         return self
 
 
-Q = TypeVar("Q", bound=BaseModel)
+QueryT = TypeVar("QueryT", bound=BaseModel)
 
 
-def checked(kind: type[Q], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> Q:
+def validate_query(kind: type[QueryT], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> QueryT:
     """A question of these fields. Raises InvalidInput that says what is wrong with which; `name` names a path."""
     try:
         return kind.model_validate(fields)
@@ -227,7 +227,7 @@ def checked(kind: type[Q], fields: dict[str, Any], *, name: Callable[[str], str]
         raise InvalidInput("; ".join(wrong)) from error
 
 
-def _check(config: dict[str, Any]) -> None:
+def _check_config_bounds(config: dict[str, Any]) -> None:
     """Bounds that no published config comes near; names of classes (`id2label`) may be many, for all that."""
     left = _CONFIG_VALUES
     pending: list[tuple[Any, int]] = [(config, 0)]

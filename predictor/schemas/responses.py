@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Basis = Literal["measured", "scaled", "predicted"]
-Cause = Literal[
+Provenance = Literal["measured", "scaled", "predicted"]
+ExclusionCause = Literal[
     "unsupported", "unavailable", "measured_failure", "predicted_failure", "does_not_fit", "constraint", "no_runtime"
 ]
 """Why hardware is left out; `unsupported` is that nothing supports an answer there."""
 
-LEVEL = 0.9
+INTERVAL_LEVEL = 0.9
 """Coverage that every interval aims at. With little evidence an interval states the lower level it can really claim."""
 
 
@@ -98,7 +98,7 @@ class Figures(_Value):
     cost: Cost | None = Field(default=None, description="Null where no price is known.")
     energy: Energy | None = Field(default=None, description="Null where nothing was counted and no TDP is known.")
     bound: Bound | None = Field(default=None, description="Null where cost, peak or bandwidth is not known.")
-    provenance: Basis
+    provenance: Provenance
     evidence: list[str] = Field(description="Ids of the events this rests on; those of the nearest cells if predicted.")
     neighbours: list[Neighbour] = Field(default=[], description="Of a prediction: measured cells of like work.")
     basis: str = Field(description="How the figures came about, in words.")
@@ -122,7 +122,7 @@ class Excluded(_Value):
     hardware: str
     device: str | None = None
     device_id: str | None = None
-    cause: Cause
+    cause: ExclusionCause
     reason: str
     suggestion: str
 

@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.model_catalog import resolve_model
 from predictor.advisor.advisor import Advisor
-from predictor.data.model_resolution import item_cost
+from predictor.data.model_resolution import lookup_item_cost
 from predictor.service import middleware
 from predictor.service.api import (
     charts,
@@ -142,7 +142,7 @@ def _warm(advisor: Advisor, stop: threading.Event) -> None:
     """Trace a small model: the first takes seconds, for its imports. What is there then, and what is known, stays, and
     is not looked through for garbage again, which would stop every request for a quarter of a second now and then."""
     smallest = resolve_model("bert-tiny")
-    item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
+    lookup_item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
     # Where nothing can be read yet, every question says so.
     with suppress(AccelError):
         advisor.make_ready()

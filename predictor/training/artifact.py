@@ -26,17 +26,19 @@ from predictor.calibration.conformal import Calibration
 from predictor.calibration.cross_validation import HoldoutPredictions, Regime
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import ModeModel, PredictedRange, Predictor
+from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.latency_model import FittedEnsembles, LatencyModel
-from predictor.models.residual_trees import SCHEMA, Encoder, ResidualTrees
-from predictor.training.sample_io import COLUMNS, cases_from, held_out_from, held_out_table, table_of
+from predictor.models.residual_trees import FEATURE_SCHEMA, Encoder, ResidualTrees
+from predictor.training.sample_io import COLUMNS, read_holdout, read_samples, write_holdout, write_samples
 
 FORMAT = 4
 _MANIFEST = "manifest.json"
 _CURRENT = "CURRENT"
 _PREFIX = "lgbm-"
-_NO_NAME = "{pointer} names no predictor: `accel predictor rollback ID` names one anew (`accel predictor list`)."
+_INVALID_POINTER = (
+    "{pointer} names no predictor: `accel predictor rollback ID` names one anew (`accel predictor list`)."
+)
 
 
 class ArtifactRejected(AccelError):
@@ -65,7 +67,7 @@ class StoredTrees(_Part):
 
 class StoredMode(_Part):
     """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`, and how far
-    each was missed while held out in `held_out`."""
+    each was missed while held out in `load_holdout`."""
 
     specialist: StoredTrees
     generalists: dict[str, StoredTrees]
@@ -75,10 +77,10 @@ class StoredMode(_Part):
     size_range: tuple[float, float]
     typical: float
     cases: str
-    held_out: str
+    load_holdout: str
 
 
-class StoredRisks(_Part):
+class StoredFailureModel(_Part):
     """What was learned of failures; one file of trees per class."""
 
     curve: tuple[float, float] | None
@@ -102,7 +104,7 @@ class Manifest(_Part):
     devices: tuple[str, ...]
     modes: dict[str, StoredMode]
     memory: MemoryModel | None
-    risks: StoredRisks
+    risks: StoredFailureModel
     metrics: dict[str, Any]
     files: dict[str, str]
     """SHA-256 of every other file."""
@@ -124,8 +126,8 @@ def serialize(
     modes = {}
     for mode, known in predictor.modes.items():
         grown = known.learner.grow()
-        files[f"{mode}_cases.parquet"] = table_of(known.learner.told, known.learner.known, grown)
-        files[f"{mode}_held_out.parquet"] = held_out_table(known.learner.told, held[mode])
+        files[f"{mode}_cases.parquet"] = write_samples(known.learner.told, known.learner.known, grown)
+        files[f"{mode}_held_out.parquet"] = write_holdout(known.learner.told, held[mode])
         modes[mode] = StoredMode(
             specialist=_pack_trees(f"{mode}_specialist", grown.specialist, files),
             generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in grown.generalists.items()},
@@ -145,7 +147,7 @@ def serialize(
         format=FORMAT,
         snapshot_id=snapshot_id,
         dataset_sha256=dataset_sha256,
-        feature_schema=SCHEMA,
+        feature_schema=FEATURE_SCHEMA,
         case_columns=COLUMNS,
         features={m: tuple(known.learner.grow().specialist.encoder.names()) for m, known in predictor.modes.items()},
         lightgbm=lgb.__version__,
@@ -154,7 +156,7 @@ def serialize(
         devices=tuple(sorted({case.device for case in told})),
         modes=modes,
         memory=predictor.memory,
-        risks=StoredRisks(
+        risks=StoredFailureModel(
             curve=risks.curve,
             codes=tuple(risks.encoder.codes.items()),
             files={kind: f"risk_{kind}.txt" for kind in risks.boosters},
@@ -168,7 +170,7 @@ def serialize(
 def store(settings: Settings, manifest: Manifest, files: Files) -> str:
     """Store an artefact; returns its id. Storing the same one twice is a no-op, or heals it."""
     content = _encode(manifest)
-    predictor_id = _id_of(content)
+    predictor_id = _predictor_id(content)
     try:
         make_directory(settings.models_dir)
         building = Path(tempfile.mkdtemp(prefix=".building-", dir=settings.models_dir))
@@ -210,13 +212,13 @@ def current_id(settings: Settings) -> str | None:
         said = storage_unavailable(error) or f"{pointer} cannot be read ({error.strerror})."
         raise ArtifactRejected(str(said)) from error
     except UnicodeDecodeError as error:
-        raise ArtifactRejected(_NO_NAME.format(pointer=pointer)) from error
+        raise ArtifactRejected(_INVALID_POINTER.format(pointer=pointer)) from error
     if "\0" in predictor_id or "/" in predictor_id:
-        raise ArtifactRejected(_NO_NAME.format(pointer=pointer))
+        raise ArtifactRejected(_INVALID_POINTER.format(pointer=pointer))
     return predictor_id or None
 
 
-def stored_ids(settings: Settings) -> list[str]:
+def list_ids(settings: Settings) -> list[str]:
     """Every artefact kept, in the order of their names."""
     return sorted(path.name for path in settings.models_dir.glob(f"{_PREFIX}*") if path.is_dir())
 
@@ -228,10 +230,10 @@ def remove(settings: Settings, predictor_id: str) -> None:
     shutil.rmtree(aside)
 
 
-def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
+def load_manifest(settings: Settings, predictor_id: str) -> Manifest:
     """The manifest of an artefact, checked against its name. Raises ArtifactRefused."""
     content = _read(settings.models_dir / predictor_id / _MANIFEST)
-    if Path(predictor_id).name != predictor_id or _id_of(content) != predictor_id:
+    if Path(predictor_id).name != predictor_id or _predictor_id(content) != predictor_id:
         raise ArtifactRejected(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
     try:
         stated = json.loads(content)
@@ -245,26 +247,26 @@ def manifest_of(settings: Settings, predictor_id: str) -> Manifest:
         raise ArtifactRejected(
             f"The predictor {predictor_id} is of another version: run `accel train` again."
         ) from error
-    if (manifest.feature_schema, manifest.case_columns) != (SCHEMA, COLUMNS):
+    if (manifest.feature_schema, manifest.case_columns) != (FEATURE_SCHEMA, COLUMNS):
         raise ArtifactRejected(f"The predictor {predictor_id} has other features: run `accel train` again.")
     return manifest
 
 
-def checked(settings: Settings, predictor_id: str) -> tuple[Manifest, Files]:
+def load_checked(settings: Settings, predictor_id: str) -> tuple[Manifest, Files]:
     """The manifest of an artefact and its files, every byte as it was stored. Raises ArtifactRefused."""
-    manifest = manifest_of(settings, predictor_id)
-    return manifest, {name: _checked(settings, predictor_id, manifest, name) for name in manifest.files}
+    manifest = load_manifest(settings, predictor_id)
+    return manifest, {name: _read_checked(settings, predictor_id, manifest, name) for name in manifest.files}
 
 
 def load(settings: Settings, predictor_id: str) -> Predictor:
     """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
-    manifest, files = checked(settings, predictor_id)
+    manifest, files = load_checked(settings, predictor_id)
     return Predictor(
         predictor_id=predictor_id,
         snapshot_id=manifest.snapshot_id,
         rows=manifest.rows,
         families=manifest.families,
-        modes={mode: _mode(entry, files) for mode, entry in manifest.modes.items()},
+        modes={mode: _unpack_mode(entry, files) for mode, entry in manifest.modes.items()},
         memory=manifest.memory,
         risks=FailureModel(
             errors=manifest.memory.errors if manifest.memory else (),
@@ -276,17 +278,19 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
     )
 
 
-def held_out(settings: Settings, predictor_id: str) -> dict[str, dict[Regime, HoldoutPredictions]]:
+def load_holdout(settings: Settings, predictor_id: str) -> dict[str, dict[Regime, HoldoutPredictions]]:
     """What was held out of a predictor while it was trained, by mode. Raises ArtifactRefused."""
-    manifest = manifest_of(settings, predictor_id)
+    manifest = load_manifest(settings, predictor_id)
     found = {}
     for mode, stored in manifest.modes.items():
-        cases, held = (_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out))
-        found[mode] = held_out_from(held, cases_from(cases)[0])
+        cases, held = (
+            _read_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out)
+        )
+        found[mode] = read_holdout(held, read_samples(cases)[0])
     return found
 
 
-def sha256_of(manifest: Manifest) -> str:
+def manifest_sha256(manifest: Manifest) -> str:
     """The hash that the artefact's id begins with; it covers every file."""
     return hashlib.sha256(_encode(manifest)).hexdigest()
 
@@ -306,21 +310,21 @@ def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
     )
 
 
-def _trees(entry: StoredTrees, files: Files) -> ResidualTrees:
+def _unpack_trees(entry: StoredTrees, files: Files) -> ResidualTrees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
     law, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes))
     return ResidualTrees(law, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 
-def _mode(entry: StoredMode, files: Files) -> ModeModel:
-    cases, left_known, left_new = cases_from(files[entry.cases])
-    generalists = {kind: _trees(trees, files) for kind, trees in entry.generalists.items()}
-    grown = FittedEnsembles(_trees(entry.specialist, files), generalists, left_known, left_new)
+def _unpack_mode(entry: StoredMode, files: Files) -> ModeModel:
+    cases, left_known, left_new = read_samples(files[entry.cases])
+    generalists = {kind: _unpack_trees(trees, files) for kind, trees in entry.generalists.items()}
+    grown = FittedEnsembles(_unpack_trees(entry.specialist, files), generalists, left_known, left_new)
     return ModeModel(
         learner=LatencyModel(cases, grown=grown),
         calibrations=entry.calibrations,
-        range=PredictedRange(entry.flops_range, entry.batch_range, entry.size_range),
+        range=TrainingRange(entry.flops_range, entry.batch_range, entry.size_range),
         typical=entry.typical,
     )
 
@@ -338,11 +342,11 @@ def _encode(manifest: Manifest) -> bytes:
     return json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True, allow_nan=False).encode()
 
 
-def _id_of(manifest: bytes) -> str:
+def _predictor_id(manifest: bytes) -> str:
     return f"{_PREFIX}{hashlib.sha256(manifest).hexdigest()[:32]}"
 
 
-def _checked(settings: Settings, predictor_id: str, manifest: Manifest, name: str) -> bytes:
+def _read_checked(settings: Settings, predictor_id: str, manifest: Manifest, name: str) -> bytes:
     path = settings.models_dir / predictor_id / name
     content = _read(path)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:

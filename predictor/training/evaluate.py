@@ -16,21 +16,21 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from accel_platform.errors import InvalidInput
-from predictor.calibration.conformal import quantile, worst_quantile
+from predictor.calibration.conformal import quantile, worst_group_quantile
 from predictor.calibration.cv_splits import SPLITS, Indices
 from predictor.data.samples import Sample
 from predictor.models.baselines import BASELINES
-from predictor.models.latency_model import FEW, LatencyModel, log_latency
+from predictor.models.latency_model import MIN_DEVICE_SAMPLES, LatencyModel, log_latency
 from predictor.schemas.responses import Interval
-from predictor.training.train import fit
+from predictor.training.train import fit_predictor
 
 Array = npt.NDArray[np.float64]
-_FEWEST = FEW
-_NEW_DEVICE = ("unseen hardware", "unseen hardware + 10", "both unseen")
+_MIN_SAMPLES = MIN_DEVICE_SAMPLES
+_NEW_DEVICE_SPLITS = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 
 @dataclass(frozen=True)
-class EvaluationTask:
+class EvaluationResult:
     """Every case that a split asked about, in one order, in natural logs of milliseconds."""
 
     split: str
@@ -43,7 +43,7 @@ class EvaluationTask:
     baselines: dict[str, Array]
 
 
-def trials(cases: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationTask]:
+def evaluate_splits(cases: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationResult]:
     """Every split that these cases allow. Raises InvalidInput where they are too few."""
     _require_enough(cases)
     found = []
@@ -51,11 +51,13 @@ def trials(cases: Sequence[Sample], say: Callable[[str], None]) -> list[Evaluati
         rounds = list(split(cases))
         if rounds:
             say(f"{name}: {len(rounds)} rounds over {len(cases)} cases")
-            found.append(_ask(name, cases, rounds))
+            found.append(_evaluate_split(name, cases, rounds))
     return found
 
 
-def judge(train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], None]) -> EvaluationTask:
+def evaluate_train_test(
+    train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], None]
+) -> EvaluationResult:
     """Learn from one set of cases and be asked about another: as training does, and as the service answers.
 
     Intervals come from the first set alone, by what each test case lacks there. Raises InvalidInput where the first are
@@ -64,14 +66,14 @@ def judge(train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], 
     _require_enough(train)
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
-    predictor, _, _ = fit(
+    predictor, _, _ = fit_predictor(
         {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
     )
     told = predictor.judge(test)
     figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
     predicted = np.log([figure.p50 for figure in figures])
     highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
-    return EvaluationTask(
+    return EvaluationResult(
         split="train and test",
         cases=tuple(test),
         truth=log_latency(test),
@@ -82,38 +84,40 @@ def judge(train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], 
     )
 
 
-def metrics_of(asked: EvaluationTask) -> dict[str, Any]:
+def evaluation_metrics(asked: EvaluationResult) -> dict[str, Any]:
     """The figures of one split; `supported` is the share of cases that the learner stands behind."""
-    error = _error(asked.predicted, asked.truth)
+    error = _relative_error(asked.predicted, asked.truth)
     behind = asked.supported
     limits = np.isfinite(asked.half_width) & behind
     inside = np.abs(asked.predicted - asked.truth) <= asked.half_width
     return {
         "split": asked.split,
         "cases": len(asked.cases),
-        **_errors_of(asked.predicted, asked),
+        **_error_metrics(asked.predicted, asked),
         "median_ape_supported": float(np.median(error[behind])) if behind.any() else None,
         "supported": float(behind.mean()),
         "coverage": float(inside[limits].mean()) if limits.any() else None,
         "interval_high_over_low": float(np.median(np.exp(2 * asked.half_width[limits]))) if limits.any() else None,
-        "median_ape_by_device": _by([case.device for case in asked.cases], error),
-        "coverage_by_device": _by(list(np.array([c.device for c in asked.cases])[limits]), inside[limits], np.mean),
-        "median_ape_by_family": _by([case.family for case in asked.cases], error),
-        "baselines": {name: _errors_of(logs, asked) for name, logs in asked.baselines.items()},
+        "median_ape_by_device": _aggregate_by([case.device for case in asked.cases], error),
+        "coverage_by_device": _aggregate_by(
+            list(np.array([c.device for c in asked.cases])[limits]), inside[limits], np.mean
+        ),
+        "median_ape_by_family": _aggregate_by([case.family for case in asked.cases], error),
+        "baselines": {name: _error_metrics(logs, asked) for name, logs in asked.baselines.items()},
     }
 
 
-def _errors_of(logs: Array, asked: EvaluationTask) -> dict[str, Any]:
-    error = _error(logs, asked.truth)
+def _error_metrics(logs: Array, asked: EvaluationResult) -> dict[str, Any]:
+    error = _relative_error(logs, asked.truth)
     return {
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        "kendall_tau": _tau(asked.cases, logs, asked.truth),
-        "top1_regret": _regret(asked.cases, logs, asked.truth),
+        "kendall_tau": _mean_kendall_tau(asked.cases, logs, asked.truth),
+        "top1_regret": _mean_top1_regret(asked.cases, logs, asked.truth),
     }
 
 
-def _ask(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]) -> EvaluationTask:
+def _evaluate_split(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]) -> EvaluationResult:
     logs = log_latency(cases)
     predicted = np.full(len(cases), np.nan)
     supported = np.zeros(len(cases), dtype=bool)
@@ -126,7 +130,7 @@ def _ask(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[Indices, Ind
         for baseline, run in BASELINES.items():
             baselines[baseline][test] = run(known, asked)
     at = np.flatnonzero(turn >= 0).tolist()
-    return EvaluationTask(
+    return EvaluationResult(
         split=name,
         cases=tuple(cases[i] for i in at),
         truth=logs[at],
@@ -146,24 +150,24 @@ def _half_widths(
     devices of their own quantiles is taken.
     """
     widths = np.full(len(errors), np.nan)
-    new_device = name in _NEW_DEVICE
+    new_device = name in _NEW_DEVICE_SPLITS
     group = np.unique([case.device for case in cases], return_inverse=True)[1] if new_device else turn
     for here in np.unique(group):
         others = (group != here) & supported
         if not others.any():
             continue
         if new_device:
-            widths[group == here] = worst_quantile(errors[others], group[others])
+            widths[group == here] = worst_group_quantile(errors[others], group[others])
         else:
             widths[group == here] = quantile(errors[others])
     return widths
 
 
-def _error(logs: Array, truth: Array) -> Array:
+def _relative_error(logs: Array, truth: Array) -> Array:
     return np.asarray(np.abs(np.expm1(truth - logs)))
 
 
-def _tau(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
+def _mean_kendall_tau(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """Kendall's tau of the rates per item within each device, averaged over cases."""
     batch = np.log([case.batch_size for case in cases])
     rows: dict[str, list[int]] = defaultdict(list)
@@ -176,7 +180,7 @@ def _tau(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
 
 
-def _regret(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
+def _mean_top1_regret(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """How much longer an item takes where the prediction sends it than where it were fastest: the mean over the works
     that were asked about on several devices or in several ways."""
     batch = np.log([case.batch_size for case in cases])
@@ -191,15 +195,15 @@ def _regret(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     return float(np.mean(lost)) if lost else None
 
 
-def _by(names: Sequence[str], values: Any, how: Callable[[Any], Any] = np.median) -> dict[str, float]:
+def _aggregate_by(names: Sequence[str], values: Any, how: Callable[[Any], Any] = np.median) -> dict[str, float]:
     labels = np.array(names)
     return {str(name): float(how(np.asarray(values)[labels == name])) for name in np.unique(labels)}
 
 
 def _require_enough(cases: Sequence[Sample]) -> None:
     families = {case.family for case in cases}
-    if len(cases) < _FEWEST or len(families) < 3:
+    if len(cases) < _MIN_SAMPLES or len(families) < 3:
         raise InvalidInput(
             f"{len(cases)} usable figures of {len(families)} model families are too few to judge anything: at least "
-            f"{_FEWEST} of 3 are needed, with known devices and models whose cost is stated."
+            f"{_MIN_SAMPLES} of 3 are needed, with known devices and models whose cost is stated."
         )

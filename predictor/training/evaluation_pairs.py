@@ -12,7 +12,7 @@ from accel_platform.settings import Settings
 from predictor.data.samples import Sample
 from predictor.training import artifact
 
-_SAID = {
+_REGIME_TEXT = {
     "nothing": "nothing",
     "family": "the model's family",
     "hardware": "the device",
@@ -22,7 +22,7 @@ _SAID = {
 }
 
 
-def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, Any]]:
+def holdout_rows(settings: Settings, selection: Selection) -> list[dict[str, Any]]:
     """A row per case of the predictor in service and what it was taken to lack, as its training held them out.
 
     Raises NothingToDraw where no predictor is in service that can be read, InvalidInput for a filter that cases know
@@ -33,17 +33,17 @@ def held_out_rows(settings: Settings, selection: Selection) -> list[dict[str, An
         raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unheeded))}: leave that filter out.")
     try:
         predictor_id = artifact.current_id(settings)
-        held_out = {} if predictor_id is None else artifact.held_out(settings, predictor_id)
+        held_out = {} if predictor_id is None else artifact.load_holdout(settings, predictor_id)
     except artifact.ArtifactRejected as refused:
         raise NothingToDraw(str(refused)) from refused
     if predictor_id is None:
         raise NothingToDraw("No predictor is in service: `accel train` makes one.")
     return [
-        _row(case, _SAID.get(lack, lack), error)
+        _row(case, _REGIME_TEXT.get(lack, lack), error)
         for _, found in sorted(held_out.items())
         for lack, held in sorted(found.items())
         for case, error in zip(held.cases, held.errors, strict=True)
-        if _asked(case, selection)
+        if _matches(case, selection)
     ]
 
 
@@ -63,7 +63,7 @@ def _row(case: Sample, lacking: str, error: float) -> dict[str, Any]:
     }
 
 
-def _asked(case: Sample, selection: Selection) -> bool:
+def _matches(case: Sample, selection: Selection) -> bool:
     names = [recorded_id(name) for name in selection.model]
     return (
         (not names or case.model in names or case.family in names)

@@ -12,18 +12,18 @@ import numpy as np
 from scipy.special import erfinv
 
 from accel_platform.reports.charts.render import page
-from predictor.schemas.responses import LEVEL
-from predictor.training.evaluate import EvaluationTask, metrics_of
+from predictor.schemas.responses import INTERVAL_LEVEL
+from predictor.training.evaluate import EvaluationResult, evaluation_metrics
 
-_POINTS = 1500
+_MAX_POINTS = 1500
 """Cases drawn per chart, evenly spaced: a page stays small enough to send."""
 _LEVELS = np.linspace(0.05, 0.95, 19)
 
 
-def write(path: Path, results: Sequence[tuple[str, EvaluationTask]]) -> None:
+def write_report(path: Path, results: Sequence[tuple[str, EvaluationResult]]) -> None:
     """Write the page: per dataset and split its figures, calibration, predicted against measured, errors by family
     and device."""
-    metrics = [(dataset, metrics_of(asked)) for dataset, asked in results]
+    metrics = [(dataset, evaluation_metrics(asked)) for dataset, asked in results]
     charts = [_charts(dataset, asked, m) for (dataset, asked), (_, m) in zip(results, metrics, strict=True)]
     text = page(
         alt.vconcat(*charts).resolve_scale(color="independent"),
@@ -33,8 +33,8 @@ def write(path: Path, results: Sequence[tuple[str, EvaluationTask]]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _charts(dataset: str, asked: EvaluationTask, metrics: dict[str, Any]) -> alt.HConcatChart:
-    step = max(1, len(asked.cases) // _POINTS)
+def _charts(dataset: str, asked: EvaluationResult, metrics: dict[str, Any]) -> alt.HConcatChart:
+    step = max(1, len(asked.cases) // _MAX_POINTS)
     points = [
         {
             "device": case.device,
@@ -63,12 +63,12 @@ def _charts(dataset: str, asked: EvaluationTask, metrics: dict[str, Any]) -> alt
     )
 
 
-def _calibration(asked: EvaluationTask) -> alt.LayerChart:
+def _calibration(asked: EvaluationResult) -> alt.LayerChart:
     """How many cases lie within the interval of each level, were errors normal and scaled by the interval given."""
     known = np.isfinite(asked.half_width) & asked.supported
     share = np.abs(asked.predicted - asked.truth)[known] / asked.half_width[known]
     points = [
-        {"level": float(level), "inside": float(np.mean(share <= erfinv(level) / erfinv(LEVEL)))}
+        {"level": float(level), "inside": float(np.mean(share <= erfinv(level) / erfinv(INTERVAL_LEVEL)))}
         for level in _LEVELS
         if known.any()
     ]
@@ -90,13 +90,13 @@ def _bars(title: str, errors: dict[str, float]) -> alt.Chart:
 
 
 def _table(metrics: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    rows = [row for dataset, found in metrics for row in rows_of(dataset, found)]
+    rows = [row for dataset, found in metrics for row in result_rows(dataset, found)]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
     lines = ("".join(f"<td>{html.escape(_text(value))}</td>" for value in row.values()) for row in rows)
     return f"<table border=1 cellpadding=4><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def rows_of(dataset: str, metrics: dict[str, Any]) -> list[dict[str, Any]]:
+def result_rows(dataset: str, metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """The learner's line and those of the baselines, for a table."""
     own = {
         "supported": metrics["supported"],

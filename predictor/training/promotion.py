@@ -17,8 +17,8 @@ from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
-from predictor.calibration.cross_validation import FEWEST, ROUNDS, sample
-from predictor.calibration.cv_splits import folds_of
+from predictor.calibration.cross_validation import MIN_SAMPLES, ROUNDS, subsample_models
+from predictor.calibration.cv_splits import group_folds
 from predictor.calibration.predictor import Predictor
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, log_latency
@@ -26,13 +26,13 @@ from predictor.training import artifact
 from predictor.training.artifact import Manifest
 
 _FOLDS = 3
-MORE = 0.10
+MAX_RELATIVE_INCREASE = 0.10
 """By how much of the other's median error a candidate may err more, and still count as not worse,"""
-MORE_POINTS = 0.01
+MAX_ABSOLUTE_INCREASE = 0.01
 """plus this: two fits to nearly equal cases differ by about as much."""
 
 
-NEWEST_KEPT = 5
+KEEP_NEWEST = 5
 """Artifacts that stay, beside the one in service and those it replaced."""
 
 
@@ -60,12 +60,12 @@ def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecisio
     report: dict[str, Any] = {}
     worse = []
     for mode in sorted(candidate.modes.keys() & serving.modes.keys()):
-        found = _errors(candidate.modes[mode].learner.told, serving.modes[mode].learner.told)
+        found = _paired_errors(candidate.modes[mode].learner.told, serving.modes[mode].learner.told)
         if found is None:
             continue
         ours, theirs, count = found
         report[mode] = {"cases": count, "median_ape": ours, "median_ape_in_service": theirs}
-        if ours > theirs * (1 + MORE) + MORE_POINTS:
+        if ours > theirs * (1 + MAX_RELATIVE_INCREASE) + MAX_ABSOLUTE_INCREASE:
             worse.append(f"{mode}: {ours:.1%} against {theirs:.1%}")
     if worse:
         return PromotionDecision(
@@ -76,7 +76,7 @@ def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecisio
 
 def promote(settings: Settings, log: EventLog, predictor_id: str, verdict: PromotionDecision) -> None:
     """Put a stored predictor into service and tell why."""
-    replaced = _serving(settings)
+    replaced = _serving_id(settings)
     artifact.activate(settings, predictor_id)
     told = PredictorPromoted(
         predictor_id=predictor_id,
@@ -94,13 +94,13 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
     Raises NotFound for one that is not kept, NothingToGoBackTo where none served before, and ArtifactRefused for one
     that cannot be read any more; then nothing changes.
     """
-    serving = _serving(settings)
-    before = predictor_id or _before(promotions(log), serving)
+    serving = _serving_id(settings)
+    before = predictor_id or _previous_id(promotions(log), serving)
     if before is None:
         raise NoPreviousModel(
             "No predictor served before this one. `accel predictor list` shows those that are kept; name one."
         )
-    wanted = _named(settings, before)
+    wanted = _find_id(settings, before)
     artifact.load(settings, wanted)
     artifact.activate(settings, wanted)
     told = PredictorPromoted(
@@ -110,26 +110,26 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
     return told
 
 
-def shown(settings: Settings, predictor_id: str | None) -> Manifest:
+def find_manifest(settings: Settings, predictor_id: str | None) -> Manifest:
     """The manifest of the one named, else of the one in service. Raises NotFound and ArtifactRefused."""
     wanted = predictor_id or artifact.current_id(settings)
     if wanted is None:
         raise NotFound("No predictor serves yet: `accel train` makes one.")
-    return artifact.manifest_of(settings, _named(settings, wanted))
+    return artifact.load_manifest(settings, _find_id(settings, wanted))
 
 
-def kept(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
+def list_predictors(settings: Settings, log: EventLog) -> list[dict[str, Any]]:
     """Every predictor kept, the newest first: when it was trained, from what, and whether it serves."""
     trained = {}
     for event in log.read(types={"PredictorTrained"}):
         if isinstance(event.payload, PredictorTrained):
             trained[event.payload.predictor_id] = (event.recorded_at, event.payload)
-    serving = _serving(settings)
+    serving = _serving_id(settings)
     rows = []
-    for name in artifact.stored_ids(settings):
+    for name in artifact.list_ids(settings):
         at, told = trained.get(name, (None, None))
         try:
-            artifact.checked(settings, name)
+            artifact.load_checked(settings, name)
             state = "serves" if name == serving else "kept"
         except artifact.ArtifactRejected as error:
             state = f"refused: {error}"
@@ -152,21 +152,21 @@ def promotions(log: EventLog) -> list[PredictorPromoted]:
     return [event.payload for event in events if isinstance(event.payload, PredictorPromoted)]
 
 
-def remove_old(settings: Settings, log: EventLog) -> list[str]:
+def remove_old_predictors(settings: Settings, log: EventLog) -> list[str]:
     """Delete the artifacts but the newest few, the one in service and those it replaced; returns their ids."""
-    ids = artifact.stored_ids(settings)
+    ids = artifact.list_ids(settings)
     by_age = sorted(ids, key=lambda name: (settings.models_dir / name).stat().st_mtime_ns)
-    serving = _serving(settings)
+    serving = _serving_id(settings)
     if serving is None:
         return []
     replaced = {change.replaced for change in promotions(log) if change.predictor_id == serving}
-    gone = [name for name in by_age[:-NEWEST_KEPT] if name != serving and name not in replaced]
+    gone = [name for name in by_age[:-KEEP_NEWEST] if name != serving and name not in replaced]
     for name in gone:
         artifact.remove(settings, name)
     return gone
 
 
-def why_refused(log: EventLog, predictor_id: str) -> str | None:
+def refusal_reason(log: EventLog, predictor_id: str) -> str | None:
     """Why a candidate does not serve; None where it was not judged, or another serves than it was compared with."""
     events = sorted(
         log.read(types={"PredictorTrained", "PredictorPromoted"}), key=lambda event: (event.recorded_at, event.event_id)
@@ -181,7 +181,7 @@ def why_refused(log: EventLog, predictor_id: str) -> str | None:
     return reason
 
 
-def given_up(log: EventLog) -> set[str]:
+def rolled_back_ids(log: EventLog) -> set[str]:
     """Predictors that somebody went back from and nobody put into service again."""
     out: set[str] = set()
     for change in promotions(log):
@@ -191,15 +191,15 @@ def given_up(log: EventLog) -> set[str]:
     return out
 
 
-def _before(changes: Sequence[PredictorPromoted], serving: str | None) -> str | None:
+def _previous_id(changes: Sequence[PredictorPromoted], serving: str | None) -> str | None:
     """What a predictor replaced when it was trained: going back twice goes back two."""
     mine = [change for change in changes if change.predictor_id == serving]
     trained = [change for change in mine if change.cause == "trained"]
     return (trained or mine)[-1].replaced if mine else None
 
 
-def _named(settings: Settings, beginning: str) -> str:
-    ids = artifact.stored_ids(settings)
+def _find_id(settings: Settings, beginning: str) -> str:
+    ids = artifact.list_ids(settings)
     found = [name for name in ids if name.startswith(beginning)]
     if len(found) != 1:
         what = f"Several predictors begin with {beginning!r}" if found else f"No predictor kept is called {beginning!r}"
@@ -207,30 +207,33 @@ def _named(settings: Settings, beginning: str) -> str:
     return found[0]
 
 
-def _serving(settings: Settings) -> str | None:
+def _serving_id(settings: Settings) -> str | None:
     try:
         return artifact.current_id(settings)
     except artifact.ArtifactRejected:
         return None
 
 
-def _errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, int] | None:
+def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, int] | None:
     """Median errors of a learner of our cases and of one of theirs, on families that neither is told of; and of how
     many cases. None where there are too few."""
     known = Counter(case.without_figures() for case in theirs)
     both = [case for case in ours if case.without_figures() in known]
-    asked = sample(both if len(both) >= FEWEST else ours)
+    asked = subsample_models(both if len(both) >= MIN_SAMPLES else ours)
     models = {case.model for case in asked}
     # Of large sets the learner sees the models asked about and as many others as a sample holds.
-    told = [[case for case in cases if case.model in models] or list(cases) for cases in map(sample, (ours, theirs))]
-    folds = folds_of([case.family for case in asked], _FOLDS)
+    told = [
+        [case for case in cases if case.model in models] or list(cases)
+        for cases in map(subsample_models, (ours, theirs))
+    ]
+    folds = group_folds([case.family for case in asked], _FOLDS)
     errors: list[tuple[float, float]] = []
     for fold in np.unique(folds):
         held = {asked[i].family for i in np.flatnonzero(folds == fold)}
         learners = []
         for cases in told:
             train = [case for case in cases if case.family not in held]
-            if len(train) >= FEWEST:
+            if len(train) >= MIN_SAMPLES:
                 learners.append(LatencyModel(train, rounds=ROUNDS))
         about = [asked[i] for i in np.flatnonzero(folds == fold)]
         about = [case for case in about if all(learner.why_not(case) is None for learner in learners)]

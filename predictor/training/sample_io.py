@@ -18,19 +18,19 @@ from predictor.data.samples import Sample, WorkloadCost
 from predictor.models.latency_model import FittedEnsembles
 
 Array = npt.NDArray[np.float64]
-_WORK = tuple(field.name for field in fields(WorkloadCost))
-_CASE = tuple(field.name for field in fields(Sample) if field.name != "work")
-COLUMNS = (*_CASE, *(f"work_{name}" for name in _WORK))
+_WORK_COLUMNS = tuple(field.name for field in fields(WorkloadCost))
+_SAMPLE_COLUMNS = tuple(field.name for field in fields(Sample) if field.name != "work")
+COLUMNS = (*_SAMPLE_COLUMNS, *(f"work_{name}" for name in _WORK_COLUMNS))
 """What a case is made of: a table of other columns is of another version."""
-_LEFT = ("left_known", "left_new")
+_RESIDUAL_COLUMNS = ("left_known", "left_new")
 
 
-def table_of(cases: Sequence[Sample], known: Collection[str], grown: FittedEnsembles) -> bytes:
+def write_samples(cases: Sequence[Sample], known: Collection[str], grown: FittedEnsembles) -> bytes:
     """The cases in their order, with what the trees leave over of those whose device is known; NaN of the others."""
-    columns = {name: [getattr(case, name) for case in cases] for name in _CASE}
-    columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK}
+    columns = {name: [getattr(case, name) for case in cases] for name in _SAMPLE_COLUMNS}
+    columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK_COLUMNS}
     learned = np.array([case.device in known for case in cases], dtype=bool)
-    for name, left in zip(_LEFT, (grown.left_known, grown.left_new), strict=True):
+    for name, left in zip(_RESIDUAL_COLUMNS, (grown.left_known, grown.left_new), strict=True):
         column = np.full(len(cases), np.nan)
         column[learned] = left
         columns[name] = column.tolist()
@@ -39,20 +39,20 @@ def table_of(cases: Sequence[Sample], known: Collection[str], grown: FittedEnsem
     return out.getvalue()
 
 
-def cases_from(content: bytes) -> tuple[list[Sample], Array, Array]:
+def read_samples(content: bytes) -> tuple[list[Sample], Array, Array]:
     """The cases, and what the specialist and the generalists leave over of the learned ones."""
     table = pq.read_table(io.BytesIO(content))
     columns = table.to_pydict()
-    works = [WorkloadCost(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK), strict=True)]
+    works = [WorkloadCost(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK_COLUMNS), strict=True)]
     cases = [
-        Sample(work=work, **dict(zip(_CASE, row, strict=True)))
-        for work, row in zip(works, zip(*(columns[name] for name in _CASE), strict=True), strict=True)
+        Sample(work=work, **dict(zip(_SAMPLE_COLUMNS, row, strict=True)))
+        for work, row in zip(works, zip(*(columns[name] for name in _SAMPLE_COLUMNS), strict=True), strict=True)
     ]
-    left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _LEFT]
+    left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _RESIDUAL_COLUMNS]
     return cases, left[0], left[1]
 
 
-def held_out_table(cases: Sequence[Sample], found: Mapping[Regime, HoldoutPredictions]) -> bytes:
+def write_holdout(cases: Sequence[Sample], found: Mapping[Regime, HoldoutPredictions]) -> bytes:
     """What was held out of these cases: which one, what it was taken to lack, and the error."""
     places = {id(case): place for place, case in enumerate(cases)}
     columns: dict[str, list[Any]] = {"case": [], "lacks": [], "error": []}
@@ -65,7 +65,7 @@ def held_out_table(cases: Sequence[Sample], found: Mapping[Regime, HoldoutPredic
     return out.getvalue()
 
 
-def held_out_from(content: bytes, cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
+def read_holdout(content: bytes, cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """The same again, of the same cases in the same order."""
     found: dict[Regime, HoldoutPredictions] = {}
     for row in pq.read_table(io.BytesIO(content)).to_pylist():

@@ -16,27 +16,27 @@ from accel_platform.events import Event, EventLog
 from accel_platform.events.types import PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
-from predictor.calibration.conformal import FEWEST_GROUPS
+from predictor.calibration.conformal import MIN_GROUPS
 from predictor.calibration.cross_validation import (
-    FEWEST,
+    MIN_SAMPLES,
     HoldoutPredictions,
     Regime,
-    calibrations,
+    calibrate_regimes,
     cross_validate,
-    metrics_of,
+    regime_metrics,
 )
 from predictor.calibration.failure_model import FailureModel
 from predictor.calibration.memory_model import MemoryModel
-from predictor.calibration.predictor import ModeModel, PredictedRange, Predictor, typical_of
+from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange, median_log_latency
 from predictor.data.dataset import TrainingSet, load_training_set
 from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel
-from predictor.models.residual_trees import SCHEMA
+from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact
 from predictor.training.artifact import Manifest
-from predictor.training.promotion import PromotionDecision, compare, given_up, promote, why_refused
+from predictor.training.promotion import PromotionDecision, compare, promote, refusal_reason, rolled_back_ids
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class NotEnoughEvidence(AccelError):
@@ -59,21 +59,21 @@ class TrainingReport:
     new: bool
 
 
-def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> TrainingReport:
+def train(settings: Settings, log: EventLog, *, progress: Progress | None = None) -> TrainingReport:
     """Train on the projection in service, store the predictor, and put it into service if it is not worse.
 
     Deterministic: equal data give an equal artefact. Raises NotEnoughEvidence, saying what to measure, and
     WarehouseEmpty before the first projection.
     """
     say = progress or (lambda _: None)
-    snapshot_id, book = _read(settings)
+    snapshot_id, book = _read_training_set(settings)
     skipped = dict(book.skipped)
-    cases = _by_mode(book, skipped)
+    cases = _group_by_mode(book, skipped)
     rows = sum(map(len, cases.values()))
     say(f"{rows} cases of {len(_families(cases))} families at snapshot {snapshot_id[:12]}")
-    digest = _digest(cases, book.failed)
+    digest = _dataset_sha256(cases, book.failed)
     serving = _serving(settings)
-    manifest = None if serving is None else artifact.manifest_of(settings, serving.predictor_id)
+    manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
         say(f"the predictor in service was trained {same}: kept")
@@ -83,7 +83,7 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
         new = False
         say("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        candidate, held, metrics = fit(cases, book.failed, say)
+        candidate, held, metrics = fit_predictor(cases, book.failed, say)
         verdict = compare(candidate, serving)
         metrics["compared"] = verdict.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
@@ -107,8 +107,8 @@ def train(settings: Settings, log: EventLog, *, progress: Say | None = None) -> 
     )
 
 
-def fit(
-    cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Say
+def fit_predictor(
+    cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Progress
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
     modes: dict[str, ModeModel] = {}
@@ -120,8 +120,10 @@ def fit(
             testing, growing = pool.submit(cross_validate, told), pool.submit(learner.grow)
             held[mode] = testing.result()
             growing.result()
-        latency[mode] = metrics_of(held[mode])
-        modes[mode] = ModeModel(learner, calibrations(held[mode]), PredictedRange.of(told), typical_of(learner))
+        latency[mode] = regime_metrics(held[mode])
+        modes[mode] = ModeModel(
+            learner, calibrate_regimes(held[mode]), TrainingRange.of(told), median_log_latency(learner)
+        )
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")
     everything = [case for told in cases.values() for case in told]
@@ -135,7 +137,7 @@ def fit(
     return predictor, held, metrics
 
 
-def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:
+def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """The metrics of an artefact for people: a line per mode and lack, and one for memory."""
 
     def percent(value: float | None) -> str | None:
@@ -170,7 +172,7 @@ def rows_of(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _read(settings: Settings) -> tuple[str, TrainingSet]:
+def _read_training_set(settings: Settings) -> tuple[str, TrainingSet]:
     reader = Reader(settings)
     while True:
         snapshot_id = reader.snapshot_id
@@ -180,12 +182,12 @@ def _read(settings: Settings) -> tuple[str, TrainingSet]:
             return snapshot_id, book
 
 
-def _by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
+def _group_by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
     """The cases of each mode that has enough; those of the others count as skipped."""
     modes: dict[str, list[Sample]] = {}
     for mode in sorted({case.mode for case in book.measured}):
         told = [case for case in book.measured if case.mode == mode]
-        if len(told) >= FEWEST and len({case.family for case in told}) >= FEWEST_GROUPS:
+        if len(told) >= MIN_SAMPLES and len({case.family for case in told}) >= MIN_GROUPS:
             modes[mode] = told
         else:
             skipped[f"too few figures in mode {mode}"] = len(told)
@@ -193,7 +195,7 @@ def _by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sampl
         families = sorted({case.family for case in book.measured})
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in book.skipped.items())
         raise NotEnoughEvidence(
-            f"A predictor needs {FEWEST} measured cells of {FEWEST_GROUPS} model families in one mode; the warehouse "
+            f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the warehouse "
             f"has {len(book.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. Measure more "
             "with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be recommended "
             "already."
@@ -204,16 +206,16 @@ def _by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sampl
 def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, PromotionDecision] | None:
     """A predictor of exactly these data that somebody went back from, or that was worse than the one still in service:
     it would be made again, and refused again."""
-    gone = given_up(log)
-    for name in artifact.stored_ids(settings):
+    gone = rolled_back_ids(log)
+    for name in artifact.list_ids(settings):
         try:
-            manifest = artifact.manifest_of(settings, name)
+            manifest = artifact.load_manifest(settings, name)
         except artifact.ArtifactRejected:
             continue
         if (manifest.dataset_sha256, manifest.lightgbm) != (digest, lightgbm.__version__):
             continue
         again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
-        reason = again if name in gone else why_refused(log, name)
+        reason = again if name in gone else refusal_reason(log, name)
         if reason is not None:
             return name, manifest, PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
     return None
@@ -232,11 +234,11 @@ def _families(cases: dict[str, list[Sample]]) -> set[str]:
     return {case.family for told in cases.values() for case in told}
 
 
-def _digest(cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
+def _dataset_sha256(cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
     """Of everything the training depends on but the code: equal data need not be trained on twice."""
     rows = [[astuple(case) for case in told] for told in cases.values()]
     failures = sorted([repr(astuple(case)), kind] for case, kind in failed)
-    return hashlib.sha256(json.dumps([SCHEMA, rows, failures]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
 
 
 def _event(predictor_id: str, manifest: Manifest, verdict: PromotionDecision) -> Event:
@@ -244,7 +246,7 @@ def _event(predictor_id: str, manifest: Manifest, verdict: PromotionDecision) ->
         PredictorTrained(
             predictor_id=predictor_id,
             snapshot_id=manifest.snapshot_id,
-            artifact_sha256=artifact.sha256_of(manifest),
+            artifact_sha256=artifact.manifest_sha256(manifest),
             rows=manifest.rows,
             promoted=verdict.promoted,
             metrics=manifest.metrics,

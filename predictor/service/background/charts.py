@@ -9,7 +9,7 @@ from accel_platform.reports.charts.registry import Drawable, chart, drawing
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.training import artifact
-from predictor.training.evaluation_pairs import held_out_rows
+from predictor.training.evaluation_pairs import holdout_rows
 
 
 def drawn(
@@ -17,7 +17,7 @@ def drawn(
 ) -> alt.ConcatChart:
     """A chart of what the selection leaves, `drawable` as in `chart`. Raises NothingToDraw with the reason, NotFound
     for the name."""
-    outside = {"predicted": lambda: held_out_rows(settings, selection)}
+    outside = {"predicted": lambda: holdout_rows(settings, selection)}
     return chart(name, reader, selection, drawable=drawable, outside=outside)
 
 

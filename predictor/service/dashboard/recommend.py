@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from predictor.advisor import batch_tables
-from predictor.schemas.requests import Constraints, Objective, RecommendQuery, checked
+from predictor.schemas.requests import Constraints, Objective, RecommendQuery, validate_query
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
@@ -87,7 +87,7 @@ def _question(form: RecommendForm) -> RecommendQuery:
     limits = {name: getattr(form, name) for name in _LIMITS if getattr(form, name) is not None}
     if form.hardware:
         given["hardware"] = list(form.hardware)
-    return checked(RecommendQuery, {**given, "constraints": limits})
+    return validate_query(RecommendQuery, {**given, "constraints": limits})
 
 
 def _figure(of: Recommendation, objective: Objective) -> Interval | None:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from pydantic import BaseModel
 
-from predictor.schemas.requests import checked
+from predictor.schemas.requests import validate_query
 
 ROOT = "/dashboard"
 Q = TypeVar("Q", bound=BaseModel)
@@ -52,7 +52,7 @@ def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
         if value.strip():
             given.setdefault(name, []).append(value.strip())
     several = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
-    return checked(kind, {name: tuple(v) if name in several else v[-1] for name, v in given.items()})
+    return validate_query(kind, {name: tuple(v) if name in several else v[-1] for name, v in given.items()})
 
 
 def order(rows: Sequence[dict[str, Any]], sort: str | None, allowed: Iterable[str]) -> list[dict[str, Any]]:

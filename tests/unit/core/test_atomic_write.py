@@ -83,13 +83,13 @@ class TestAfterAPowerCut:
 
 def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: Unsynced) -> None:
     """Stored is enough: what points to it comes later, perhaps from another process."""
-    from predictor.training.artifact import Manifest, StoredRisks, activate, store
+    from predictor.training.artifact import Manifest, StoredFailureModel, activate, store
 
     about: Any = dict.fromkeys(("snapshot_id", "dataset_sha256", "lightgbm"), "")
     counts: Any = dict.fromkeys(("format", "feature_schema", "rows"), 0)
     many: Any = dict.fromkeys(("case_columns", "families", "devices"), ())
     named: Any = {key: {} for key in ("features", "modes", "metrics", "files")}
-    risks = StoredRisks(curve=None, codes=(), files={})
+    risks = StoredFailureModel(curve=None, codes=(), files={})
     manifest = Manifest(**about, **counts, **many, **named, memory=None, risks=risks)
     predictor_id = store(settings, manifest, {"data": b"one"})
     assert not unsynced.directories

@@ -14,11 +14,11 @@ from predictor.calibration.cross_validation import cross_validate
 from predictor.calibration.failure_model import OUT_OF_MEMORY, FailureModel
 from predictor.calibration.memory_model import MemoryModel
 from predictor.calibration.predictor import Prediction, Predictor
-from predictor.data.samples import BY_OPERATORS, TOKENS, Sample
+from predictor.data.samples import ALL_OPERATORS, TOKENS, Sample
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.gaussian_process import ArchitectureGP
 from predictor.models.latency_model import log_latency
-from predictor.training.train import fit
+from predictor.training.train import fit_predictor
 
 DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 
@@ -31,7 +31,7 @@ def _measured() -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    made, _, _ = fit({"inference": _measured()}, [], lambda _: None)
+    made, _, _ = fit_predictor({"inference": _measured()}, [], lambda _: None)
     return made
 
 
@@ -79,7 +79,7 @@ def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predicto
         ({"compiler": "dynamo"}, "compiled by dynamo"),
         ({"backend": "tensorrt"}, "nothing was learned from tensorrt"),
         ({"precision": "int8"}, "as wide as precision int8"),
-        ({"counted": BY_OPERATORS}, "counted by operators"),
+        ({"counted": ALL_OPERATORS}, "counted by operators"),
         ({"reads": TOKENS}, "reads tokens"),
         ({"mode": "training"}, "mode training"),
         ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
@@ -93,7 +93,7 @@ def test_it_says_why_it_does_not_stand_behind_a_figure(predictor: Predictor, mor
 
 
 def test_one_device_calibrates_no_other() -> None:
-    made, _, _ = fit({"inference": world(("RTX 3090",))}, [], lambda _: None)
+    made, _, _ = fit_predictor({"inference": world(("RTX 3090",))}, [], lambda _: None)
     judgement = _judged(made, "RTX 4090")
     assert not judgement.supported
     assert "too little was measured to tell" in judgement.reason

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accel_platform.errors import InvalidInput
-from predictor.data.config_cost import appraise
+from predictor.data.config_cost import estimate_config_cost
 
 GEMMA_3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
@@ -65,7 +65,7 @@ LLAMA_4_SCOUT: dict[str, Any] = {
 
 def test_a_model_that_sees_is_costed_for_text_alone() -> None:
     """The report on Gemma 3 (2025, table 1) has 417 million parameters of its tower and 3,880 million of its text."""
-    found = appraise(GEMMA_3_4B)
+    found = estimate_config_cost(GEMMA_3_4B)
     assert (found.architecture, found.modality, found.text_alone, found.layers) == ("gemma3", "text", True, 34)
     assert found.parameters == pytest.approx(4.30e9, rel=0.005)
     shape = found.decoder
@@ -77,12 +77,12 @@ def test_a_model_that_sees_is_costed_for_text_alone() -> None:
     # Four keys and four values of 256 in each layer; every sixth looks back to the first token.
     assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (5 * 2048, 29 * 2048, 1024)
     with pytest.raises(InvalidInput, match="refused"):
-        appraise(GEMMA_3_4B, sequence_length=10**9)
+        estimate_config_cost(GEMMA_3_4B, sequence_length=10**9)
 
 
 def test_a_mixture_of_experts_that_sees_has_the_figures_of_its_makers() -> None:
     """Meta's card of Llama 4 Scout: 109 billion parameters, 17 billion of them active."""
-    shape = appraise(LLAMA_4_SCOUT).decoder
+    shape = estimate_config_cost(LLAMA_4_SCOUT).decoder
     assert shape is not None
     assert (round(shape.parameters / 1e9), round(shape.active_parameters / 1e9)) == (109, 17)
     assert (shape.kept_per_token, shape.kept_in_window, shape.window) == (12 * 2048, 36 * 2048, 8192)
@@ -95,24 +95,24 @@ def test_what_matches_images_and_texts_reads_both() -> None:
         "text_config": {**tower, "vocab_size": 100, "projection_size": 64},
         "vision_config": {**tower, "image_size": 32, "patch_size": 16},
     }
-    small, large = appraise(config), appraise(config, image_size=64)
+    small, large = estimate_config_cost(config), estimate_config_cost(config, image_size=64)
     assert (small.modality, small.text_alone, small.sequence_length) == ("multimodal", False, 64)
     assert large.flops > small.flops
 
 
 def test_what_reads_something_else_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match="what a video model reads cannot be told"):
-        appraise({"model_type": "vivit"})
+        estimate_config_cost({"model_type": "vivit"})
     # Images of any size, in pieces that its processor cuts.
     with pytest.raises(InvalidInput, match="what a multimodal model reads cannot be told"):
-        appraise({"model_type": "siglip2"})
+        estimate_config_cost({"model_type": "siglip2"})
 
 
 def test_what_hears_and_answers_in_text_is_costed_for_text_too() -> None:
     tower = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 64}
     text = {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}  # fmt: skip
-    found = appraise({"model_type": "qwen2_audio", "audio_config": tower, "text_config": text})
+    found = estimate_config_cost({"model_type": "qwen2_audio", "audio_config": tower, "text_config": text})
     assert (found.text_alone, found.layers) == (True, 2)
     assert found.decoder is not None
     assert found.decoder.kept_per_token == 2 * 2 * 2 * 16

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from predictor.calibration.conformal import calibrate, calibrate_worst
+from predictor.calibration.conformal import calibrate, calibrate_worst_group
 
 sizes = st.floats(0, 50)
 
@@ -47,7 +47,7 @@ def test_the_worst_of_few_devices_holds_its_lower_level(devices: int) -> None:
     rng = np.random.default_rng(devices)
     shares = []
     for _ in range(400):
-        calibration = calibrate_worst(*_grouped(rng, devices))
+        calibration = calibrate_worst_group(*_grouped(rng, devices))
         assert calibration.level == pytest.approx(0.9 * devices / (devices + 1))
         shares.append(np.mean(_grouped(rng, groups=1)[0] <= calibration.half_width))
     assert np.mean(shares) >= 0.9 * devices / (devices + 1) - 0.05
@@ -73,7 +73,7 @@ def test_too_few_groups_promise_nothing() -> None:
     with pytest.raises(ValueError, match="2 groups are too few"):
         calibrate(np.zeros(4), ["a", "a", "b", "b"])
     with pytest.raises(ValueError, match="1 devices are too few"):
-        calibrate_worst(np.zeros(4), ["a"] * 4)
+        calibrate_worst_group(np.zeros(4), ["a"] * 4)
 
 
 @given(arrays(np.float64, 12, elements=sizes), st.lists(st.sampled_from("abcd"), min_size=8, max_size=8))

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
-from predictor.calibration.cv_splits import SPLITS, folds_of
-from predictor.data.blocks import blocks_of, family_of
+from predictor.calibration.cv_splits import SPLITS, group_folds
+from predictor.data.features import architecture_features, family_from_name
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.baselines import BASELINES
 from predictor.models.few_shot import Correction
 from predictor.models.latency_model import LatencyModel, log_latency
 from predictor.models.residual_trees import ResidualTrees
-from predictor.training.evaluate import judge, metrics_of, trials
+from predictor.training.evaluate import evaluate_splits, evaluate_train_test, evaluation_metrics
 
 
 def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
@@ -35,18 +35,22 @@ def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
 
 
 def test_names_tell_family_and_blocks() -> None:
-    assert family_of("tf_efficientnet_b0.in1k") == family_of("efficientnet_b7") == "efficientnet"
-    assert family_of("timm/resnet50") == "resnet"
+    assert family_from_name("tf_efficientnet_b0.in1k") == family_from_name("efficientnet_b7") == "efficientnet"
+    assert family_from_name("timm/resnet50") == "resnet"
     # A stranger's digest is no part of its name.
-    assert blocks_of("gemma3-1aaea0b2") == blocks_of("gemma3") != blocks_of("gemma3-aa")
-    assert blocks_of("convnext_tiny") != blocks_of("resnet50")
-    assert blocks_of("tv_resnet50") == blocks_of("resnet50")
-    assert not any(blocks_of("zzz"))
+    assert (
+        architecture_features("gemma3-1aaea0b2")
+        == architecture_features("gemma3")
+        != architecture_features("gemma3-aa")
+    )
+    assert architecture_features("convnext_tiny") != architecture_features("resnet50")
+    assert architecture_features("tv_resnet50") == architecture_features("resnet50")
+    assert not any(architecture_features("zzz"))
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=60), st.integers(1, 12))
 def test_folds_keep_groups_whole(groups: list[str], count: int) -> None:
-    folds = folds_of(groups, count)
+    folds = group_folds(groups, count)
     assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
     assert 0 <= folds.min() <= folds.max() < count
 
@@ -135,7 +139,7 @@ def test_a_baseline_also_speaks_where_the_size_of_inputs_is_stated_nowhere(name:
 
 
 def test_every_split_is_judged_against_every_baseline() -> None:
-    found = {asked.split: metrics_of(asked) for asked in trials(world(), lambda _: None)}
+    found = {asked.split: evaluation_metrics(asked) for asked in evaluate_splits(world(), lambda _: None)}
     assert list(found) == list(SPLITS)
     for metrics in found.values():
         assert set(metrics["baselines"]) == {
@@ -157,16 +161,16 @@ def test_every_split_is_judged_against_every_baseline() -> None:
 def test_intervals_of_a_test_set_come_from_the_training_set() -> None:
     cases = world(per_family=8)
     known = [c for c in cases if c.family != "xcit"]
-    asked = judge(known, [c for c in cases if c.family == "xcit"], lambda _: None)
+    asked = evaluate_train_test(known, [c for c in cases if c.family == "xcit"], lambda _: None)
     assert np.isfinite(asked.half_width).all()
     slower = [replace(c, latency_ms=c.latency_ms * 10) for c in asked.cases]
-    assert judge(known, slower, lambda _: None).half_width.tolist() == asked.half_width.tolist()
-    assert metrics_of(judge(known, slower, lambda _: None))["coverage"] == 0
+    assert evaluate_train_test(known, slower, lambda _: None).half_width.tolist() == asked.half_width.tolist()
+    assert evaluation_metrics(evaluate_train_test(known, slower, lambda _: None))["coverage"] == 0
 
 
 def test_too_little_says_how_much_is_needed() -> None:
     with pytest.raises(InvalidInput, match="at least"):
-        trials(world()[:20], lambda _: None)
+        evaluate_splits(world()[:20], lambda _: None)
 
 
 def timm_files(folder: Path, devices: dict[str, str], per_family: int = 6) -> Path:

@@ -17,9 +17,9 @@ from accel_platform.hardware.catalog import catalog
 from predictor import predict as ask_one
 from predictor import recommend as ask
 from predictor.advisor.advisor import Advisor
-from predictor.data.config_cost import appraise
-from predictor.data.model_resolution import decoder_known, resolve_queried_model, sizes_asked
-from predictor.data.traced_models import Sizes
+from predictor.data.config_cost import estimate_config_cost
+from predictor.data.model_resolution import lookup_decoder, resolve_input_sizes, resolve_queried_model
+from predictor.data.traced_models import InputSizes
 from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, PredictAnswer, Unanswered
 from predictor.training.train import train
@@ -166,7 +166,7 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
         "model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 1000, "_name_or_path": "mine",
     }  # fmt: skip
-    cost = appraise(config)
+    cost = estimate_config_cost(config)
     assert (cost.architecture, cost.family, cost.modality, cost.sequence_length) == ("bert", "bert", "text", 128)
     assert cost.layers == 2
     assert cost.flops > 2 * 128 * 12 * 64**2 * 2 * 0.9
@@ -195,10 +195,10 @@ def test_a_config_is_costed_and_known_again(tmp_path: Path) -> None:
 def test_what_the_warehouse_holds_of_a_config_tells_the_shape_of_its_decoder() -> None:
     config = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     row = {"architecture": "llama", "family": "llama", "modality": "text", "config": json.dumps(config)}
-    shape = decoder_known("mine", None, {"mine": row})
+    shape = lookup_decoder("mine", None, {"mine": row})
     assert shape is not None
     assert (shape.layers, shape.kept_per_token) == (2, 2 * 2 * 64)
-    assert decoder_known("mine", None, {"mine": {**row, "config": None}}) is None
+    assert lookup_decoder("mine", None, {"mine": {**row, "config": None}}) is None
 
 
 def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) -> None:
@@ -206,8 +206,8 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
     subject = resolve_queried_model(ModelConfig(config), advisor.knowledge().evidence)
-    assert sizes_asked(subject, 32, None) == sizes_asked(subject, None, None) == Sizes()
-    assert sizes_asked(subject, 64, None) == Sizes(image_size=64)
+    assert resolve_input_sizes(subject, 32, None) == resolve_input_sizes(subject, None, None) == InputSizes()
+    assert resolve_input_sizes(subject, 64, None) == InputSizes(image_size=64)
 
 
 def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:
@@ -232,7 +232,7 @@ def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -
 
 def test_a_config_that_describes_nothing_is_refused_in_words() -> None:
     with pytest.raises(InvalidInput, match=r"The config is refused: .*-5"):
-        appraise({"model_type": "bert", "hidden_size": -5})
+        estimate_config_cost({"model_type": "bert", "hidden_size": -5})
 
 
 def test_many_cells_are_answered_in_their_order_and_one_stops_no_other(advisor: Advisor) -> None:

@@ -17,7 +17,7 @@ from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking,
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.model_resolution import ResolvedModel
 from predictor.data.samples import make_sample
-from predictor.data.traced_models import ItemCost, Sizes
+from predictor.data.traced_models import InputSizes, ItemCost
 from predictor.schemas.requests import Constraints
 from predictor.schemas.responses import Compatibility, Figures, Interval
 
@@ -31,7 +31,7 @@ ASKED = ResolvedQuery(
     precisions=("float32", None),
     batch_size=4,
     sequence_length=128,
-    sizes=Sizes(),
+    sizes=InputSizes(),
     cost=ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=4e8),
     model="bert-base",
     family="bert",

@@ -8,7 +8,7 @@ import pytest
 
 from accel_platform.errors import InvalidInput
 from predictor.advisor.serving_state import _compact
-from predictor.data.config_cost import appraise, text_of
+from predictor.data.config_cost import canonical_config, estimate_config_cost
 from predictor.schemas.requests import (
     BatchQuery,
     ModelConfig,
@@ -16,7 +16,7 @@ from predictor.schemas.requests import (
     OwnDevice,
     PredictQuery,
     RecommendQuery,
-    checked,
+    validate_query,
 )
 
 FIGURES = {"parameters": 1e8, "flops_per_item": 2e10}
@@ -69,17 +69,17 @@ def test_hardware_is_names_and_specs() -> None:
 )
 def test_everything_else_is_refused_and_named(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        checked(RecommendQuery, fields)
+        validate_query(RecommendQuery, fields)
 
 
 def test_a_batch_has_one_to_a_thousand_cells() -> None:
     cell = {"model": "x", "hardware": "cpu"}
-    assert len(checked(BatchQuery, {"queries": [cell] * 1000}).queries) == 1000
+    assert len(validate_query(BatchQuery, {"queries": [cell] * 1000}).queries) == 1000
     strangers = [{**cell, "model": {"model_type": "bert", "hidden_size": n}} for n in range(17)]
-    assert checked(BatchQuery, {"queries": [*strangers[:16], *strangers[:16]]})
+    assert validate_query(BatchQuery, {"queries": [*strangers[:16], *strangers[:16]]})
     for wrong in ([], [cell] * 1001, strangers):
         with pytest.raises(InvalidInput, match=r"queries|16 that are laid out"):
-            checked(BatchQuery, {"queries": wrong})
+            validate_query(BatchQuery, {"queries": wrong})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_batch_has_one_to_a_thousand_cells() -> None:
 )
 def test_a_monstrous_config_is_refused_before_anything_is_built(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="nobody has built"):
-        appraise(config)
+        estimate_config_cost(config)
 
 
 def test_a_model_is_found_under_the_name_of_its_file() -> None:
@@ -114,5 +114,5 @@ def test_how_a_config_was_saved_is_no_part_of_the_network() -> None:
         "id2label": {"0": "a"},
         "torch_dtype": "half",
     }
-    assert text_of(saved) == text_of(dict(reversed(plain.items())))
-    assert text_of(plain) != text_of({**plain, "hidden_size": 385})
+    assert canonical_config(saved) == canonical_config(dict(reversed(plain.items())))
+    assert canonical_config(plain) != canonical_config({**plain, "hidden_size": 385})

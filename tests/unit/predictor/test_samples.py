@@ -17,20 +17,21 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
-from predictor.data.plausible import IMPOSSIBLE, speed_limit_ratio
 from predictor.data.samples import (
-    BY_LAYERS,
-    BY_OPERATORS,
+    ALL_OPERATORS,
+    FIXED_SIZE,
     IMAGES,
-    OTHERWISE,
+    LAYER_OUTPUTS,
+    MAX_SPEED_LIMIT_RATIO,
     TOKENS,
     Sample,
     device_spec_for,
     make_sample,
+    speed_limit_ratio,
     weight_bytes,
 )
 from predictor.data.traced_models import ItemCost
-from predictor.models.analytical import known_rates, roofline_terms_ms
+from predictor.models.analytical import has_known_rates, roofline_terms_ms
 from predictor.models.latency_model import FittedEnsembles
 from predictor.training import sample_io
 from predictor_world import CPU, CPU_ID, MODELS, Model, described, result, world
@@ -71,13 +72,13 @@ def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
 def test_activations_are_counted_by_layers_where_that_is_known() -> None:
     traced, stated = replace(COST, layer_output_bytes=1e8), replace(COST, activation_bytes=None, layer_output_bytes=1e8)
     assert _case(cost=traced) == _case(cost=stated)
-    assert (_case(cost=traced).counted, _case().counted) == (BY_LAYERS, BY_OPERATORS)
+    assert (_case(cost=traced).counted, _case().counted) == (LAYER_OUTPUTS, ALL_OPERATORS)
     assert _case(cost=traced).work.activation_bytes == _case().work.activation_bytes / 3
 
 
 def test_an_image_is_as_large_as_its_cost_says() -> None:
     seen = _case(cost=replace(COST, image_size=224), size=None)
-    assert (seen.size, seen.reads, _case().reads, _case(size=None).reads) == (224, IMAGES, TOKENS, OTHERWISE)
+    assert (seen.size, seen.reads, _case().reads, _case(size=None).reads) == (224, IMAGES, TOKENS, FIXED_SIZE)
 
 
 def test_int8_shrinks_weights_and_not_what_layers_hand_on() -> None:
@@ -107,10 +108,10 @@ def test_hardware_of_a_users_own_is_taken_as_written_and_unknown_rates_stay_unkn
     ours = DeviceSpec("my card", None, "gpu", 10.0, 80.0, 500.0, 12.0, None, None, source="mine")
     case = _case(device=ours, devices=2, precision="bfloat16")
     assert (case.device, case.peak_flops, case.bandwidth, case.memory_mib) == ("my card", 160e12, 1e12, 24 * 1024)
-    assert known_rates(case)
+    assert has_known_rates(case)
     silent = _case(device=replace(ours, bandwidth_gb_s=None))
     assert math.isnan(silent.bandwidth)
-    assert not known_rates(silent)
+    assert not has_known_rates(silent)
     # The law still needs a number to begin with: that of usual silicon of its kind.
     assert 0 < roofline_terms_ms([silent])[0, 1] < math.inf
 
@@ -146,7 +147,7 @@ def test_what_no_device_could_do_is_told_by_its_published_rates() -> None:
     wrote = _case(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
     # 14 GB read 2,048 times at 300 GB/s take 96 s.
     assert speed_limit_ratio(wrote, 96e3) == pytest.approx(1, rel=0.01)
-    assert speed_limit_ratio(wrote, 48.0) > IMPOSSIBLE
+    assert speed_limit_ratio(wrote, 48.0) > MAX_SPEED_LIMIT_RATIO
     ours = DeviceSpec("my card", None, "gpu", None, None, None, 12.0, None, None, source="mine")
     assert speed_limit_ratio(_case(device=ours), 1e-6) == 0
 
@@ -192,8 +193,8 @@ def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
 
 def test_cases_of_an_artifact_are_the_cases_that_were_stored() -> None:
     case = replace(_case(), latency_ms=5.0, size=math.nan)
-    stored = sample_io.table_of([case, case], (), FittedEnsembles(None, {}, np.empty(0), np.empty(0)))
-    loaded, _, _ = sample_io.cases_from(stored)
+    stored = sample_io.write_samples([case, case], (), FittedEnsembles(None, {}, np.empty(0), np.empty(0)))
+    loaded, _, _ = sample_io.read_samples(stored)
     assert loaded == [case, case]
     assert len({*loaded, case}) == 1
 

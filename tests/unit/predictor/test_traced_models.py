@@ -13,7 +13,7 @@ import pytest
 
 from accel_platform.workloads.model_catalog import resolve_model
 from predictor.data import traced_models
-from predictor.data.traced_models import ItemCost, Sizes, traced_cost, traced_decoder
+from predictor.data.traced_models import InputSizes, ItemCost, traced_cost, traced_decoder
 
 BERT, GPT = resolve_model("bert-tiny"), resolve_model("gpt2")
 ANOTHER_PROCESS = """
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for remembered in (traced_cost, traced_decoder, traced_models._folder):
+    for remembered in (traced_cost, traced_decoder, traced_models._cache_folder):
         remembered.cache_clear()
 
 
@@ -45,7 +45,7 @@ def _files(cache: Path) -> list[Path]:
 
 
 def test_another_process_finds_it_without_torch(cache: Path) -> None:
-    cost, decoder = traced_cost(BERT, 77, Sizes()), traced_decoder(GPT)
+    cost, decoder = traced_cost(BERT, 77, InputSizes()), traced_decoder(GPT)
     assert decoder is not None
     assert traced_decoder(BERT) is None, "that is kept as well"
     assert len(_files(cache)) == 3
@@ -55,42 +55,50 @@ def test_another_process_finds_it_without_torch(cache: Path) -> None:
 
 def test_every_length_size_and_model_is_kept_apart(cache: Path) -> None:
     vit = resolve_model("vit-tiny")
-    costs = [traced_cost(BERT, 64, Sizes()), traced_cost(BERT, 65, Sizes()), traced_cost(vit, None, Sizes(160))]
+    costs = [
+        traced_cost(BERT, 64, InputSizes()),
+        traced_cost(BERT, 65, InputSizes()),
+        traced_cost(vit, None, InputSizes(160)),
+    ]
     _forget()
-    assert [traced_cost(BERT, 64, Sizes()), traced_cost(BERT, 65, Sizes()), traced_cost(vit, None, Sizes(160))] == costs
+    assert [
+        traced_cost(BERT, 64, InputSizes()),
+        traced_cost(BERT, 65, InputSizes()),
+        traced_cost(vit, None, InputSizes(160)),
+    ] == costs
     assert len({cost.flops for cost in costs}) == len(_files(cache)) == 3
 
 
 def test_half_a_file_is_traced_again_and_replaced(cache: Path) -> None:
-    cost = traced_cost(BERT, 64, Sizes())
+    cost = traced_cost(BERT, 64, InputSizes())
     (file,) = _files(cache)
     whole = file.read_bytes()
     file.write_bytes(whole[:20])
     _forget()
-    assert traced_cost(BERT, 64, Sizes()) == cost
+    assert traced_cost(BERT, 64, InputSizes()) == cost
     assert file.read_bytes() == whole
 
 
 def test_what_other_code_found_is_not_believed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    traced_cost(BERT, 64, Sizes())
+    traced_cost(BERT, 64, InputSizes())
     (file,) = _files(cache)
     file.write_text(json.dumps(asdict(ItemCost(1.0, 1.0, 1.0, 1.0))))
     _forget()
-    assert traced_cost(BERT, 64, Sizes()).flops == 1.0, "it is what lies there that is read"
+    assert traced_cost(BERT, 64, InputSizes()).flops == 1.0, "it is what lies there that is read"
     monkeypatch.setattr(traced_models, "version", lambda package: "another")
     _forget()
-    assert traced_cost(BERT, 64, Sizes()).flops > 1e6
+    assert traced_cost(BERT, 64, InputSizes()).flops > 1e6
 
 
 @pytest.mark.parametrize("place", ["/dev/null/no folder", "/proc/none"])
 def test_without_a_place_it_is_traced_each_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", place)
     _forget()
-    assert traced_cost(BERT, 64, Sizes()).flops > 1e6
+    assert traced_cost(BERT, 64, InputSizes()).flops > 1e6
     _forget()
 
 
 def test_no_more_is_kept_than_a_disk_has_room_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traced_models, "_MOST", 1)
-    assert traced_cost(BERT, 64, Sizes()) != traced_cost(BERT, 65, Sizes())
+    monkeypatch.setattr(traced_models, "_MAX_FILES", 1)
+    assert traced_cost(BERT, 64, InputSizes()) != traced_cost(BERT, 65, InputSizes())
     assert len(_files(cache)) == 1

@@ -22,7 +22,7 @@ from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.training import artifact
-from predictor.training.artifact import ArtifactRejected, Manifest, load, manifest_of
+from predictor.training.artifact import ArtifactRejected, Manifest, load, load_manifest
 from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import NotEnoughEvidence, TrainingReport, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world
@@ -62,8 +62,8 @@ def test_report_events_and_artefact_agree(trained: tuple[Settings, TrainingRepor
     payload = event.payload
     assert isinstance(payload, PredictorTrained)
     assert (payload.predictor_id, payload.rows) == (report.predictor_id, 60)
-    manifest = manifest_of(settings, report.predictor_id)
-    assert payload.artifact_sha256 == artifact.sha256_of(manifest)
+    manifest = load_manifest(settings, report.predictor_id)
+    assert payload.artifact_sha256 == artifact.manifest_sha256(manifest)
     assert payload.metrics == manifest.metrics == report.metrics
     assert artifact.current_id(settings) == report.predictor_id
     [promoted] = promotions(log)
@@ -98,12 +98,12 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
 
 
 def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, TrainingReport]) -> None:
-    from predictor.training.train import fit
+    from predictor.training.train import fit_predictor
 
     settings, report = trained
     book = load_training_set(Reader(settings))
-    fitted, held, _ = fit({"inference": book.measured}, book.failed, lambda _: None)
-    kept = artifact.held_out(settings, report.predictor_id)["inference"]
+    fitted, held, _ = fit_predictor({"inference": book.measured}, book.failed, lambda _: None)
+    kept = artifact.load_holdout(settings, report.predictor_id)["inference"]
     assert {k: (h.cases, h.errors) for k, h in kept.items()} == {
         k: (h.cases, h.errors) for k, h in held["inference"].items()
     }
@@ -127,8 +127,8 @@ def test_training_is_deterministic(trained: tuple[Settings, TrainingReport], tmp
     other = Settings(home=tmp_path)
     shutil.copytree(settings.home / "log", other.home / "log")
     refresh(other)
-    theirs = manifest_of(other, train(other, EventLog.open(other)).predictor_id)
-    ours = manifest_of(settings, report.predictor_id)
+    theirs = load_manifest(other, train(other, EventLog.open(other)).predictor_id)
+    ours = load_manifest(settings, report.predictor_id)
     assert theirs.files == ours.files
     assert theirs.model_copy(update={"snapshot_id": ours.snapshot_id}) == ours
 
@@ -222,7 +222,7 @@ def test_an_artefact_of_other_features_is_refused(
 def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     content = json.dumps({"format": 99}).encode()
-    name = artifact._id_of(content)
+    name = artifact._predictor_id(content)
     (settings.models_dir / name).mkdir(parents=True)
     (settings.models_dir / name / "manifest.json").write_bytes(content)
     with pytest.raises(ArtifactRejected, match=r"another version .*accel train"):
@@ -310,7 +310,7 @@ def test_a_kept_artefact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path)
     settings = world(tmp_path)
     log = EventLog.open(settings)
     old = json.dumps({"format": 1, "latency": {}}).encode()
-    name = artifact._id_of(old)
+    name = artifact._predictor_id(old)
     (settings.models_dir / name).mkdir(parents=True)
     (settings.models_dir / name / "manifest.json").write_bytes(old)
     artifact.activate(settings, name)

@@ -52,7 +52,7 @@ def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) ->
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.1)
     asked = np.random.default_rng(1).normal(scale=2, size=(40, features))
     expected = TreeShapTable.of([booster], range(features)).added(asked)
-    monkeypatch.setattr(tree_shap, "_MOST", 5)
+    monkeypatch.setattr(tree_shap, "_MAX_CACHED", 5)
     found = TreeShapTable.of([booster], range(features))
     for row in (*range(40), *range(40)):
         assert (found.added(asked[row : row + 1]) == expected[row]).all()

@@ -16,7 +16,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import disk_use, publish
 from factories import event, result
 from predictor.training import artifact
-from predictor.training.promotion import NEWEST_KEPT, remove_old
+from predictor.training.promotion import KEEP_NEWEST, remove_old_predictors
 
 
 def _age(path: Path, seconds: float = 7_200) -> None:
@@ -58,16 +58,16 @@ def test_what_killed_processes_left_goes_after_an_hour(settings: Settings, log: 
 
 
 def test_predictors_are_kept_by_count(settings: Settings, log: EventLog) -> None:
-    names = [f"lgbm-{n:032x}" for n in range(NEWEST_KEPT + 5)]
+    names = [f"lgbm-{n:032x}" for n in range(KEEP_NEWEST + 5)]
     for number, name in enumerate(names):
         (settings.models_dir / name).mkdir(parents=True)
         (settings.models_dir / name / "manifest.json").write_text("{}")
         _age(settings.models_dir / name, 10_000 - number)
-    assert remove_old(settings, log) == [], "nothing is in service, so nothing is known to be superseded"
+    assert remove_old_predictors(settings, log) == [], "nothing is in service, so nothing is known to be superseded"
     artifact.activate(settings, names[1])
     told = PredictorPromoted(predictor_id=names[1], replaced=names[0], cause="trained", reason="better")
     log.append([Event.of(told, source="test")])
-    gone = remove_old(settings, log)
+    gone = remove_old_predictors(settings, log)
     assert gone == names[2:5]
-    assert artifact.stored_ids(settings) == sorted([*names[:2], *names[5:]])
-    assert remove_old(settings, log) == []
+    assert artifact.list_ids(settings) == sorted([*names[:2], *names[5:]])
+    assert remove_old_predictors(settings, log) == []

@@ -15,29 +15,29 @@ _STEMS = (
     "tnt", "twins", "pvt",
 )  # fmt: skip
 """Parts of names that recur in several families."""
-_MOST = 16_384
+_CACHE_SIZE = 16_384
 """Names remembered: more than any table of results has, and strangers' never end."""
-_MAKERS = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
+_PUBLISHER_PREFIX = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
 """Who trained the weights, which changes nothing about the network."""
-_DIGEST = re.compile(r"_[0-9a-f]{8}$")
+_DIGEST_SUFFIX = re.compile(r"_[0-9a-f]{8}$")
 """What tells one stranger's config from another's; that it may hold an `aa` says nothing of blocks."""
 
 
-@lru_cache(maxsize=_MOST)
-def blocks_of(name: str) -> tuple[float, ...]:
+@lru_cache(maxsize=_CACHE_SIZE)
+def architecture_features(name: str) -> tuple[float, ...]:
     """1 for every kind of block that the name stands for, then 1 for every stem in it; else 0."""
-    plain = _DIGEST.sub("", _plain(name))
+    plain = _DIGEST_SUFFIX.sub("", _normalize_name(name))
     found = [pattern.search(plain) is not None for pattern in _patterns()]
     return tuple(map(float, [*found, *(stem in plain for stem in _STEMS)]))
 
 
-@lru_cache(maxsize=_MOST)
-def family_of(name: str) -> str:
+@lru_cache(maxsize=_CACHE_SIZE)
+def family_from_name(name: str) -> str:
     """The letters that the name begins with, without the maker of its weights: `resnet` of `tv_resnet50.in1k`.
 
     Versions of one design (`swin`, `swinv2`) and sizes of one model are one family or close to it.
     """
-    plain = _plain(name)
+    plain = _normalize_name(name)
     found = re.match(r"[a-z]+", plain)
     return found.group() if found else plain
 
@@ -48,5 +48,5 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile("|".join(stems)) for stems in tomllib.loads(text).values())
 
 
-def _plain(name: str) -> str:
-    return _MAKERS.sub("", re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))
+def _normalize_name(name: str) -> str:
+    return _PUBLISHER_PREFIX.sub("", re.sub(r"[^a-z0-9]+", "_", name.lower().rpartition("/")[2]))
