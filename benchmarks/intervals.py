@@ -47,7 +47,7 @@ def main() -> None:
         print(f"unavailable: {error}")
         return
     held = cross_validate([case for case in book.measured if case.mode == asked.mode])["family"]
-    errors, families = np.abs(held.errors), np.array([case.family for case in held.cases])
+    errors, families = np.abs(held.errors), np.array([case.family for case in held.samples])
     names = np.unique(families)
     ways: dict[str, Callable[[np.ndarray, list[str]], float]] = {
         "as calibrated": lambda e, g: calibrate(e, g).half_width,

@@ -91,10 +91,10 @@ def errors(setting: str, known: list[Sample], rounds: Rounds) -> list[Array]:
             setattr(module, name, value)
         model = told or LatencyModel([*map(blind, known)])
         if setting == "reach":
-            model._alike = ArchitectureGP(model.cases, model._logs, model._law)
+            model._architecture_gp = ArchitectureGP(model.known_samples, model._logs, model._analytical)
         parts = []
         for ten, asked in rounds:
-            model.correct(ten)
+            model.adapt(ten)
             parts.append(model.predict([*map(blind, asked)]).logs - log_latency(asked))
         found.append(np.concatenate(parts))
     if module:

@@ -103,11 +103,11 @@ def main() -> None:
         loading = time.perf_counter()
         predictor = artifact.load(settings, report.predictor_id)
         loaded = time.perf_counter() - loading
-        asked_about = predictor.modes["inference"].learner.told[:: report.rows // 12][:12]
+        asked_about = predictor.modes["inference"].latency_model.samples[:: report.rows // 12][:12]
         times = []
         for _ in range(50):
             asking = time.perf_counter()
-            predictor.judge(asked_about)
+            predictor.predict(asked_about)
             times.append(time.perf_counter() - asking)
         size = sum(path.stat().st_size for path in (settings.models_dir / report.predictor_id).iterdir())
         figures = {

@@ -49,7 +49,7 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
         vendor=spec.vendor or "",
         latency_ms=1.0,
     )
-    return replace(made, latency_ms=slower * math.exp(AdditiveRoofline(FACTORS).logs([made])[0]))
+    return replace(made, latency_ms=slower * math.exp(AdditiveRoofline(FACTORS).predict_log([made])[0]))
 
 
 def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Sample]:

@@ -76,7 +76,7 @@ def choose_candidates(
     """
     if hardware is None:
         return [_known(evidence, target) for target in evidence.targets()], []
-    meaning = evidence.once("meaning", lambda: lru_cache(maxsize=1024)(partial(_meaning, evidence)))
+    meaning = evidence.memoize("meaning", lambda: lru_cache(maxsize=1024)(partial(_meaning, evidence)))
     chosen: dict[Candidate | Target, Candidate] = {}
     missing: dict[AbsentDevice, None] = {}
     for asked in hardware:
@@ -141,16 +141,18 @@ def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
 
 
 def _known(evidence: Evidence, target: Target) -> Candidate:
-    return evidence.once(("candidate", target), lambda: Candidate(target, device_spec_for(target, evidence.by_device)))
+    return evidence.memoize(
+        ("candidate", target), lambda: Candidate(target, device_spec_for(target, evidence.by_device))
+    )
 
 
 def _called(evidence: Evidence, name: str) -> list[Target]:
     """The targets of that name, and of whatever name if they are of the device of the spec sheet that it means."""
     spec = find_spec(name)
-    found = {*evidence.once("names", lambda: _by_name(evidence)).get(name.casefold(), ())}
+    found = {*evidence.memoize("names", lambda: _by_name(evidence)).get(name.casefold(), ())}
     if spec is not None:
-        found.update(evidence.once("specs", lambda: _by_spec(evidence)).get(spec.name, ()))
-    return sorted(found, key=Target.order)
+        found.update(evidence.memoize("specs", lambda: _by_spec(evidence)).get(spec.name, ()))
+    return sorted(found, key=Target.sort_key)
 
 
 def _by_name(evidence: Evidence) -> dict[str, list[Target]]:

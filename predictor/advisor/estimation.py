@@ -59,7 +59,7 @@ def _believed(evidence: Evidence, pair: Wanted, said: Estimate | Abstention) -> 
     if times > MAX_SPEED_LIMIT_RATIO:
         return Abstention("unsupported", f"what is {said.provenance} there cannot be: {what}")
     if times > 1 and said.provenance == "predicted":
-        return replace(said, cautions=(*said.cautions, f"{candidate.target.called}: {what}."))
+        return replace(said, cautions=(*said.cautions, f"{candidate.target.label}: {what}."))
     return said
 
 
@@ -132,13 +132,15 @@ def _in_precision(
 ) -> Estimate | Abstention:
     """A prediction, with a warning where nothing was measured so; none where the runtime has no such precision."""
     target = candidate.target
-    tried = evidence.once("precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.pooled})
+    tried = evidence.memoize(
+        "precisions", lambda: {(c.target.backend, c.precision or PLAIN) for c in evidence.summaries}
+    )
     if (target.backend, asked.precision) in tried:
         return said
     refusal = _refusal(asked, target)
     if refusal is not None:
         return Abstention("no_runtime", refusal)
-    others = f"{target.called}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
+    others = f"{target.label}: nothing in {asked.precision} was measured with {target.backend}, others stand for it."
     return replace(said, cautions=(*said.cautions, others))
 
 

@@ -14,6 +14,7 @@ from predictor.advisor.candidates import Candidate
 from predictor.advisor.resolved_query import PLAIN, ResolvedQuery
 from predictor.advisor.scaling import Estimate
 from predictor.advisor.serving_state import ServingState
+from predictor.calibration.cross_validation import Regime
 from predictor.calibration.predictor import Prediction, Predictor
 from predictor.data.evidence import CellSummary, Evidence, Target
 from predictor.data.fast_path import require_slow_path
@@ -40,7 +41,7 @@ def predicted(knowledge: ServingState, wanted: Sequence[Wanted]) -> list[Estimat
         return [("unsupported", f"not measured, and {knowledge.no_predictor}") for _ in wanted]
     cases = list(_cases(knowledge, predictor, wanted))
     askable = [case for case in cases if isinstance(case, Sample)]
-    judgements = iter(predictor.judge(askable, explain=True) if askable else [])
+    judgements = iter(predictor.predict(askable, explain=True) if askable else [])
     return [
         ("unsupported", f"not measured, and {case}")
         if isinstance(case, str)
@@ -68,7 +69,11 @@ def _cases(knowledge: ServingState, predictor: Predictor, wanted: Sequence[Wante
             yield blind
             continue
         case = case or queried_sample(knowledge.evidence, asked, candidate)
-        if isinstance(case, Sample) and not candidate.own and (reason := predictor.blind_to(case)) is not None:
+        if (
+            isinstance(case, Sample)
+            and not candidate.own
+            and (reason := predictor.unsupported_reason(case)) is not None
+        ):
             knowledge.blind[way] = reason
         yield case
 
@@ -81,7 +86,7 @@ def warm_up(knowledge: ServingState) -> None:
     knowledge.learned("")
     places: set[Target | str] = {*evidence.by_target, *(target.hardware for target in evidence.by_target)}
     for mode, known in predictor.modes.items():
-        known.learner.make_ready()
+        known.latency_model.warm_up()
         for among in places:
             _by_work(evidence, among, mode)
 
@@ -125,12 +130,12 @@ def _estimate(
     if not judged.supported or judged.latency_ms is None:
         return "unsupported", f"not measured, and {judged.reason}"
     cautions = []
-    if judged.outside > 1:
-        cautions.append(f"{target.hardware}: {judged.outside:.1f} times beyond anything learned from.")
-    if judged.lacks in ("hardware", "both"):
-        cautions.append(f"{target.called}: nothing was measured on the device, its spec sheet stands for it.")
+    if judged.extrapolation_factor > 1:
+        cautions.append(f"{target.hardware}: {judged.extrapolation_factor:.1f} times beyond anything learned from.")
+    if judged.regime in (Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH):
+        cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
     if share >= TOO_RISKY / 5:
-        cautions.append(f"{target.called}: {_words(risk)} with a probability of {share:.0%}.")
+        cautions.append(f"{target.label}: {_words(risk)} with a probability of {share:.0%}.")
     near = nearest(evidence, asked, target)
     return Estimate(
         provenance="predicted",
@@ -182,7 +187,7 @@ def nearest(evidence: Evidence, asked: ResolvedQuery, target: Target) -> tuple[N
 
 
 def _by_work(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
-    return evidence.once(("work", among, mode), partial(_in_order, evidence, among, mode))
+    return evidence.memoize(("work", among, mode), partial(_in_order, evidence, among, mode))
 
 
 def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:

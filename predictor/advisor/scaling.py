@@ -60,7 +60,7 @@ class Ratio:
 def measured(evidence: Evidence, cells: Iterable[CellKey]) -> Estimate | None:
     """The figures of the first of these cells that was measured, pooled over its runs."""
     for cell in cells:
-        pooled = evidence.pooled.get(cell)
+        pooled = evidence.summaries.get(cell)
         if pooled is not None:
             how = "measured here" if pooled.measured else "imported"
             runs = "one run" if pooled.runs == 1 else f"{pooled.runs} runs"
@@ -112,7 +112,7 @@ def ratio_of(pairs: Iterable[tuple[str, float]]) -> Ratio | None:
 
 def _by_ratio(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
     for changed in SCALABLE_FIELDS:
-        for source in evidence.by_all_but.get(cell.all_but(changed), []):
+        for source in evidence.by_other_fields.get(cell.key_without(changed), []):
             if source.cell.target.device_id is None:
                 continue  # nobody knows what it is a measurement of
             ratio = _ratio(evidence, source.cell, cell, changed)
@@ -142,7 +142,7 @@ def _ratio(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> Ra
     if values[1] not in measured_at[changed]:
         return None
     change = (changed, source.target, source.mode, source.precision, *values)
-    pairs = evidence.once(("pairs", *change), lambda: _pairs(evidence, source, to, changed))
+    pairs = evidence.memoize(("pairs", *change), lambda: _pairs(evidence, source, to, changed))
 
     def others() -> Ratio | None:
         known = [(model, log_ratio) for model, _, log_ratio in pairs if model != source.model_id]
@@ -154,7 +154,7 @@ def _ratio(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> Ra
         enough = len({model for model, _ in at_batch}) >= FEWEST_MODELS
         return ratio_of(at_batch if enough else known)
 
-    return evidence.once(("ratio", *change, source.model_id, source.batch_size), others)
+    return evidence.memoize(("ratio", *change, source.model_id, source.batch_size), others)
 
 
 def _pairs(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> list[tuple[str, int, float]]:
@@ -170,7 +170,7 @@ def _pairs(evidence: Evidence, source: CellKey, to: CellKey, changed: str) -> li
         )
         if not alike:
             continue
-        twin = evidence.pooled.get(replace(cell, **{changed: getattr(to, changed)}))
+        twin = evidence.summaries.get(replace(cell, **{changed: getattr(to, changed)}))
         if twin is not None:
             pairs.append((cell.model_id, cell.batch_size, math.log(twin.latency_ms.p50 / other.latency_ms.p50)))
     return pairs
@@ -194,7 +194,7 @@ def _between_batches(evidence: Evidence, cell: CellKey) -> Iterable[Estimate]:
 
     A larger batch takes no less time, so those two bound it: limits without a level.
     """
-    line = evidence.by_all_but.get(cell.all_but("batch_size"), [])
+    line = evidence.by_other_fields.get(cell.key_without("batch_size"), [])
     below = max((p for p in line if p.cell.batch_size < cell.batch_size), key=_batch, default=None)
     above = min((p for p in line if p.cell.batch_size > cell.batch_size), key=_batch, default=None)
     if below is None or above is None:

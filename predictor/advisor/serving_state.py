@@ -59,7 +59,7 @@ class ServingState:
     @cached_property
     def _decoders(self) -> dict[str, PredictorModelName]:
         mode = None if self.predictor is None else self.predictor.modes.get("generation")
-        cases = () if mode is None else mode.learner.cases
+        cases = () if mode is None else mode.latency_model.known_samples
         # The warehouse makes one word of a hub id, owner and all.
         return {
             _compact(name): PredictorModelName(case.model, case.family)
@@ -71,7 +71,7 @@ class ServingState:
     def _learned(self) -> dict[str, KnownModel]:
         mode = None if self.predictor is None else self.predictor.modes.get("inference")
         by_model: dict[str, list[Sample]] = defaultdict(list)
-        for case in mode.learner.cases if mode is not None else ():
+        for case in mode.latency_model.known_samples if mode is not None else ():
             by_model[_compact(case.model)].append(case)
         return {slug: _of(cases) for slug, cases in by_model.items()}
 

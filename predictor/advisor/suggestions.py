@@ -41,7 +41,7 @@ def _command(asked: ResolvedQuery, hardware: str) -> str:  # noqa: PLR0911 - a r
     how = f"--hardware {hardware} --batch-sizes {asked.batch_size}{length}{mode}{precision}"
     if subject.spec is not None:
         return f"accel bench run --models {subject.model_id} {how}"
-    usual = "" if subject.usual_length is None else f'"sequence_length": {subject.usual_length}, '
+    usual = "" if subject.default_sequence_length is None else f'"sequence_length": {subject.default_sequence_length}, '
     return (
         f'with {{"{subject.model_id}": {{"architecture": <its model_type>, "modality": "{subject.modality}", '
         f'{usual}"config": <the rest of it>}}}} in models.json: accel bench run --models-file models.json {how}'

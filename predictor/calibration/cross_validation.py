@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,27 @@ from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
-Regime = Literal["nothing", "family", "hardware", "both", "few", "few, family"]
-"""What a question lacks: `few` is a device with a few figures, and a model that was, or was not, measured elsewhere."""
-_NEW_DEVICE_REGIMES = ("hardware", "both", "few", "few, family")
+
+
+class Regime(StrEnum):
+    """What a sample lacks in the training set. The values are those of artifacts and events."""
+
+    SEEN = "nothing"
+    UNSEEN_FAMILY = "family"
+    UNSEEN_DEVICE = "hardware"
+    UNSEEN_BOTH = "both"
+    FEW_SHOT = "few"
+    """A few figures of the device; the model was measured elsewhere."""
+    FEW_SHOT_UNSEEN_FAMILY = "few, family"
+    """A few figures of the device; the model was not measured."""
+
+
+_NEW_DEVICE_REGIMES = (
+    Regime.UNSEEN_DEVICE,
+    Regime.UNSEEN_BOTH,
+    Regime.FEW_SHOT,
+    Regime.FEW_SHOT_UNSEEN_FAMILY,
+)
 _MAX_SAMPLES = 8_000
 _MAX_DEVICES = 6
 _LARGE_SET = 2_000
@@ -37,54 +56,54 @@ MIN_SAMPLES = 12
 class HoldoutPredictions:
     """Predictions of what was held out: natural logs, predicted less true."""
 
-    cases: list[Sample] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    def add(self, cases: Sequence[Sample], told: Array) -> None:
-        self.cases += cases
-        self.errors += (told - log_latency(cases)).tolist()
+    def add(self, samples: Sequence[Sample], told: Array) -> None:
+        self.samples += samples
+        self.errors += (told - log_latency(samples)).tolist()
 
 
-def cross_validate(cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
+def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """Every case of a sample predicted without what it is then taken to lack. Only what is supported counts."""
-    cases = subsample_models(cases)
+    samples = subsample_models(samples)
     found: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
-    most = 5 if len(cases) > _LARGE_SET else 10
-    folds = group_folds([case.family for case in cases], most)
+    most = 5 if len(samples) > _LARGE_SET else 10
+    folds = group_folds([sample.family for sample in samples], most)
     count = int(folds.max()) + 1
-    devices = [name for name, n in Counter(c.device for c in cases).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
-    held = np.array([case.device for case in cases])
-    alone = len(cases) <= _LARGE_SET or len(devices) < 2
+    devices = [name for name, n in Counter(c.device for c in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
+    held = np.array([sample.device for sample in samples])
+    alone = len(samples) <= _LARGE_SET or len(devices) < 2
     for turn in range(count if alone else 0):
-        learner = _fit_model(cases, folds != turn)
-        if learner is not None:
-            _record(found, "family", learner, _select(cases, folds == turn))
+        latency_model = _fit_model(samples, folds != turn)
+        if latency_model is not None:
+            _record(found, Regime.UNSEEN_FAMILY, latency_model, _select(samples, folds == turn))
     for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
         new_family, new_device = folds == turn % count, held == devices[turn % len(devices)]
-        learner = _fit_model(cases, ~new_family & ~new_device)
-        if learner is None:
+        latency_model = _fit_model(samples, ~new_family & ~new_device)
+        if latency_model is None:
             continue
         if not alone:
-            _record(found, "family", learner, _select(cases, new_family & ~new_device))
-        old, new = _select(cases, ~new_family & new_device), _select(cases, new_family & new_device)
-        _record(found, "hardware", learner, old)
-        _record(found, "both", learner, new)
+            _record(found, Regime.UNSEEN_FAMILY, latency_model, _select(samples, new_family & ~new_device))
+        old, new = _select(samples, ~new_family & new_device), _select(samples, new_family & new_device)
+        _record(found, Regime.UNSEEN_DEVICE, latency_model, old)
+        _record(found, Regime.UNSEEN_BOTH, latency_model, new)
         if len(old) > FEW_SHOT_SAMPLES:
             drawn = set(np.random.default_rng(turn).permutation(len(old))[:FEW_SHOT_SAMPLES].tolist())
-            learner.correct([old[i] for i in sorted(drawn)])
-            _record(found, "few", learner, [case for i, case in enumerate(old) if i not in drawn])
-            _record(found, "few, family", learner, new)
-    _cross_validate_seen(found, cases, folds)
+            latency_model.adapt([old[i] for i in sorted(drawn)])
+            _record(found, Regime.FEW_SHOT, latency_model, [sample for i, sample in enumerate(old) if i not in drawn])
+            _record(found, Regime.FEW_SHOT_UNSEEN_FAMILY, latency_model, new)
+    _cross_validate_seen(found, samples, folds)
     return dict(found)
 
 
 def calibrate_regimes(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
     """The interval that each lack asks for, where enough groups were held out to tell."""
     made: dict[Regime, Calibration] = {}
-    for lack, held in found.items():
-        how, groups = _calibrator_and_groups(lack, held)
+    for regime, held in found.items():
+        how, groups = _calibrator_and_groups(regime, held)
         try:
-            made[lack] = how(np.abs(held.errors), groups)
+            made[regime] = how(np.abs(held.errors), groups)
         except ValueError:
             continue
     return made
@@ -92,7 +111,7 @@ def calibrate_regimes(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, C
 
 def regime_metrics(found: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
     """Per lack: errors of the latency as fractions, and how often an interval calibrated on the other groups held."""
-    return {lack: _metrics_for(lack, held) for lack, held in sorted(found.items())}
+    return {regime.value: _metrics_for(regime, held) for regime, held in sorted(found.items())}
 
 
 def empirical_coverage(
@@ -114,19 +133,19 @@ def empirical_coverage(
 
 
 def _calibrator_and_groups(
-    lack: Regime, held: HoldoutPredictions
+    regime: Regime, held: HoldoutPredictions
 ) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
     """How what a question lacks is calibrated, and the group of each case: what lacks it as a whole."""
-    if lack in _NEW_DEVICE_REGIMES:
-        return calibrate_worst_group, [case.device for case in held.cases]
-    return calibrate, [case.family for case in held.cases]
+    if regime in _NEW_DEVICE_REGIMES:
+        return calibrate_worst_group, [sample.device for sample in held.samples]
+    return calibrate, [sample.family for sample in held.samples]
 
 
-def _metrics_for(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
-    how, groups = _calibrator_and_groups(lack, held)
+def _metrics_for(regime: Regime, held: HoldoutPredictions) -> dict[str, Any]:
+    how, groups = _calibrator_and_groups(regime, held)
     error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
     return {
-        "rows": len(held.cases),
+        "rows": len(held.samples),
         "groups": len(set(groups)),
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
@@ -135,52 +154,54 @@ def _metrics_for(lack: Regime, held: HoldoutPredictions) -> dict[str, Any]:
     }
 
 
-def _record(found: dict[Regime, HoldoutPredictions], lack: Regime, learner: LatencyModel, cases: list[Sample]) -> None:
-    asked = [case for case in cases if learner.why_not(case) is None]
+def _record(
+    found: dict[Regime, HoldoutPredictions], regime: Regime, latency_model: LatencyModel, samples: list[Sample]
+) -> None:
+    asked = [sample for sample in samples if latency_model.unsupported_reason(sample) is None]
     # A model of a known family that was measured nowhere else is as new as its family.
-    if lack in ("hardware", "few"):
-        asked = [case for case in asked if case.model in learner.models]
-    elif lack == "family":
-        asked = [case for case in asked if case.device in learner.known]
+    if regime in (Regime.UNSEEN_DEVICE, Regime.FEW_SHOT):
+        asked = [sample for sample in asked if sample.model in latency_model.models]
+    elif regime == Regime.UNSEEN_FAMILY:
+        asked = [sample for sample in asked if sample.device in latency_model.known_devices]
     if asked:
-        found[lack].add(asked, learner.predict(asked).logs)
+        found[regime].add(asked, latency_model.predict(asked).logs)
 
 
 def _cross_validate_seen(
-    found: dict[Regime, HoldoutPredictions], cases: Sequence[Sample], folds: npt.NDArray[np.int64]
+    found: dict[Regime, HoldoutPredictions], samples: Sequence[Sample], folds: npt.NDArray[np.int64]
 ) -> None:
     """Known models on known devices: what is known of each case is the same model elsewhere, or, of one that was
     measured in one place alone, other figures of it there."""
-    _, codes = np.unique([f"{case.device} {case.backend}" for case in cases], return_inverse=True)
+    _, codes = np.unique([f"{sample.device} {sample.backend}" for sample in samples], return_inverse=True)
     places: dict[str, set[int]] = defaultdict(set)
-    for case, code in zip(cases, codes.tolist(), strict=True):
-        places[case.model].add(code)
-    once = np.array([len(places[case.model]) == 1 for case in cases], dtype=bool)
+    for sample, code in zip(samples, codes.tolist(), strict=True):
+        places[sample.model].add(code)
+    once = np.array([len(places[sample.model]) == 1 for sample in samples], dtype=bool)
     count = max(3, min(5, int(folds.max()) + 1))
-    turns = np.where(once, np.random.default_rng(0).permutation(len(cases)), folds + codes) % count
-    for turn in range(3 if len(cases) > _LARGE_SET else count):
-        learner = _fit_model(cases, turns != turn)
-        if learner is not None:
-            asked = _select(cases, turns == turn)
-            known = [c for c in asked if c.model in learner.models and c.device in learner.known]
-            _record(found, "nothing", learner, known)
+    turns = np.where(once, np.random.default_rng(0).permutation(len(samples)), folds + codes) % count
+    for turn in range(3 if len(samples) > _LARGE_SET else count):
+        latency_model = _fit_model(samples, turns != turn)
+        if latency_model is not None:
+            asked = _select(samples, turns == turn)
+            known = [c for c in asked if c.model in latency_model.models and c.device in latency_model.known_devices]
+            _record(found, Regime.SEEN, latency_model, known)
 
 
-def _fit_model(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
-    train = _select(cases, which)
+def _fit_model(samples: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
+    train = _select(samples, which)
     return LatencyModel(train, rounds=ROUNDS) if len(train) >= MIN_SAMPLES else None
 
 
-def _select(cases: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
-    return [cases[i] for i in np.flatnonzero(which).tolist()]
+def _select(samples: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
+    return [samples[i] for i in np.flatnonzero(which).tolist()]
 
 
-def subsample_models(cases: Sequence[Sample]) -> list[Sample]:
+def subsample_models(samples: Sequence[Sample]) -> list[Sample]:
     """Whole models, drawn at random, up to a number of cases that is learned from quickly."""
-    if len(cases) <= _MAX_SAMPLES:
-        return list(cases)
-    models = sorted({case.model for case in cases})
-    sizes = Counter(case.model for case in cases)
+    if len(samples) <= _MAX_SAMPLES:
+        return list(samples)
+    models = sorted({sample.model for sample in samples})
+    sizes = Counter(sample.model for sample in samples)
     drawn: set[str] = set()
     left = _MAX_SAMPLES
     for i in np.random.default_rng(0).permutation(len(models)).tolist():
@@ -188,4 +209,4 @@ def subsample_models(cases: Sequence[Sample]) -> list[Sample]:
         if left < 0:
             break
         drawn.add(models[i])
-    return [case for case in cases if case.model in drawn]
+    return [sample for sample in samples if sample.model in drawn]

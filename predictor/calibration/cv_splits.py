@@ -23,38 +23,38 @@ DRAWS = 5
 _SEED = 0
 
 
-def random_split(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def random_split(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Single figures are missing; the model and the device are known from others."""
-    yield from _leave_one_out(np.random.default_rng(_SEED).permutation(len(cases)) % FEWER_FOLDS)
+    yield from _leave_one_out(np.random.default_rng(_SEED).permutation(len(samples)) % FEWER_FOLDS)
 
 
-def unseen_family(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_family(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """No model of the family was measured anywhere."""
-    yield from _leave_one_out(group_folds([case.family for case in cases], FOLDS))
+    yield from _leave_one_out(group_folds([sample.family for sample in samples], FOLDS))
 
 
-def unseen_device(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_device(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Nothing was measured on the device, whose peak and bandwidth are published; the model was measured elsewhere."""
-    names, codes = np.unique([case.device for case in cases], return_inverse=True)
+    names, codes = np.unique([sample.device for sample in samples], return_inverse=True)
     if len(names) > 1:
         for train, test in _leave_one_out(codes):
-            if has_known_rates(cases[test[0]]):
+            if has_known_rates(samples[test[0]]):
                 yield train, test
 
 
-def unseen_both(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def unseen_both(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """Neither the device nor the model's family."""
-    families = group_folds([case.family for case in cases], FEWER_FOLDS)
-    for train, test in unseen_device(cases):
+    families = group_folds([sample.family for sample in samples], FEWER_FOLDS)
+    for train, test in unseen_device(samples):
         for fold in np.unique(families[test]):
             yield train[families[train] != fold], test[families[test] == fold]
 
 
-def few_shot(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def few_shot(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """As unseen hardware, but ten cases of the device were measured: drawn at random, anew for each part of the others,
     since much depends on which ten."""
     chance = np.random.default_rng(_SEED)
-    for train, test in unseen_device(cases):
+    for train, test in unseen_device(samples):
         for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * FEW_SHOT_SAMPLES else 1):
             rest = np.setdiff1d(test, part) if len(part) < len(test) else part
             drawn = chance.permutation(rest)[:FEW_SHOT_SAMPLES]
@@ -63,23 +63,31 @@ def few_shot(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
                 yield np.concatenate([train, drawn]), left
 
 
-def sister_device(cases: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
+def sister_device(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
     """The same work was measured in the same way on another device of the same kind; other families on this one."""
-    families = group_folds([case.family for case in cases], FEWER_FOLDS)
-    _, devices = np.unique([case.device for case in cases], return_inverse=True)
+    families = group_folds([sample.family for sample in samples], FEWER_FOLDS)
+    _, devices = np.unique([sample.device for sample in samples], return_inverse=True)
     places = defaultdict(set)
-    for case in cases:
-        places[_run_key(case)].add(case.device)
+    for sample in samples:
+        places[_run_key(sample)].add(sample.device)
     # Fold and device together number the round: each device misses each fold once.
     for train, test in _leave_one_out((families + devices) % FEWER_FOLDS):
-        kept = [i for i in test if len(places[_run_key(cases[i])]) > 1]
+        kept = [i for i in test if len(places[_run_key(samples[i])]) > 1]
         if kept:
             yield train, np.array(kept)
 
 
-def _run_key(case: Sample) -> tuple[object, ...]:
-    way = (case.kind, case.hardware, case.devices, case.backend, case.precision, case.layout, case.compiler)
-    return (*case.shape, *way, str(case.version))
+def _run_key(sample: Sample) -> tuple[object, ...]:
+    way = (
+        sample.kind,
+        sample.hardware,
+        sample.devices,
+        sample.backend,
+        sample.precision,
+        sample.layout,
+        sample.compiler,
+    )
+    return (*sample.shape, *way, str(sample.version))
 
 
 SPLITS: dict[str, Split] = {

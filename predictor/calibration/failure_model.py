@@ -64,44 +64,40 @@ class FailureModel:
     ) -> FailureModel:
         """From cells that ran and cells that did not."""
         counts: Counter[str] = Counter(kind for _, kind in failed)
-        curve = _fit_memory_curve(measured, [case for case, kind in failed if kind == OUT_OF_MEMORY], memory)
-        everything = [*measured, *(case for case, _ in failed)]
+        curve = _fit_memory_curve(measured, [sample for sample, kind in failed if kind == OUT_OF_MEMORY], memory)
+        everything = [*measured, *(sample for sample, _ in failed)]
         encoder = Encoder.fit(everything, _NAMES)
         boosters: dict[str, lgb.Booster] = {}
         metrics: dict[str, dict[str, Any]] = {}
         for kind, count in sorted(counts.items()):
             truth = np.array([0.0] * len(measured) + [float(k == kind) for _, k in failed])
-            families = [case.family for case in everything]
+            families = [sample.family for sample in everything]
             hit = {family for family, bad in zip(families, truth, strict=True) if bad}
             metrics[kind] = {"failed": count, "families": len(hit), "learned": False}
             if kind == OUT_OF_MEMORY or count < MIN_FAILURES or len(hit) < _MIN_FAMILIES or not measured:
                 continue
-            loss, plain = _cross_validated_log_loss(encoder.numbers(everything), truth, families)
+            loss, plain = _cross_validated_log_loss(encoder.transform(everything), truth, families)
             metrics[kind] |= {"log_loss": loss, "log_loss_of_share": plain, "learned": loss < plain}
             if loss < plain:
-                boosters[kind] = _boost(encoder.numbers(everything), truth)
+                boosters[kind] = _boost(encoder.transform(everything), truth)
         metrics.setdefault(OUT_OF_MEMORY, {"failed": 0, "families": 0, "learned": False})
         metrics[OUT_OF_MEMORY]["learned"] = curve is not None
         return cls(memory.errors if memory else (), curve, encoder, boosters, metrics)
 
-    def of(self, case: Sample, peak: Interval | None) -> dict[str, float]:
-        """Probability by class of failure; a class of which too little is known is left out."""
-        return self.of_all([case], [peak])[0]
-
-    def of_all(self, cases: Sequence[Sample], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
+    def predict(self, samples: Sequence[Sample], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
         """The same of many cases, in order; the trees are asked once."""
-        found = [self._of_memory(case, peak) for case, peak in zip(cases, peaks, strict=True)]
-        if self.boosters and cases:
-            numbers = self.encoder.numbers(cases)
+        found = [self._memory_risk(sample, peak) for sample, peak in zip(samples, peaks, strict=True)]
+        if self.boosters and samples:
+            numbers = self.encoder.transform(samples)
             for kind, booster in self.boosters.items():
                 for one, share in zip(found, np.asarray(booster.predict(numbers, num_threads=1)).tolist(), strict=True):
                     one[kind] = share
         return found
 
-    def _of_memory(self, case: Sample, peak: Interval | None) -> dict[str, float]:
+    def _memory_risk(self, sample: Sample, peak: Interval | None) -> dict[str, float]:
         found = {}
-        if peak is not None and not math.isnan(case.memory_mib):
-            beyond = math.log(peak.p50 / case.memory_mib)
+        if peak is not None and not math.isnan(sample.memory_mib):
+            beyond = math.log(peak.p50 / sample.memory_mib)
             if self.curve is not None:
                 found[OUT_OF_MEMORY] = _sigmoid(self.curve[0] + self.curve[1] * beyond)
             elif self.errors:
@@ -116,9 +112,9 @@ def _fit_memory_curve(
     """A logistic curve through cells that ran and that ran out of memory; its slope is not negative."""
     if memory is None or len(ran_out) < _MIN_OUT_OF_MEMORY:
         return None
-    cases = [*measured, *ran_out]
+    samples = [*measured, *ran_out]
     truth = np.array([0.0] * len(measured) + [1.0] * len(ran_out))
-    beyond = memory.logs(cases) - np.log([case.memory_mib for case in cases])
+    beyond = memory.predict_log(samples) - np.log([sample.memory_mib for sample in samples])
     known = np.isfinite(beyond)
     beyond, truth = beyond[known], truth[known]
     if truth.sum() < _MIN_OUT_OF_MEMORY or truth.all():

@@ -39,8 +39,8 @@ class _ModeFit(BaseModel):
     ways: dict[str, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> _ModeFit:
-        parts, truth = _memory_terms(cases), np.log([case.memory_peak_mib for case in cases])
+    def of(cls, samples: Sequence[Sample]) -> _ModeFit:
+        parts, truth = _memory_terms(samples), np.log([sample.memory_peak_mib for sample in samples])
         pull = _PRIOR_WEIGHT * math.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
@@ -48,17 +48,17 @@ class _ModeFit(BaseModel):
 
         factors = least_squares(residuals, _INITIAL_LOG_FACTORS, loss="soft_l1", f_scale=0.1).x
         left: dict[str, list[float]] = defaultdict(list)
-        for case, rest in zip(cases, truth - np.log(parts @ np.exp(factors)), strict=True):
-            left[_run_group(case)].append(float(rest))
+        for sample, rest in zip(samples, truth - np.log(parts @ np.exp(factors)), strict=True):
+            left[_run_group(sample)].append(float(rest))
         ways = {
             way: float(np.median(rest)) * len(rest) / (len(rest) + _SHRINKAGE) for way, rest in sorted(left.items())
         }
         return cls(factors=tuple(factors.tolist()), ways=ways)
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Natural logs of MiB; NaN for a way of running that was never measured."""
-        ways = np.array([self.ways.get(_run_group(case), math.nan) for case in cases])
-        return np.asarray(np.log(_memory_terms(cases) @ np.exp(self.factors)) + ways)
+        ways = np.array([self.ways.get(_run_group(sample), math.nan) for sample in samples])
+        return np.asarray(np.log(_memory_terms(samples) @ np.exp(self.factors)) + ways)
 
 
 class MemoryModel(BaseModel):
@@ -74,14 +74,14 @@ class MemoryModel(BaseModel):
     metrics: dict[str, float | int | None]
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample]) -> MemoryModel | None:
+    def fit(cls, samples: Sequence[Sample]) -> MemoryModel | None:
         """From the cases whose peak was measured; None where they are too few to tell how far it is off."""
-        told = [case for case in cases if not math.isnan(case.memory_peak_mib) and case.memory_peak_mib > 0]
+        told = [sample for sample in samples if not math.isnan(sample.memory_peak_mib) and sample.memory_peak_mib > 0]
         told = told[:: max(1, len(told) // _MAX_SAMPLES)]
         if len(told) < MIN_SAMPLES:
             return None
-        by_family, rows = _out_of_fold_errors(told, [case.family for case in told])
-        by_device, device_rows = _out_of_fold_errors(told, [case.device for case in told])
+        by_family, rows = _out_of_fold_errors(told, [sample.family for sample in told])
+        by_device, device_rows = _out_of_fold_errors(told, [sample.device for sample in told])
         try:
             known = calibrate(np.abs(by_family), [told[i].family for i in rows])
         except ValueError:
@@ -93,7 +93,7 @@ class MemoryModel(BaseModel):
         at = np.linspace(0, len(by_family) - 1, min(_MAX_ERRORS, len(by_family))).round().astype(int)
         return cls(
             modes=_fit_modes(told),
-            devices=tuple(sorted({case.device for case in told})),
+            devices=tuple(sorted({sample.device for sample in told})),
             known_device=known,
             new_device=new,
             errors=tuple(np.sort(by_family)[at].tolist()),
@@ -106,15 +106,15 @@ class MemoryModel(BaseModel):
             },
         )
 
-    def knows(self, case: Sample) -> bool:
+    def supports(self, sample: Sample) -> bool:
         """Whether the way that it is run in was measured."""
-        return case.mode in self.modes and _run_group(case) in self.modes[case.mode].ways
+        return sample.mode in self.modes and _run_group(sample) in self.modes[sample.mode].ways
 
-    def intervals(self, cases: Sequence[Sample]) -> list[Interval | None]:
+    def predict(self, samples: Sequence[Sample]) -> list[Interval | None]:
         """MiB per case; None for a mode or a way of running, or a new device, that nothing tells of."""
         found: list[Interval | None] = []
-        for case, log in zip(cases, self.logs(cases).tolist(), strict=True):
-            calibration = self.known_device if case.device in self.devices else self.new_device
+        for sample, log in zip(samples, self.predict_log(samples).tolist(), strict=True):
+            calibration = self.known_device if sample.device in self.devices else self.new_device
             if math.isnan(log) or calibration is None:
                 found.append(None)
                 continue
@@ -122,22 +122,22 @@ class MemoryModel(BaseModel):
             found.append(Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=calibration.level))
         return found
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Natural logs of MiB; NaN where nothing tells."""
-        logs = np.full(len(cases), np.nan)
+        logs = np.full(len(samples), np.nan)
         for mode, fit in self.modes.items():
-            here = [i for i, case in enumerate(cases) if case.mode == mode]
+            here = [i for i, sample in enumerate(samples) if sample.mode == mode]
             if here:
-                logs[here] = fit.logs([cases[i] for i in here])
+                logs[here] = fit.predict_log([samples[i] for i in here])
         return logs
 
 
-def _fit_modes(cases: Sequence[Sample]) -> dict[str, _ModeFit]:
-    modes = sorted({case.mode for case in cases})
-    return {mode: _ModeFit.of([case for case in cases if case.mode == mode]) for mode in modes}
+def _fit_modes(samples: Sequence[Sample]) -> dict[str, _ModeFit]:
+    modes = sorted({sample.mode for sample in samples})
+    return {mode: _ModeFit.of([sample for sample in samples if sample.mode == mode]) for mode in modes}
 
 
-def _out_of_fold_errors(cases: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
+def _out_of_fold_errors(samples: Sequence[Sample], groups: Sequence[str]) -> tuple[Array, list[int]]:
     """Errors, predicted less true in logs, of what could be predicted with its group held out; and of which cases."""
     folds = group_folds(groups, 10)
     errors, rows = [], []
@@ -145,25 +145,25 @@ def _out_of_fold_errors(cases: Sequence[Sample], groups: Sequence[str]) -> tuple
         train, test = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
         if not train:
             continue
-        fits = _fit_modes([cases[i] for i in train])
+        fits = _fit_modes([samples[i] for i in train])
         for i in test:
-            fit = fits.get(cases[i].mode)
-            log = math.nan if fit is None else float(fit.logs([cases[i]])[0])
+            fit = fits.get(samples[i].mode)
+            log = math.nan if fit is None else float(fit.predict_log([samples[i]])[0])
             if not math.isnan(log):
-                errors.append(log - math.log(cases[i].memory_peak_mib))
+                errors.append(log - math.log(samples[i].memory_peak_mib))
                 rows.append(i)
     return np.array(errors), rows
 
 
-def _memory_terms(cases: Sequence[Sample]) -> Array:
+def _memory_terms(samples: Sequence[Sample]) -> Array:
     """MiB of weights as they lie, and of what is held besides; 1 MiB of anything else."""
     rows = []
-    for case in cases:
+    for sample in samples:
         # All of them: which experts are read at a step is no matter here.
-        weights = case.work.parameters * weight_bytes(case.precision, case.mode)
-        rows.append((max(weights, 1.0) / _MIB, case.work.held_bytes / _MIB, 1.0))
+        weights = sample.work.parameters * weight_bytes(sample.precision, sample.mode)
+        rows.append((max(weights, 1.0) / _MIB, sample.work.held_bytes / _MIB, 1.0))
     return np.array(rows, dtype=np.float64)
 
 
-def _run_group(case: Sample) -> str:
-    return f"{case.hardware} {case.backend} {case.precision}"
+def _run_group(sample: Sample) -> str:
+    return f"{sample.hardware} {sample.backend} {sample.precision}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -29,14 +28,11 @@ MAX_INTERVAL_RATIO = 50.0
 """High over low at which an interval is no answer."""
 _MAX_FAST_SAMPLES = 16
 """Cases that are explained in a moment."""
-_REPORTED_REGIME: dict[Regime, Literal["nothing", "family", "hardware", "both"]] = {
-    "nothing": "nothing",
-    "family": "family",
-    "hardware": "hardware",
-    "few": "hardware",
-    "both": "both",
-    "few, family": "both",
+_REPORTED_REGIME = {
+    Regime.FEW_SHOT: Regime.UNSEEN_DEVICE,
+    Regime.FEW_SHOT_UNSEEN_FAMILY: Regime.UNSEEN_BOTH,
 }
+"""Regimes that a prediction reports as another."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,13 @@ class Prediction:
     supported: bool
     reason: str
     """Why it is not supported, else what it rests on."""
-    lacks: Literal["nothing", "family", "hardware", "both"]
+    regime: Regime
     """Whether the model was measured anywhere, and the device with any model (with many, that is)."""
-    outside: float
+    extrapolation_factor: float
     """How many times the work, batch or size lies beyond what was learned from; 1 inside."""
     risks: dict[str, float]
     """Probability by class of failure; a class without evidence is not there."""
-    rank_contributions: tuple[Contribution, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,14 +63,14 @@ class TrainingRange:
     size: tuple[float, float]
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> TrainingRange:
-        sizes = [case.size for case in cases if not math.isnan(case.size)] or [1.0]
-        flops, batches = [case.work.flops for case in cases], [float(case.batch_size) for case in cases]
+    def of(cls, samples: Sequence[Sample]) -> TrainingRange:
+        sizes = [sample.size for sample in samples if not math.isnan(sample.size)] or [1.0]
+        flops, batches = [sample.work.flops for sample in samples], [float(sample.batch_size) for sample in samples]
         return cls((min(flops), max(flops)), (min(batches), max(batches)), (min(sizes), max(sizes)))
 
-    def times_outside(self, case: Sample) -> float:
-        size = self.size[0] if math.isnan(case.size) else case.size
-        pairs = ((case.work.flops, self.flops), (float(case.batch_size), self.batch), (size, self.size))
+    def extrapolation_factor(self, sample: Sample) -> float:
+        size = self.size[0] if math.isnan(sample.size) else sample.size
+        pairs = ((sample.work.flops, self.flops), (float(sample.batch_size), self.batch), (size, self.size))
         return max(1.0, *(max(value / most, least / value) for value, (least, most) in pairs))
 
 
@@ -82,19 +78,19 @@ class TrainingRange:
 class ModeModel:
     """What is known of one mode."""
 
-    learner: LatencyModel
+    latency_model: LatencyModel
     calibrations: dict[Regime, Calibration]
     range: TrainingRange
-    typical: float
+    median_log_ms: float
     """Median of the natural logs of what was learned from: where explanations begin."""
 
-    def lack_of(self, case: Sample) -> Regime:
-        model = case.model in self.learner.models
-        if case.device in self.learner.known:
-            return "nothing" if model else "family"
-        if case.device in self.learner.corrections:
-            return "few" if model else "few, family"
-        return "hardware" if model else "both"
+    def find_regime(self, sample: Sample) -> Regime:
+        model = sample.model in self.latency_model.models
+        if sample.device in self.latency_model.known_devices:
+            return Regime.SEEN if model else Regime.UNSEEN_FAMILY
+        if sample.device in self.latency_model.corrections:
+            return Regime.FEW_SHOT if model else Regime.FEW_SHOT_UNSEEN_FAMILY
+        return Regime.UNSEEN_DEVICE if model else Regime.UNSEEN_BOTH
 
 
 @dataclass(frozen=True)
@@ -109,46 +105,46 @@ class Predictor:
     memory: MemoryModel | None
     risks: FailureModel
 
-    def blind_to(self, case: Sample) -> str | None:
+    def unsupported_reason(self, sample: Sample) -> str | None:
         """Why it stands behind no figure and knows no risk of any work run as this is; None where it may."""
-        if self.risks.boosters or (self.memory is not None and self.memory.knows(case)):
+        if self.risks.boosters or (self.memory is not None and self.memory.supports(sample)):
             return None
-        known = self.modes.get(case.mode)
-        return _unknown_mode_reason(case.mode) if known is None else known.learner.why_not(case)
+        known = self.modes.get(sample.mode)
+        return _unknown_mode_reason(sample.mode) if known is None else known.latency_model.unsupported_reason(sample)
 
-    def judge(self, cases: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
+    def predict(self, samples: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
         """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
         that it does not stand behind."""
         found: dict[int, Prediction] = {}
-        peaks = [None] * len(cases) if self.memory is None else self.memory.intervals(cases)
-        risks = self.risks.of_all(cases, peaks)
-        for mode in {case.mode for case in cases}:
-            here = [i for i, case in enumerate(cases) if case.mode == mode]
+        peaks = [None] * len(samples) if self.memory is None else self.memory.predict(samples)
+        risks = self.risks.predict(samples, peaks)
+        for mode in {sample.mode for sample in samples}:
+            here = [i for i, sample in enumerate(samples) if sample.mode == mode]
             known = self.modes.get(mode)
             if known is None:
                 reason = _unknown_mode_reason(mode)
-                found |= {i: Prediction(None, None, False, reason, "both", math.inf, {}) for i in here}
+                found |= {i: Prediction(None, None, False, reason, Regime.UNSEEN_BOTH, math.inf, {}) for i in here}
                 continue
-            stances = {i: _assess_support(known, cases[i]) for i in here}
-            told = [i for i in here if stances[i].doubt is None or not explain]
+            supports = {i: _assess_support(known, samples[i]) for i in here}
+            told = [i for i in here if supports[i].doubt is None or not explain]
             figures: dict[int, float] = {}
             why: dict[int, tuple[Contribution, ...]] = {}
             if told:
                 if len(told) > _MAX_FAST_SAMPLES:
                     require_slow_path()
-                asked = [cases[i] for i in told]
+                asked = [samples[i] for i in told]
                 if explain:
-                    logs, added = known.learner.explain(asked)
+                    logs, added = known.latency_model.explain(asked)
                     for i, one in zip(told, added, strict=True):
-                        why[i] = rank_contributions(known.learner, cases[i], one, known.typical)
+                        why[i] = rank_contributions(known.latency_model, samples[i], one, known.median_log_ms)
                 else:
-                    logs = known.learner.predict(asked).logs
+                    logs = known.latency_model.predict(asked).logs
                 figures = dict(zip(told, logs.tolist(), strict=True))
             for i in here:
                 found[i] = _make_prediction(
-                    known, cases[i], stances[i], figures.get(i), peaks[i], risks[i], why.get(i, ())
+                    known, samples[i], supports[i], figures.get(i), peaks[i], risks[i], why.get(i, ())
                 )
-        return [found[i] for i in range(len(cases))]
+        return [found[i] for i in range(len(samples))]
 
 
 def _unknown_mode_reason(mode: str) -> str:
@@ -159,75 +155,75 @@ def _unknown_mode_reason(mode: str) -> str:
 class _Support:
     """Whether a figure will be stood behind, and how far it may be off; known before the figure is."""
 
-    lack: Regime
-    outside: float
+    regime: Regime
+    extrapolation_factor: float
     doubt: str | None
     half_width: float
     """Of the interval, in logs."""
     level: float
 
 
-def _assess_support(known: ModeModel, case: Sample) -> _Support:
-    lack, outside = known.lack_of(case), known.range.times_outside(case)
-    calibration = known.calibrations.get(lack)
-    doubt = known.learner.why_not(case)
-    if doubt is None and outside > MAX_EXTRAPOLATION:
-        doubt = f"{outside:.0f} times beyond anything learned from"
+def _assess_support(known: ModeModel, sample: Sample) -> _Support:
+    regime, extrapolation_factor = known.find_regime(sample), known.range.extrapolation_factor(sample)
+    calibration = known.calibrations.get(regime)
+    doubt = known.latency_model.unsupported_reason(sample)
+    if doubt is None and extrapolation_factor > MAX_EXTRAPOLATION:
+        doubt = f"{extrapolation_factor:.0f} times beyond anything learned from"
     if doubt is not None or calibration is None:
-        few = f"too little was measured to tell how far a figure would be off where {_REGIME_TEXT[lack]}"
-        return _Support(lack, outside, doubt or few, math.nan, math.nan)
+        few = f"too little was measured to tell how far a figure would be off where {_REGIME_TEXT[regime]}"
+        return _Support(regime, extrapolation_factor, doubt or few, math.nan, math.nan)
     # Outside, a doubling may cost anything between nothing and twice what the law says of it.
-    half_width = calibration.half_width + math.log(outside)
+    half_width = calibration.half_width + math.log(extrapolation_factor)
     if math.exp(2 * half_width) > MAX_INTERVAL_RATIO:
         doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
-    return _Support(lack, outside, doubt, half_width, calibration.level)
+    return _Support(regime, extrapolation_factor, doubt, half_width, calibration.level)
 
 
 def _make_prediction(
     known: ModeModel,
-    case: Sample,
-    stance: _Support,
+    sample: Sample,
+    support: _Support,
     log: float | None,
     peak: Interval | None,
     risks: dict[str, float],
     why: tuple[Contribution, ...],
 ) -> Prediction:
     return Prediction(
-        latency_ms=None if log is None else _interval(math.exp(log), stance),
+        latency_ms=None if log is None else _interval(math.exp(log), support),
         memory_peak_mib=peak,
-        supported=stance.doubt is None,
-        reason=stance.doubt or _basis_text(known, case, stance.lack),
-        lacks=_REPORTED_REGIME[stance.lack],
-        outside=stance.outside,
+        supported=support.doubt is None,
+        reason=support.doubt or _basis_text(known, sample, support.regime),
+        regime=_REPORTED_REGIME.get(support.regime, support.regime),
+        extrapolation_factor=support.extrapolation_factor,
         risks=risks,
         contributions=why,
     )
 
 
-def _interval(p50: float, stance: _Support) -> Interval:
+def _interval(p50: float, support: _Support) -> Interval:
     """Without limits where it is not supported."""
-    if stance.doubt is not None:
+    if support.doubt is not None:
         return Interval(p50=p50)
-    spread = math.exp(stance.half_width)
-    return Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=stance.level)
+    spread = math.exp(support.half_width)
+    return Interval(p50=p50, low=p50 / spread, high=p50 * spread, level=support.level)
 
 
 _REGIME_TEXT: dict[Regime, str] = {
-    "nothing": "the model and the device were measured",
-    "family": "the model was never measured",
-    "hardware": "nothing was measured on the device",
-    "both": "neither the model nor the device was ever measured",
-    "few": "the device was hardly measured",
-    "few, family": "the device was hardly and the model never measured",
+    Regime.SEEN: "the model and the device were measured",
+    Regime.UNSEEN_FAMILY: "the model was never measured",
+    Regime.UNSEEN_DEVICE: "nothing was measured on the device",
+    Regime.UNSEEN_BOTH: "neither the model nor the device was ever measured",
+    Regime.FEW_SHOT: "the device was hardly measured",
+    Regime.FEW_SHOT_UNSEEN_FAMILY: "the device was hardly and the model never measured",
 }
 
 
-def _basis_text(known: ModeModel, case: Sample, lack: Regime) -> str:
-    count = known.learner.elsewhere(case)
+def _basis_text(known: ModeModel, sample: Sample, regime: Regime) -> str:
+    count = known.latency_model.count_same_workload(sample)
     carried = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
-    return f"learned from {len(known.learner.cases)} figures; {_REGIME_TEXT[lack]}{carried}"
+    return f"learned from {len(known.latency_model.samples)} figures; {_REGIME_TEXT[regime]}{carried}"
 
 
-def median_log_latency(learner: LatencyModel) -> float:
+def median_log_latency(latency_model: LatencyModel) -> float:
     """The median of the natural logs of latencies learned from."""
-    return float(np.median([math.log(case.latency_ms) for case in learner.cases]))
+    return float(np.median([math.log(sample.latency_ms) for sample in latency_model.known_samples]))

@@ -87,7 +87,7 @@ def load_training_set(reader: Reader) -> TrainingSet:
         if isinstance(made, Sample) and made.without_figures() not in runs:
             kind = row["failure_class"] or "error"
             failed.append((made, "out_of_memory" if kind in _MEMORY_FAILURES else kind))
-    return TrainingSet([_median_sample(cases) for cases in runs.values()], failed, dict(sorted(skipped.items())))
+    return TrainingSet([_median_sample(samples) for samples in runs.values()], failed, dict(sorted(skipped.items())))
 
 
 def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
@@ -98,10 +98,10 @@ def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _median_sample(cases: list[Sample]) -> Sample:
-    peaks = [case.memory_peak_mib for case in cases if not math.isnan(case.memory_peak_mib)]
-    latency = median(case.latency_ms for case in cases)
-    return replace(cases[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
+def _median_sample(samples: list[Sample]) -> Sample:
+    peaks = [sample.memory_peak_mib for sample in samples if not math.isnan(sample.memory_peak_mib)]
+    latency = median(sample.latency_ms for sample in samples)
+    return replace(samples[0], latency_ms=latency, memory_peak_mib=median(peaks) if peaks else math.nan)
 
 
 def _sample_from_row(

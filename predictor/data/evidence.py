@@ -30,11 +30,11 @@ class Target:
     """Its name, for people: two machines may call different silicon the same."""
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """For people: the hardware, and which device where that has a name."""
         return f"{self.hardware} ({self.device})" if self.device else self.hardware
 
-    def order(self) -> tuple[str, str, str]:
+    def sort_key(self) -> tuple[str, str, str]:
         """A key to sort by."""
         return self.hardware, self.backend, self.device_id or ""
 
@@ -54,7 +54,7 @@ class CellKey:
     output_tokens: int | None = None
     """Tokens that each item of a generation comes to; None in other modes, and where a file does not say."""
 
-    def all_but(self, what: str) -> Hashable:
+    def key_without(self, what: str) -> Hashable:
         """Equal for cells that differ in that one thing alone."""
         return (
             what,
@@ -116,7 +116,7 @@ class Evidence:
     """The warehouse as the predictor sees it. `models` holds the rows of that table by id."""
 
     snapshot_id: str
-    pooled: dict[CellKey, CellSummary]
+    summaries: dict[CellKey, CellSummary]
     failures: dict[CellKey, FailedCell]
     compatibility: dict[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]
     """By model, hardware, device and mode."""
@@ -124,7 +124,7 @@ class Evidence:
     models: dict[str, dict[str, Any]]
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
     by_target: dict[Target, list[CellSummary]] = field(default_factory=dict)
-    by_all_but: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
+    by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
     """Those that anything was measured at."""
@@ -137,30 +137,30 @@ class Evidence:
     _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for pooled in self.pooled.values():
-            self.by_model.setdefault(pooled.cell.model_id, []).append(pooled)
-            self.by_target.setdefault(pooled.cell.target, []).append(pooled)
+        for summary in self.summaries.values():
+            self.by_model.setdefault(summary.cell.model_id, []).append(summary)
+            self.by_target.setdefault(summary.cell.target, []).append(summary)
             for what in SCALABLE_FIELDS:
-                self.by_all_but.setdefault(pooled.cell.all_but(what), []).append(pooled)
-            self.batch_sizes.add(pooled.cell.batch_size)
-            self.sequence_lengths.add(pooled.cell.sequence_length)
-            if pooled.cell.image_size is not None:
-                self.image_sizes.setdefault(pooled.cell.model_id, set()).add(pooled.cell.image_size)
+                self.by_other_fields.setdefault(summary.cell.key_without(what), []).append(summary)
+            self.batch_sizes.add(summary.cell.batch_size)
+            self.sequence_lengths.add(summary.cell.sequence_length)
+            if summary.cell.image_size is not None:
+                self.image_sizes.setdefault(summary.cell.model_id, set()).add(summary.cell.image_size)
         self.by_device.update((device.target, device) for device in self.devices)
         self.available.update(device.target for device in self.devices if device.available)
 
     def targets(self) -> list[Target]:
         """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
-        return self.once("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.order))
+        return self.memoize("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.sort_key))
 
     def aliases(self, model_id: str) -> tuple[str, ...]:
         """Other names that results had it by."""
         row = self.models.get(model_id)
         if row is None:
             return ()
-        return self.once(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
+        return self.memoize(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def memoize(self, key: Hashable, make: Callable[[], T]) -> T:
         """What follows from the evidence alone, made when it is first asked for; threads may both make it.
 
         The keys must be as few as what was measured: a value that a question brings along is none.
@@ -179,7 +179,7 @@ def load_evidence(reader: Reader) -> Evidence:
         snapshot_id = reader.snapshot_id
         evidence = Evidence(
             snapshot_id=snapshot_id,
-            pooled={pooled.cell: pooled for pooled in _cell_summaries(reader)},
+            summaries={summary.cell: summary for summary in _cell_summaries(reader)},
             failures={_cell(row): FailedCell(row["reason"], str(row["event_id"])) for row in reader.rows(_FAILURES)},
             compatibility=dict(_compatibility(reader)),
             devices=observed_devices(reader),
@@ -221,7 +221,8 @@ ordered AS (
     FROM usable AS u JOIN samples AS s USING (result_id) GROUP BY {_CELL}, fingerprint
 ),
 ranked AS (
-    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k FROM ordered
+    SELECT *, len(samples) AS n, greatest(1, floor((len(samples) + 1) * {(1 - INTERVAL_LEVEL) / 2}))::INTEGER AS k
+    FROM ordered
 )
 SELECT c.*, r.n, r.k, list_median(r.samples) AS middle, r.samples[r.k] AS low, r.samples[r.n + 1 - r.k] AS high
 FROM cells AS c

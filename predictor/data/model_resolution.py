@@ -41,15 +41,15 @@ class ResolvedModel:
     """Of a config that describes what generates: its shape."""
     text_alone: bool = False
     """It reads images or sound besides text, which are not counted."""
-    usual_length: int | None = None
+    default_sequence_length: int | None = None
     """Tokens at which it is asked about unless told; None where it has one size of input, or nobody knows."""
 
     @property
-    def has_one_length(self) -> bool:
+    def has_fixed_input_size(self) -> bool:
         """Its inputs have no length that could be asked for."""
         if self.spec is None and self.config is None:
             return self.figures is not None and self.modality in ("vision", "audio")
-        return self.usual_length is None
+        return self.default_sequence_length is None
 
     @property
     def named_only(self) -> bool:
@@ -76,7 +76,7 @@ def resolve_queried_model(asked: str | ModelConfig | ModelFigures, evidence: Evi
 def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
     spec = find_model(name)
     if spec is None:
-        known = evidence.once("model names", lambda: _warehouse_names(evidence))
+        known = evidence.memoize("model names", lambda: _warehouse_names(evidence))
         model_id = known.get(_slug(name))
         if model_id is not None:
             row = evidence.models[model_id]
@@ -88,7 +88,7 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
             close = list(dict.fromkeys(known[n] for n in difflib.get_close_matches(_slug(name), known, n=4)))
             more = f" In the warehouse: {', '.join(close)}." if close else ""
             raise NotFound(f"{error}{more}") from error
-    return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, usual_length=spec.sequence_length)
+    return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
 
 
 def _resolve_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
@@ -112,7 +112,7 @@ def _resolve_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel
         config=text,
         decoder=found.decoder,
         text_alone=found.text_alone,
-        usual_length=found.sequence_length,
+        default_sequence_length=found.sequence_length,
     )
 
 
@@ -128,7 +128,7 @@ def resolve_sequence_length(
     Without one it is the length at which most is measured, else the model's default. Figures that do not state theirs
     answer only for a model that is known by name alone.
     """
-    if subject.has_one_length:
+    if subject.has_fixed_input_size:
         ignored = (
             None if asked is None else f"{subject.model_id} has inputs of one fixed size: sequence_length ignored."
         )
@@ -145,7 +145,7 @@ def resolve_sequence_length(
             length,
             f"No sequence_length given: answering for {length}, at which {subject.model_id} was measured most.",
         )
-    length = subject.usual_length
+    length = subject.default_sequence_length
     if length is None:
         return None, None
     return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
@@ -205,7 +205,7 @@ def resolve_item_cost(
         found = estimate_config_cost(
             json.loads(subject.config),
             # What it was known again by is remembered: its usual length needs no second look.
-            sequence_length=None if sequence_length == subject.usual_length else sequence_length,
+            sequence_length=None if sequence_length == subject.default_sequence_length else sequence_length,
             image_size=sizes.image_size,
             audio_seconds=sizes.audio_seconds,
         )

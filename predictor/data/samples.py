@@ -296,8 +296,8 @@ MAX_SPEED_LIMIT_RATIO = 4.0
 not state a precision may have used weights of 4 bits, a quarter of what is then assumed."""
 
 
-def speed_limit_ratio(case: Sample, latency_ms: float) -> float:
+def speed_limit_ratio(sample: Sample, latency_ms: float) -> float:
     """Than its device at full speed; 0 where no rate of it is known. Peaks are published of 16 bits and more."""
-    compute_s = case.work.flops / case.peak_flops if weight_bytes(case.precision, case.mode) >= 2 else math.nan
-    needs = [seconds for seconds in (compute_s, case.work.weight_bytes / case.bandwidth) if not math.isnan(seconds)]
+    compute_s = sample.work.flops / sample.peak_flops if weight_bytes(sample.precision, sample.mode) >= 2 else math.nan
+    needs = [seconds for seconds in (compute_s, sample.work.weight_bytes / sample.bandwidth) if not math.isnan(seconds)]
     return 1e3 * max(needs, default=0.0) / latency_ms

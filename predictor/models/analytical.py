@@ -37,16 +37,16 @@ class AdditiveRoofline:
     factors: tuple[float, ...]
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], logs: Array) -> AdditiveRoofline:
+    def fit(cls, samples: Sequence[Sample], logs: Array) -> AdditiveRoofline:
         """To natural logs of latencies, robustly: one bad figure must not bend it.
 
         Of devices whose rates are known, where there are any.
         """
-        known = [i for i, case in enumerate(cases) if has_known_rates(case)]
-        if 0 < len(known) < len(cases):
-            cases, logs = [cases[i] for i in known], logs[known]
-        step = max(1, len(cases) // _MAX_FIT_SAMPLES)
-        parts, compiled, truth = roofline_terms_ms(cases[::step]), _is_compiled(cases[::step]), logs[::step]
+        known = [i for i, sample in enumerate(samples) if has_known_rates(sample)]
+        if 0 < len(known) < len(samples):
+            samples, logs = [samples[i] for i in known], logs[known]
+        step = max(1, len(samples) // _MAX_FIT_SAMPLES)
+        parts, compiled, truth = roofline_terms_ms(samples[::step]), _is_compiled(samples[::step]), logs[::step]
         pull = _PRIOR_WEIGHT * np.sqrt(len(truth))
 
         def residuals(factors: Array) -> Array:
@@ -56,32 +56,32 @@ class AdditiveRoofline:
 
         return cls(tuple(least_squares(residuals, _INITIAL_LOG_FACTORS, loss="soft_l1", f_scale=0.1).x.tolist()))
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Natural logs of the latencies, in ms, of whole batches."""
-        return _log_latency(roofline_terms_ms(cases), _is_compiled(cases), np.array(self.factors))
+        return _log_latency(roofline_terms_ms(samples), _is_compiled(samples), np.array(self.factors))
 
 
-def has_known_rates(case: Sample) -> bool:
+def has_known_rates(sample: Sample) -> bool:
     """Whether the device's peak and bandwidth are."""
-    return not (math.isnan(case.peak_flops) or math.isnan(case.bandwidth))
+    return not (math.isnan(sample.peak_flops) or math.isnan(sample.bandwidth))
 
 
-def roofline_terms_ms(cases: Sequence[Sample]) -> Array:
+def roofline_terms_ms(samples: Sequence[Sample]) -> Array:
     """`roofline_terms` per case."""
-    return np.array([roofline_terms(case) for case in cases], dtype=np.float64).reshape(-1, 4)
+    return np.array([roofline_terms(sample) for sample in samples], dtype=np.float64).reshape(-1, 4)
 
 
-def roofline_terms(case: Sample) -> tuple[float, float, float, float]:
+def roofline_terms(sample: Sample) -> tuple[float, float, float, float]:
     """Of one case: ms of computing at peak, of moving activations and weights at full bandwidth, and the steps.
 
     An unknown rate is taken for the median of its kind in the spec sheet: figures of such a device say how far it is
     from that, and of one without figures nothing is claimed (`has_known_rates`).
     """
-    work, peak, bandwidth = case.work, case.peak_flops, case.bandwidth
+    work, peak, bandwidth = sample.work, sample.peak_flops, sample.bandwidth
     if math.isnan(peak) or math.isnan(bandwidth):
-        usual = _median_rates(case.kind, weight_bytes(case.precision, case.mode) <= 2)
-        peak = usual[0] * case.devices if math.isnan(peak) else peak
-        bandwidth = usual[1] * case.devices if math.isnan(bandwidth) else bandwidth
+        usual = _median_rates(sample.kind, weight_bytes(sample.precision, sample.mode) <= 2)
+        peak = usual[0] * sample.devices if math.isnan(peak) else peak
+        bandwidth = usual[1] * sample.devices if math.isnan(bandwidth) else bandwidth
     moving, reading = 1e3 * work.activation_bytes / bandwidth, 1e3 * work.weight_bytes / bandwidth
     return 1e3 * work.flops / peak, moving, reading, work.steps
 
@@ -98,9 +98,9 @@ def _median_rates(kind: str, half: bool) -> tuple[float, float]:
     return median(peaks) * 1e12, median(moves) * 1e9
 
 
-def _is_compiled(cases: Sequence[Sample]) -> Array:
+def _is_compiled(samples: Sequence[Sample]) -> Array:
     """1 of compiled code, else 0."""
-    return np.array([float(bool(case.compiler)) for case in cases])
+    return np.array([float(bool(sample.compiler)) for sample in samples])
 
 
 def _log_latency(parts: Array, compiled: Array, factors: Array) -> Array:

@@ -28,8 +28,8 @@ _LIGHTGBM_PARAMETERS = {
 def roofline(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """The larger of computing and moving bytes, times the median factor by which training cases exceed it."""
 
-    def bound(cases: Sequence[Sample]) -> Array:
-        parts = roofline_terms_ms(cases)
+    def bound(samples: Sequence[Sample]) -> Array:
+        parts = roofline_terms_ms(samples)
         return np.asarray(np.log(np.maximum(parts[:, 0], parts[:, 1] + parts[:, 2])))
 
     return np.asarray(bound(test) + np.median(log_latency(train) - bound(train)))
@@ -41,10 +41,10 @@ def nearest_neighbor(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
 
     known, asked = _log_costs(train), _log_costs(test)
     per_flop = log_latency(train) - known[:, 1]
-    devices = np.array([case.device for case in train])
+    devices = np.array([sample.device for sample in train])
     logs = np.empty(len(test))
-    for device in {case.device for case in test}:
-        here = np.flatnonzero([case.device == device for case in test])
+    for device in {sample.device for sample in test}:
+        here = np.flatnonzero([sample.device == device for sample in test])
         pool = np.flatnonzero(devices == device)
         pool = pool if len(pool) else np.arange(len(train))
         _, found = cKDTree(known[pool]).query(asked[here])
@@ -68,9 +68,9 @@ def ridge(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
     """A straight line in the logarithms of the costs, with a constant per name."""
     names = _label_codes(train)
 
-    def design(cases: Sequence[Sample]) -> Array:
-        hot = [_encode_labels(cases, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
-        return np.hstack([np.ones((len(cases), 1)), _log_costs(cases), *hot]).astype(np.float64)
+    def design(samples: Sequence[Sample]) -> Array:
+        hot = [_encode_labels(samples, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
+        return np.hstack([np.ones((len(samples), 1)), _log_costs(samples), *hot]).astype(np.float64)
 
     x = design(train)
     weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ log_latency(train))
@@ -85,26 +85,26 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
-def _log_costs(cases: Sequence[Sample]) -> Array:
+def _log_costs(samples: Sequence[Sample]) -> Array:
     logs = np.log(
         [
             (c.work.parameters, max(c.work.flops, 1.0), c.work.activation_bytes, c.size, c.batch_size, c.work.steps)
-            for c in cases
+            for c in samples
         ]
     )
     # Inputs of one size that nobody states are alike in it: two of these three cannot do without a number.
     return np.nan_to_num(logs, nan=0.0).reshape(-1, 6)
 
 
-def _labels(case: Sample) -> tuple[str, ...]:
-    return case.device, str(case.devices), case.backend, case.precision, case.layout, case.compiler
+def _labels(sample: Sample) -> tuple[str, ...]:
+    return sample.device, str(sample.devices), sample.backend, sample.precision, sample.layout, sample.compiler
 
 
-def _label_codes(cases: Sequence[Sample]) -> list[dict[str, int]]:
-    columns = zip(*map(_labels, cases), strict=True)
+def _label_codes(samples: Sequence[Sample]) -> list[dict[str, int]]:
+    columns = zip(*map(_labels, samples), strict=True)
     return [{name: i for i, name in enumerate(sorted(set(column)))} for column in columns]
 
 
-def _encode_labels(cases: Sequence[Sample], names: list[dict[str, int]]) -> Array:
-    rows = [[known.get(label, np.nan) for known, label in zip(names, _labels(c), strict=True)] for c in cases]
+def _encode_labels(samples: Sequence[Sample], names: list[dict[str, int]]) -> Array:
+    rows = [[known.get(label, np.nan) for known, label in zip(names, _labels(c), strict=True)] for c in samples]
     return np.array(rows, dtype=np.float64)

@@ -26,7 +26,7 @@ class Contribution(NamedTuple):
 
 
 def rank_contributions(
-    learner: LatencyModel, case: Sample, added: Mapping[str, float], typical: float
+    latency_model: LatencyModel, sample: Sample, added: Mapping[str, float], typical: float
 ) -> tuple[Contribution, ...]:
     """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
     strongest first.
@@ -34,28 +34,28 @@ def rank_contributions(
     exp(typical) times all factors is the predicted latency, in ms.
     """
     groups = {**added, "physical law": added["physical law"] - typical}
-    values = _describe_values(learner, case, typical)
+    values = _describe_values(latency_model, sample, typical)
     ranked = sorted(groups.items(), key=lambda item: (-abs(item[1]), item[0]))
     return tuple(Contribution(name, values[name], math.exp(log)) for name, log in ranked if log != 0.0)
 
 
-def _describe_values(learner: LatencyModel, case: Sample, typical: float) -> dict[str, str]:
-    computing, moving, reading, _ = roofline_terms(case)
-    work, per_item = case.work, case.work.flops / case.batch_size
-    count = f"{case.devices} x " if case.devices > 1 else ""
-    runtime = " ".join(filter(None, (case.backend, case.compiler, case.layout)))
+def _describe_values(latency_model: LatencyModel, sample: Sample, typical: float) -> dict[str, str]:
+    computing, moving, reading, _ = roofline_terms(sample)
+    work, per_item = sample.work, sample.work.flops / sample.batch_size
+    count = f"{sample.devices} x " if sample.devices > 1 else ""
+    runtime = " ".join(filter(None, (sample.backend, sample.compiler, sample.layout)))
     return {
         "physical law": f"computing and moving its bytes, against a typical {math.exp(typical):.3g} ms",
         "roofline": f"{computing:.3g} ms of computing at peak, {moving + reading:.3g} ms of moving bytes at bandwidth",
         "model cost": f"{work.parameters / 1e6:.3g} M parameters, {per_item / 1e9:.3g} GFLOPs per item",
-        "architecture": f"{case.family}, by the name {case.model}",
-        "batch": f"batch of {case.batch_size}",
-        "input size": "fixed size" if math.isnan(case.size) else f"size {case.size:g}",
-        "device": f"{count}{case.device}",
+        "architecture": f"{sample.family}, by the name {sample.model}",
+        "batch": f"batch of {sample.batch_size}",
+        "input size": "fixed size" if math.isnan(sample.size) else f"size {sample.size:g}",
+        "device": f"{count}{sample.device}",
         "runtime": runtime,
-        "precision": case.precision,
-        "mode": case.mode,
+        "precision": sample.precision,
+        "mode": sample.mode,
         "models like it": "what they leave over on this device",
-        "same work measured elsewhere": f"{learner.elsewhere(case)} figures",
-        "few figures of this device": case.device,
+        "same work measured elsewhere": f"{latency_model.count_same_workload(sample)} figures",
+        "few figures of this device": sample.device,
     }

@@ -31,29 +31,29 @@ class Correction:
     coefficients: Array
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], beyond: Array, left: Array) -> Correction:
+    def fit(cls, samples: Sequence[Sample], beyond: Array, left: Array) -> Correction:
         """To what was expected of figures `beyond` the law, and what that `left` over, in logs."""
-        raw = _features(cases, beyond)
+        raw = _features(samples, beyond)
         centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         design = _with_intercept((raw - centre) / scale)
         prior = np.diag(np.array([*_PRIOR_STD, _STRETCH_STD * scale[-1]]) ** 2)
-        weights, coefficients = np.ones(len(cases)), np.zeros(design.shape[1])
+        weights, coefficients = np.ones(len(samples)), np.zeros(design.shape[1])
         for _ in range(6):
             noise = np.diag(_NOISE_STD**2 / weights)
             coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
             weights = 5 / (4 + ((left - design @ coefficients) / _NOISE_STD) ** 2)
         return cls(centre, scale, coefficients)
 
-    def of(self, cases: Sequence[Sample], beyond: Array) -> Array:
+    def predict(self, samples: Sequence[Sample], beyond: Array) -> Array:
         # What lies far outside the few figures is corrected no further than they reach.
-        raw = _features(cases, beyond)
+        raw = _features(samples, beyond)
         return _with_intercept(np.clip((raw - self.centre) / self.scale, -3, 3)) @ self.coefficients
 
 
-def _features(cases: Sequence[Sample], beyond: Array) -> Array:
-    parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
-    compiled = np.array([bool(case.compiler) for case in cases], dtype=np.float64)
-    batch = np.log([case.batch_size for case in cases])
+def _features(samples: Sequence[Sample], beyond: Array) -> Array:
+    parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
+    compiled = np.array([bool(sample.compiler) for sample in samples], dtype=np.float64)
+    batch = np.log([sample.batch_size for sample in samples])
     return np.column_stack([compiled, parts[:, 0] - parts[:, 1], parts[:, 1] - batch, batch, beyond])
 
 

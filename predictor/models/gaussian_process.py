@@ -31,43 +31,43 @@ _NOISE, _LINEAR_WEIGHT = 0.1, 0.01
 class ArchitectureGP:
     """Fitted on cases, a way of running when it is first asked for."""
 
-    def __init__(self, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> None:
-        self._cases, self._logs, self._law = cases, logs, law
+    def __init__(self, samples: Sequence[Sample], logs: Array, analytical: AdditiveRoofline) -> None:
+        self._cases, self._logs, self._analytical = samples, logs, analytical
         self._rows: dict[str, list[int]] = defaultdict(list)
-        for i, case in enumerate(cases):
-            self._rows[_run_group(case)].append(i)
+        for i, sample in enumerate(samples):
+            self._rows[_run_group(sample)].append(i)
         self._fitted: dict[str, _GroupGP] = {}
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Natural logs of latencies; NaN where too little was run in the same way."""
-        found = np.full(len(cases), np.nan)
+        found = np.full(len(samples), np.nan)
         asked: dict[str, list[int]] = defaultdict(list)
-        for i, case in enumerate(cases):
-            if len(self._rows.get(_run_group(case), ())) >= _MIN_SAMPLES:
-                asked[_run_group(case)].append(i)
+        for i, sample in enumerate(samples):
+            if len(self._rows.get(_run_group(sample), ())) >= _MIN_SAMPLES:
+                asked[_run_group(sample)].append(i)
         for way, here in asked.items():
-            found[here] = self._process(way).logs([cases[i] for i in here])
+            found[here] = self._fit_group(way).predict_log([samples[i] for i in here])
         return found
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Fit every way of running that there is enough of."""
         for way, rows in self._rows.items():
             if len(rows) >= _MIN_SAMPLES:
-                self._process(way)
+                self._fit_group(way)
 
-    def _process(self, way: str) -> _GroupGP:
+    def _fit_group(self, way: str) -> _GroupGP:
         if way not in self._fitted:
             rows = self._rows[way]
             if len(rows) > _MAX_SAMPLES:
                 drawn = np.random.default_rng(0).permutation(len(rows))[:_MAX_SAMPLES]
                 rows = [rows[i] for i in np.sort(drawn).tolist()]
-            self._fitted[way] = _GroupGP.fit([self._cases[i] for i in rows], self._logs[rows], self._law)
+            self._fitted[way] = _GroupGP.fit([self._cases[i] for i in rows], self._logs[rows], self._analytical)
         return self._fitted[way]
 
 
 @dataclass(frozen=True)
 class _GroupGP:
-    law: AdditiveRoofline
+    analytical: AdditiveRoofline
     middle: float
     mean: Array
     scale: Array
@@ -75,37 +75,37 @@ class _GroupGP:
     weights: Array
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], logs: Array, law: AdditiveRoofline) -> _GroupGP:
-        left = logs - law.logs(cases)
+    def fit(cls, samples: Sequence[Sample], logs: Array, analytical: AdditiveRoofline) -> _GroupGP:
+        left = logs - analytical.predict_log(samples)
         middle = float(np.median(left))
-        costs = _cost_features(cases)
+        costs = _cost_features(samples)
         mean, scale = costs.mean(axis=0), costs.std(axis=0)
         scale[scale < 1e-6] = 1.0
-        points = _embed(cases, mean, scale)
+        points = _embed(samples, mean, scale)
         covariance = _kernel(points, points) + _NOISE * np.eye(len(points))
-        return cls(law, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
+        return cls(analytical, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
-        near = _kernel(_embed(cases, self.mean, self.scale), self.points)
-        return np.asarray(self.law.logs(cases) + self.middle + near @ self.weights)
-
-
-def _run_group(case: Sample) -> str:
-    return f"{case.setting} {case.hardware} {case.precision} {case.counted} {case.reads}"
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
+        near = _kernel(_embed(samples, self.mean, self.scale), self.points)
+        return np.asarray(self.analytical.predict_log(samples) + self.middle + near @ self.weights)
 
 
-def _cost_features(cases: Sequence[Sample]) -> Array:
+def _run_group(sample: Sample) -> str:
+    return f"{sample.setting} {sample.hardware} {sample.precision} {sample.counted} {sample.reads}"
+
+
+def _cost_features(samples: Sequence[Sample]) -> Array:
     rows = []
-    for case in cases:
-        work, batch = case.work, case.batch_size
-        rows.append((work.parameters, max(work.flops, 1.0) / batch, work.activation_bytes / batch, case.size, batch))
+    for sample in samples:
+        work, batch = sample.work, sample.batch_size
+        rows.append((work.parameters, max(work.flops, 1.0) / batch, work.activation_bytes / batch, sample.size, batch))
     p, f, a, size, batch = np.nan_to_num(np.log(rows)).T
     return np.column_stack([p, f, a, f - a, p - f, f - 2 * size, a - 2 * size, size, batch])
 
 
-def _embed(cases: Sequence[Sample], mean: Array, scale: Array) -> Array:
-    blocks = np.array([architecture_features(case.model) for case in cases], dtype=np.float64)
-    return np.hstack([(_cost_features(cases) - mean) / scale / _LENGTH_SCALE, blocks * _BLOCK_SCALE])
+def _embed(samples: Sequence[Sample], mean: Array, scale: Array) -> Array:
+    blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
+    return np.hstack([(_cost_features(samples) - mean) / scale / _LENGTH_SCALE, blocks * _BLOCK_SCALE])
 
 
 def _kernel(one: Array, other: Array) -> Array:

@@ -37,9 +37,9 @@ _SPECIALIST_NAMES = ("device", "backend", "precision", "layout", "compiler", "ki
 _GENERALIST_NAMES = tuple(name for name in _SPECIALIST_NAMES if name not in ("device", "kind", "setting"))
 
 
-def log_latency(cases: Sequence[Sample]) -> Array:
+def log_latency(samples: Sequence[Sample]) -> Array:
     """Natural logs of latencies in ms."""
-    return np.log([case.latency_ms for case in cases])
+    return np.log([sample.latency_ms for sample in samples])
 
 
 @dataclass(frozen=True)
@@ -57,199 +57,207 @@ class FittedEnsembles:
     specialist: ResidualTrees
     generalists: dict[str, ResidualTrees]
     """By kind of silicon, where there is enough of it."""
-    left_known: Array
+    known_device_residuals: Array
     """Per learned case, what the specialist leaves over, in logs: what is carried over to known devices."""
-    left_new: Array
+    new_device_residuals: Array
     """As the generalists, else the law, leave over: what is carried over to devices nobody measured."""
 
 
 class LatencyModel:
     """Fitted on cases, at least one; speaks of others. Everything is deterministic, and grown when it is asked for."""
 
-    def __init__(self, cases: Sequence[Sample], *, rounds: int = ROUNDS, grown: FittedEnsembles | None = None) -> None:
-        self.told = list(cases)
-        counts = Counter(case.device for case in cases)
+    def __init__(
+        self, samples: Sequence[Sample], *, rounds: int = ROUNDS, ensembles: FittedEnsembles | None = None
+    ) -> None:
+        self.samples = list(samples)
+        counts = Counter(sample.device for sample in samples)
         # Where every device has few, the better measured ones have to do.
         enough = min(MIN_DEVICE_SAMPLES, max(counts.values()) / 8)
-        self.known = {device for device, count in counts.items() if count >= enough}
-        learned = [case for case in cases if case.device in self.known]
+        self.known_devices = {device for device, count in counts.items() if count >= enough}
+        learned = [sample for sample in samples if sample.device in self.known_devices]
         logs = log_latency(learned)
-        self.cases = learned
+        self.known_samples = learned
         self._logs, self._rounds = logs, rounds
-        self._law = AdditiveRoofline.fit(learned, logs)
-        self._alike = ArchitectureGP(learned, logs, self._law)
-        self._named: ResidualTrees | None = None
+        self._analytical = AdditiveRoofline.fit(learned, logs)
+        self._architecture_gp = ArchitectureGP(learned, logs, self._analytical)
+        self._specialist_trees: ResidualTrees | None = None
         self._generalists: dict[str, ResidualTrees | None] = {}
-        self._grown = grown
-        self._measured: dict[Any, list[int]] = defaultdict(list)
-        for i, case in enumerate(learned):
-            self._measured[case.shape].append(i)
-        self._places = _SettingDistance.of(learned)
-        self.models = {case.model for case in cases}
-        self._ways = {(case.kind, case.backend, case.compiler) for case in cases}
-        self._widths = {(case.kind, weight_bytes(case.precision, case.mode)) for case in cases}
-        self._counted = {(case.kind, case.counted) for case in cases}
-        self._read = {(case.kind, case.reads) for case in cases}
+        self._ensembles = ensembles
+        self._rows_by_workload: dict[Any, list[int]] = defaultdict(list)
+        for i, sample in enumerate(learned):
+            self._rows_by_workload[sample.shape].append(i)
+        self._distance = _SettingDistance.of(learned)
+        self.models = {sample.model for sample in samples}
+        self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
+        self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
+        self._counting_methods = {(sample.kind, sample.counted) for sample in samples}
+        self._input_kinds = {(sample.kind, sample.reads) for sample in samples}
         self.corrections: dict[str, Correction] = {}
-        self.correct([case for case in cases if case.device not in self.known])
+        self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
-    def predict(self, cases: Sequence[Sample]) -> LatencyPrediction:
+    def predict(self, samples: Sequence[Sample]) -> LatencyPrediction:
         """One figure per case, and whether it is supported by figures of its kind of silicon and way of running."""
-        logs = self._uncorrected(cases)
-        logs += self._corrected(cases, logs)
-        return LatencyPrediction(logs, np.array([self.why_not(case) is None for case in cases], dtype=bool))
+        logs = self._predict_uncorrected(samples)
+        logs += self._predict_corrections(samples, logs)
+        return LatencyPrediction(
+            logs, np.array([self.unsupported_reason(sample) is None for sample in samples], dtype=bool)
+        )
 
-    def explain(self, cases: Sequence[Sample]) -> tuple[Array, list[dict[str, float]]]:
+    def explain(self, samples: Sequence[Sample]) -> tuple[Array, list[dict[str, float]]]:
         """The same figures, and what adds up to each, by name: of the trees what each group of numbers changes."""
-        found: list[dict[str, float]] = [{} for _ in cases]
+        found: list[dict[str, float]] = [{} for _ in samples]
         by_trees: dict[str | None, list[int]] = defaultdict(list)
-        for i, case in enumerate(cases):
-            by_trees[None if case.device in self.known else case.kind].append(i)
+        for i, sample in enumerate(samples):
+            by_trees[None if sample.device in self.known_devices else sample.kind].append(i)
         for kind, here in by_trees.items():
-            trees, asked = self._specialist() if kind is None else self._generalist(kind), [cases[i] for i in here]
-            told = (
-                [{"physical law": x} for x in self._law.logs(asked).tolist()] if trees is None else trees.reasons(asked)
-            )
-            for i, added in zip(here, told, strict=True):
+            trees, asked = self._specialist() if kind is None else self._generalist(kind), [samples[i] for i in here]
+            if trees is None:
+                parts = [{"physical law": log} for log in self._analytical.predict_log(asked).tolist()]
+            else:
+                parts = trees.shap_values(asked)
+            for i, added in zip(here, parts, strict=True):
                 found[i] = added
         alone = np.array([sum(added.values()) for added in found])
-        uncorrected = self._uncorrected(cases, alone)
-        corrected = self._corrected(cases, uncorrected)
+        uncorrected = self._predict_uncorrected(samples, alone)
+        corrected = self._predict_corrections(samples, uncorrected)
         more = (uncorrected - alone).tolist()
-        for case, added, beside, few in zip(cases, found, more, corrected.tolist(), strict=True):
-            added["same work measured elsewhere" if self.elsewhere(case) else "models like it"] = beside
+        for sample, added, beside, few in zip(samples, found, more, corrected.tolist(), strict=True):
+            added["same work measured elsewhere" if self.count_same_workload(sample) else "models like it"] = beside
             added["few figures of this device"] = few
         return uncorrected + corrected, found
 
-    def why_not(self, case: Sample) -> str | None:
+    def unsupported_reason(self, sample: Sample) -> str | None:
         """Why the learner does not stand behind its figure; None where it does."""
-        if (case.kind, case.backend, case.compiler) not in self._ways:
-            compiled = f", compiled by {case.compiler}" if case.compiler else ""
-            return f"nothing was learned from {case.backend} on any {case.kind}{compiled}"
-        if (case.kind, weight_bytes(case.precision, case.mode)) not in self._widths:
-            return f"nothing as wide as precision {case.precision} was learned from on any {case.kind}"
-        if (case.kind, case.counted) not in self._counted:
-            return f"no model whose activations are counted by {case.counted} was learned from on any {case.kind}"
-        if (case.kind, case.reads) not in self._read:
-            return f"no model that reads {case.reads} was learned from on any {case.kind}"
-        if not has_known_rates(case) and case.device not in self.known | self.corrections.keys():
-            return f"not one figure of {case.device} was learned from, and its peak or bandwidth is not known"
+        if (sample.kind, sample.backend, sample.compiler) not in self._run_modes:
+            compiled = f", compiled by {sample.compiler}" if sample.compiler else ""
+            return f"nothing was learned from {sample.backend} on any {sample.kind}{compiled}"
+        if (sample.kind, weight_bytes(sample.precision, sample.mode)) not in self._weight_widths:
+            return f"nothing as wide as precision {sample.precision} was learned from on any {sample.kind}"
+        if (sample.kind, sample.counted) not in self._counting_methods:
+            return f"no model whose activations are counted by {sample.counted} was learned from on any {sample.kind}"
+        if (sample.kind, sample.reads) not in self._input_kinds:
+            return f"no model that reads {sample.reads} was learned from on any {sample.kind}"
+        if not has_known_rates(sample) and sample.device not in self.known_devices | self.corrections.keys():
+            return f"not one figure of {sample.device} was learned from, and its peak or bandwidth is not known"
         return None
 
-    def correct(self, few: Sequence[Sample]) -> None:
+    def adapt(self, few: Sequence[Sample]) -> None:
         """Take in a few figures of devices that are not known."""
         by_device: dict[str, list[Sample]] = defaultdict(list)
-        for case in few:
-            by_device[case.device].append(case)
-        for device, cases in sorted(by_device.items()):
-            logs = self._uncorrected(cases)
-            self.corrections[device] = Correction.fit(cases, self._beyond(cases, logs), log_latency(cases) - logs)
+        for sample in few:
+            by_device[sample.device].append(sample)
+        for device, samples in sorted(by_device.items()):
+            logs = self._predict_uncorrected(samples)
+            self.corrections[device] = Correction.fit(
+                samples, self._beyond_analytical(samples, logs), log_latency(samples) - logs
+            )
 
-    def grow(self) -> FittedEnsembles:
+    def fit(self) -> FittedEnsembles:
         """Fit all that has not been asked for yet, too: the specialist and the generalists side by side."""
-        if self._grown is None:
-            everything = list(range(len(self.cases)))
-            kinds = sorted({case.kind for case in self.cases})
+        if self._ensembles is None:
+            everything = list(range(len(self.known_samples)))
+            kinds = sorted({sample.kind for sample in self.known_samples})
             # Boosting and predicting leave Python to itself, so threads of it do not wait for each other.
             with ThreadPoolExecutor(max_workers=2) as pool:
-                known = pool.submit(self._left_over, everything, known=True)
-                new = pool.submit(self._left_over, everything, known=False)
+                known = pool.submit(self._residuals, everything, known=True)
+                new = pool.submit(self._residuals, everything, known=False)
                 left = known.result(), new.result()
             found = {kind: self._generalist(kind) for kind in kinds}
             generalists = {kind: trees for kind, trees in found.items() if trees is not None}
-            self._grown = FittedEnsembles(self._specialist(), generalists, *left)
-        return self._grown
+            self._ensembles = FittedEnsembles(self._specialist(), generalists, *left)
+        return self._ensembles
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Make what the first cases would wait for."""
-        self._alike.make_ready()
-        grown = self.grow()
-        for trees in (grown.specialist, *grown.generalists.values()):
-            trees.make_ready()
+        self._architecture_gp.warm_up()
+        ensembles = self.fit()
+        for trees in (ensembles.specialist, *ensembles.generalists.values()):
+            trees.warm_up()
 
-    def elsewhere(self, case: Sample) -> int:
+    def count_same_workload(self, sample: Sample) -> int:
         """How many figures of the same work can be carried over to the case."""
-        return len(self._measured.get(case.shape, ()))
+        return len(self._rows_by_workload.get(sample.shape, ()))
 
-    def _beyond(self, cases: Sequence[Sample], logs: Array) -> Array:
+    def _beyond_analytical(self, samples: Sequence[Sample], logs: Array) -> Array:
         """How far these logs lie from the law, which is what sets models apart whose cost is the same."""
-        return logs - self._law.logs(cases)
+        return logs - self._analytical.predict_log(samples)
 
-    def _corrected(self, cases: Sequence[Sample], uncorrected: Array) -> Array:
+    def _predict_corrections(self, samples: Sequence[Sample], uncorrected: Array) -> Array:
         """By how much, which is nothing but on devices with few figures."""
-        logs = np.zeros(len(cases))
+        logs = np.zeros(len(samples))
         for device, correction in self.corrections.items():
-            here = [i for i, case in enumerate(cases) if case.device == device]
+            here = [i for i, sample in enumerate(samples) if sample.device == device]
             if here:
-                asked = [cases[i] for i in here]
-                logs[here] = correction.of(asked, self._beyond(asked, uncorrected[here]))
+                asked = [samples[i] for i in here]
+                logs[here] = correction.predict(asked, self._beyond_analytical(asked, uncorrected[here]))
         return logs
 
-    def _uncorrected(self, cases: Sequence[Sample], alone: Array | None = None) -> Array:
-        logs = np.empty(len(cases))
-        known = np.array([case.device in self.known for case in cases], dtype=bool)
-        for here, which in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
+    def _predict_uncorrected(self, samples: Sequence[Sample], alone: Array | None = None) -> Array:
+        logs = np.empty(len(samples))
+        known = np.array([sample.device in self.known_devices for sample in samples], dtype=bool)
+        for here, are_known in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
             if here:
-                logs[here] = self._of([cases[i] for i in here], None if alone is None else alone[here], known=which)
+                by_trees = None if alone is None else alone[here]
+                logs[here] = self._predict_group([samples[i] for i in here], by_trees, known=are_known)
         return logs
 
-    def _of(self, cases: Sequence[Sample], alone: Array | None, *, known: bool) -> Array:
+    def _predict_group(self, samples: Sequence[Sample], alone: Array | None, *, known: bool) -> Array:
         """As the trees say (`alone`, where that is known already), and where the same work was measured elsewhere off
         as they are there, by a share that shrinks with how differently it was run; of other work on a known device, the
         mean of them and of what models like it say."""
-        logs = self._trees(cases, known=known) if alone is None else alone.copy()
-        sources = [self._measured.get(case.shape, []) for case in cases]
+        logs = self._predict_trees(samples, known=known) if alone is None else alone.copy()
+        sources = [self._rows_by_workload.get(sample.shape, []) for sample in samples]
         there = sorted({j for found in sources for j in found})
         if there:
-            left = self._left_over(there, known=known)
+            left = self._residuals(there, known=known)
             by_shape: dict[Any, list[int]] = defaultdict(list)
-            for i, case in enumerate(cases):
-                by_shape[case.shape].append(i)
+            for i, sample in enumerate(samples):
+                by_shape[sample.shape].append(i)
             for here in by_shape.values():
                 if rows := sources[here[0]]:
-                    weights = np.exp(-self._places.apart([cases[i] for i in here], np.array(rows)))
+                    weights = np.exp(-self._distance.distances([samples[i] for i in here], np.array(rows)))
                     total = weights.sum(axis=1)
                     logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(left[rows], weights)
         # Of decoders their cost says it all: nothing in their names tells what they are built of.
-        new = [i for i, rows in enumerate(sources) if known and not rows and cases[i].mode != "generation"]
+        new = [i for i, rows in enumerate(sources) if known and not rows and samples[i].mode != "generation"]
         if new:
-            like = self._alike.logs([cases[i] for i in new])
+            like = self._architecture_gp.predict_log([samples[i] for i in new])
             logs[new] = np.where(np.isnan(like), logs[new], (logs[new] + like) / 2)
         return logs
 
-    def _left_over(self, rows: list[int], *, known: bool) -> Array:
+    def _residuals(self, rows: list[int], *, known: bool) -> Array:
         """Per learned case, at least of these rows; NaN where nobody knows yet."""
-        if self._grown is not None:
-            return self._grown.left_known if known else self._grown.left_new
-        left = np.full(len(self.cases), np.nan)
-        left[rows] = self._logs[rows] - self._trees([self.cases[j] for j in rows], known=known)
+        if self._ensembles is not None:
+            return self._ensembles.known_device_residuals if known else self._ensembles.new_device_residuals
+        left = np.full(len(self.known_samples), np.nan)
+        left[rows] = self._logs[rows] - self._predict_trees([self.known_samples[j] for j in rows], known=known)
         return left
 
-    def _trees(self, cases: Sequence[Sample], *, known: bool) -> Array:
+    def _predict_trees(self, samples: Sequence[Sample], *, known: bool) -> Array:
         if known:
-            return self._specialist().logs(cases)
-        logs = self._law.logs(cases)
-        for kind in {case.kind for case in cases}:
+            return self._specialist().predict_log(samples)
+        logs = self._analytical.predict_log(samples)
+        for kind in {sample.kind for sample in samples}:
             trees = self._generalist(kind)
             if trees is not None:
-                here = [i for i, case in enumerate(cases) if case.kind == kind]
-                logs[here] = trees.logs([cases[i] for i in here])
+                here = [i for i, sample in enumerate(samples) if sample.kind == kind]
+                logs[here] = trees.predict_log([samples[i] for i in here])
         return logs
 
     def _specialist(self) -> ResidualTrees:
-        if self._grown is not None:
-            return self._grown.specialist
-        if self._named is None:
-            self._named = ResidualTrees.fit(self.cases, self._logs, _SPECIALIST_NAMES, self._rounds)
-        return self._named
+        if self._ensembles is not None:
+            return self._ensembles.specialist
+        if self._specialist_trees is None:
+            self._specialist_trees = ResidualTrees.fit(self.known_samples, self._logs, _SPECIALIST_NAMES, self._rounds)
+        return self._specialist_trees
 
     def _generalist(self, kind: str) -> ResidualTrees | None:
-        if self._grown is not None:
-            return self._grown.generalists.get(kind)
+        if self._ensembles is not None:
+            return self._ensembles.generalists.get(kind)
         if kind not in self._generalists:
-            rows = [i for i, case in enumerate(self.cases) if case.kind == kind and has_known_rates(case)]
+            rows = [i for i, sample in enumerate(self.known_samples) if sample.kind == kind and has_known_rates(sample)]
             enough = len(rows) >= _MIN_GENERALIST_SAMPLES
-            told = [self.cases[i] for i in rows]
+            told = [self.known_samples[i] for i in rows]
             self._generalists[kind] = (
                 ResidualTrees.fit(told, self._logs[rows], _GENERALIST_NAMES, self._rounds) if enough else None
             )
@@ -273,19 +281,21 @@ class _SettingDistance:
     version: Array
 
     @classmethod
-    def of(cls, cases: Sequence[Sample]) -> _SettingDistance:
+    def of(cls, samples: Sequence[Sample]) -> _SettingDistance:
         codes = {
-            name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))}
+            name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))}
             for name in _MISMATCH_PENALTIES
         }
-        names = np.array([[codes[n][getattr(c, n)] for n in _MISMATCH_PENALTIES] for c in cases], dtype=np.int64)
-        return cls(codes, names, np.log2([c.devices for c in cases]), np.array([c.version for c in cases]))
+        names = np.array([[codes[n][getattr(c, n)] for n in _MISMATCH_PENALTIES] for c in samples], dtype=np.int64)
+        return cls(codes, names, np.log2([c.devices for c in samples]), np.array([c.version for c in samples]))
 
-    def apart(self, cases: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
+    def distances(self, samples: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
         """How little the figures of these rows say of the same work in each case: 0 for one device run in one way."""
-        own = np.array([[codes.get(getattr(case, name), -1) for name, codes in self.codes.items()] for case in cases])
-        devices = np.array([[math.log2(case.devices)] for case in cases])
-        versions = np.array([[case.version] for case in cases])
+        own = np.array(
+            [[codes.get(getattr(sample, name), -1) for name, codes in self.codes.items()] for sample in samples]
+        )
+        devices = np.array([[math.log2(sample.devices)] for sample in samples])
+        versions = np.array([[sample.version] for sample in samples])
         differ = (self.names[rows] != own[:, None]) @ _PENALTIES + 2.0 * np.abs(self.devices[rows] - devices)
         # An unknown version differs from none.
         return np.asarray(differ + np.nan_to_num(np.minimum(np.abs(self.version[rows] - versions) / 50, 2.0)))

@@ -83,45 +83,45 @@ class Encoder:
     codes: dict[str, dict[str, int]]
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], names: Sequence[str]) -> Encoder:
-        return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in cases}))} for name in names})
+    def fit(cls, samples: Sequence[Sample], names: Sequence[str]) -> Encoder:
+        return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))} for name in names})
 
-    def numbers(self, cases: Sequence[Sample]) -> Array:
+    def transform(self, samples: Sequence[Sample]) -> Array:
         """Cost in logs, intensities, the parts of the law, setting and names."""
         rows = []
-        works = [(c.work, c.batch_size, c.size) for c in cases]
+        works = [(c.work, c.batch_size, c.size) for c in samples]
         logs = np.log(
             [
                 (w.parameters, max(w.flops, 1.0), w.activation_bytes, size, batch, w.steps, c.devices)
-                for c, (w, batch, size) in zip(cases, works, strict=True)
+                for c, (w, batch, size) in zip(samples, works, strict=True)
             ]
         ).tolist()
-        for c, (p, flops, written, size, batch, steps, devices) in zip(cases, logs, strict=True):
+        for c, (p, flops, written, size, batch, steps, devices) in zip(samples, logs, strict=True):
             f, a = flops - batch, written - batch
             cost = (p, f, a, size, batch, f - a, p - f, f - 2 * size, a - 2 * size, batch + a, steps)
             codes = (known.get(getattr(c, name), np.nan) for name, known in self.codes.items())
             rows.append((*cost, c.version, devices, *codes))
-        parts = np.log(np.maximum(roofline_terms_ms(cases), 1e-12))
-        per_item = parts[:, :3] - np.log([[case.batch_size] for case in cases])
-        blocks = np.array([architecture_features(case.model) for case in cases], dtype=np.float64)
+        parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
+        per_item = parts[:, :3] - np.log([[sample.batch_size] for sample in samples])
+        blocks = np.array([architecture_features(sample.model) for sample in samples], dtype=np.float64)
         return np.hstack(
             [np.array(rows, dtype=np.float64), blocks, parts, per_item, np.logaddexp.reduce(per_item, axis=1)[:, None]]
         )
 
-    def names(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """What each number is of, for people; blocks of a network are all `architecture`."""
         blocks = len(architecture_features(""))
         return [*_COSTS, *self.codes, *["architecture"] * blocks, *_TERMS, *_TERMS[:3], "roofline"]
 
-    def design(self, numbers: Array) -> Array:
+    def design_matrix(self, numbers: Array) -> Array:
         """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
         plain = np.nan_to_num(numbers[:, self._plain])
         coded, codes = self._hot
         return np.hstack([np.ones((len(numbers), 1)), plain, numbers[:, coded] == codes])
 
-    def columns(self) -> list[str]:
+    def design_names(self) -> list[str]:
         """What each column of the design is of."""
-        names = self.names()
+        names = self.feature_names()
         hot = (name for name, known in self.codes.items() for _ in known)
         return ["", *(names[i] for i in self._plain), *hot]
 
@@ -130,7 +130,7 @@ class Encoder:
         """Numbers that the ridge takes as they are: neither codes of names nor versions, of which many are unknown."""
         first = len(_COSTS)
         left_out = {*range(first, first + len(self.codes)), _COSTS.index("version")}
-        return np.array([i for i in range(len(self.names())) if i not in left_out])
+        return np.array([i for i in range(len(self.feature_names())) if i not in left_out])
 
     @cached_property
     def _hot(self) -> tuple[npt.NDArray[np.int64], Array]:
@@ -146,7 +146,7 @@ class Encoder:
 class ResidualTrees:
     """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
 
-    law: AdditiveRoofline
+    analytical: AdditiveRoofline
     levels: dict[str, float]
     """By vendor, what its devices have in common beyond the law, where they are not told apart; `""` is of all."""
     encoder: Encoder
@@ -156,15 +156,15 @@ class ResidualTrees:
     boosters: tuple[lgb.Booster, lgb.Booster]
 
     @classmethod
-    def fit(cls, cases: Sequence[Sample], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> ResidualTrees:
-        law = AdditiveRoofline.fit(cases, logs)
-        encoder = Encoder.fit(cases, names)
-        left = logs - law.logs(cases)
+    def fit(cls, samples: Sequence[Sample], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> ResidualTrees:
+        analytical = AdditiveRoofline.fit(samples, logs)
+        encoder = Encoder.fit(samples, names)
+        left = logs - analytical.predict_log(samples)
         levels, smooth = {"": 0.0}, "device" not in names
         if smooth:
-            left, levels = _remove_device_medians(left, cases)
-        numbers = encoder.numbers(cases)
-        design = encoder.design(numbers)
+            left, levels = _remove_device_medians(left, samples)
+        numbers = encoder.transform(samples)
+        design = encoder.design_matrix(numbers)
         mean, scale = design.mean(axis=0), design.std(axis=0)
         # What never varies tells nothing of what it would change, whatever rounding makes of it.
         constant = scale < 1e-6
@@ -181,45 +181,51 @@ class ResidualTrees:
             boost(numbers, left, rounds, **more),
             boost(numbers, left - design @ coefficients, rounds, extra_trees=smooth, **more),
         )
-        return cls(law, levels, encoder, mean, scale, coefficients, boosters)
+        return cls(analytical, levels, encoder, mean, scale, coefficients, boosters)
 
-    def logs(self, cases: Sequence[Sample]) -> Array:
+    def predict_log(self, samples: Sequence[Sample]) -> Array:
         """Natural logs of latencies."""
-        numbers = self.encoder.numbers(cases)
-        ridge = (self.encoder.design(numbers) - self.mean) / self.scale @ self.coefficients
+        numbers = self.encoder.transform(samples)
+        ridge = (self.encoder.design_matrix(numbers) - self.mean) / self.scale @ self.coefficients
         plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
-        return np.asarray(self.law.logs(cases) + self._level(cases) + (plain + over_ridge + ridge) / 2)
+        return np.asarray(
+            self.analytical.predict_log(samples) + self._level(samples) + (plain + over_ridge + ridge) / 2
+        )
 
-    def _level(self, cases: Sequence[Sample]) -> Array:
-        return np.array([self.levels.get(case.vendor, self.levels[""]) for case in cases])
+    def _level(self, samples: Sequence[Sample]) -> Array:
+        return np.array([self.levels.get(sample.vendor, self.levels[""]) for sample in samples])
 
-    def reasons(self, cases: Sequence[Sample]) -> list[dict[str, float]]:
+    def shap_values(self, samples: Sequence[Sample]) -> list[dict[str, float]]:
         """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
         ridge)."""
-        numbers = self.encoder.numbers(cases)
+        numbers = self.encoder.transform(samples)
         terms, usual = self._terms
-        base = self.law.logs(cases) + self._level(cases) + (self._shares.base + self.coefficients[0]) / 2
+        base = (
+            self.analytical.predict_log(samples)
+            + self._level(samples)
+            + (self._shap_table.base + self.coefficients[0]) / 2
+        )
         # To the last bit the same whatever is asked beside it, which a product of matrices is not.
-        ridge = np.einsum("rc,cg->rg", self.encoder.design(numbers), terms) - usual
-        added = (self._shares.added(numbers) + ridge) / 2
+        ridge = np.einsum("rc,cg->rg", self.encoder.design_matrix(numbers), terms) - usual
+        added = (self._shap_table.contributions(numbers) + ridge) / 2
         return [
-            {"physical law": law, **dict(zip(GROUPS, groups, strict=True))}
-            for law, groups in zip(base.tolist(), added.tolist(), strict=True)
+            {"physical law": analytical, **dict(zip(GROUPS, groups, strict=True))}
+            for analytical, groups in zip(base.tolist(), added.tolist(), strict=True)
         ]
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Make what the first reasons would wait for."""
-        _ = self._shares, self._terms
+        _ = self._shap_table, self._terms
 
     @cached_property
-    def _shares(self) -> TreeShapTable:
-        return TreeShapTable.of(self.boosters, _group_indices(self.encoder.names()))
+    def _shap_table(self) -> TreeShapTable:
+        return TreeShapTable.build(self.boosters, _group_indices(self.encoder.feature_names()))
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:
         """The ridge's coefficients by column of the design and group, without the first, which is of no number; and
         what they come to at the mean."""
-        groups = _group_indices(self.encoder.columns())
+        groups = _group_indices(self.encoder.design_names())
         terms = np.zeros((len(groups), len(GROUPS)))
         terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
         terms[0] = 0.0
@@ -237,12 +243,12 @@ def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booste
     return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
 
 
-def _remove_device_medians(left: Array, cases: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
+def _remove_device_medians(left: Array, samples: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
     """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
     the median of these medians: over each vendor's devices, and over all (`""`)."""
-    names, codes = np.unique([case.device for case in cases], return_inverse=True)
+    names, codes = np.unique([sample.device for sample in samples], return_inverse=True)
     medians = np.array([np.median(left[codes == code]) for code in range(len(names))])
-    vendors = {case.device: case.vendor for case in cases}
+    vendors = {sample.device: sample.vendor for sample in samples}
     made = np.array([vendors[name] for name in names.tolist()])
     levels = {str(vendor): float(np.median(medians[made == vendor])) for vendor in np.unique(made) if vendor}
     return left - medians[codes], {**levels, "": float(np.median(medians))}

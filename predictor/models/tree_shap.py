@@ -62,11 +62,11 @@ class TreeShapTable:
     """Where in `table` each leaf's begins."""
     table: Array
     """By outcome, what each group of features adds."""
-    _kept: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
     """What was added up before, by which conditions hold, a bit each; until it is too much, then it begins again."""
 
     @classmethod
-    def of(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
+    def build(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
         """`groups` has the number of each feature's group."""
         leaves = [leaf for booster in boosters for tree in _parse_trees(booster) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
@@ -101,22 +101,22 @@ class TreeShapTable:
             np.concatenate([nothing, *tables]),
         )
 
-    def added(self, numbers: Array) -> Array:
+    def contributions(self, numbers: Array) -> Array:
         """What each group of features adds to `base`, by row: summed, with it, what the models say."""
         asked = numbers[:, self.features]
         holds = (asked > self.low) & (asked <= self.high)
         holds |= np.isnan(asked) & self.nan
         outcomes = [outcome.tobytes() for outcome in np.packbits(holds, axis=1)]
-        found = {outcome: self._kept.get(outcome) for outcome in outcomes}
+        found = {outcome: self._cache.get(outcome) for outcome in outcomes}
         if new := {outcome: row for row, outcome in enumerate(outcomes) if found[outcome] is None}:
-            summed = dict(zip(new, self._summed(holds[[*new.values()]]), strict=True))
+            summed = dict(zip(new, self._sum_tables(holds[[*new.values()]]), strict=True))
             found |= summed
-            if len(self._kept) + len(summed) > _MAX_CACHED:
-                self._kept.clear()
-            self._kept.update(summed)
+            if len(self._cache) + len(summed) > _MAX_CACHED:
+                self._cache.clear()
+            self._cache.update(summed)
         return np.array([found[outcome] for outcome in outcomes]).reshape(len(numbers), self.table.shape[1])
 
-    def _summed(self, holds: npt.NDArray[np.bool_]) -> Array:
+    def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
         """What the tables add up to, by row, where these conditions hold of it."""
         at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:, None]).T
         ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.starts)

@@ -67,7 +67,7 @@ class StoredTrees(_Part):
 
 class StoredMode(_Part):
     """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`, and how far
-    each was missed while held out in `load_holdout`."""
+    each was missed while held out in `held_out`."""
 
     specialist: StoredTrees
     generalists: dict[str, StoredTrees]
@@ -77,7 +77,7 @@ class StoredMode(_Part):
     size_range: tuple[float, float]
     typical: float
     cases: str
-    load_holdout: str
+    held_out: str
 
 
 class StoredFailureModel(_Part):
@@ -125,35 +125,40 @@ def serialize(
     files: Files = {}
     modes = {}
     for mode, known in predictor.modes.items():
-        grown = known.learner.grow()
-        files[f"{mode}_cases.parquet"] = write_samples(known.learner.told, known.learner.known, grown)
-        files[f"{mode}_held_out.parquet"] = write_holdout(known.learner.told, held[mode])
+        ensembles = known.latency_model.fit()
+        files[f"{mode}_cases.parquet"] = write_samples(
+            known.latency_model.samples, known.latency_model.known_devices, ensembles
+        )
+        files[f"{mode}_held_out.parquet"] = write_holdout(known.latency_model.samples, held[mode])
         modes[mode] = StoredMode(
-            specialist=_pack_trees(f"{mode}_specialist", grown.specialist, files),
-            generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in grown.generalists.items()},
+            specialist=_pack_trees(f"{mode}_specialist", ensembles.specialist, files),
+            generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in ensembles.generalists.items()},
             calibrations=known.calibrations,
             flops_range=known.range.flops,
             batch_range=known.range.batch,
             size_range=known.range.size,
-            typical=known.typical,
+            typical=known.median_log_ms,
             cases=f"{mode}_cases.parquet",
             held_out=f"{mode}_held_out.parquet",
         )
     risks = predictor.risks
     for kind, booster in risks.boosters.items():
         files[f"risk_{kind}.txt"] = _text(booster)
-    told = [case for known in predictor.modes.values() for case in known.learner.told]
+    told = [sample for known in predictor.modes.values() for sample in known.latency_model.samples]
     manifest = Manifest(
         format=FORMAT,
         snapshot_id=snapshot_id,
         dataset_sha256=dataset_sha256,
         feature_schema=FEATURE_SCHEMA,
         case_columns=COLUMNS,
-        features={m: tuple(known.learner.grow().specialist.encoder.names()) for m, known in predictor.modes.items()},
+        features={
+            m: tuple(known.latency_model.fit().specialist.encoder.feature_names())
+            for m, known in predictor.modes.items()
+        },
         lightgbm=lgb.__version__,
         rows=predictor.rows,
         families=predictor.families,
-        devices=tuple(sorted({case.device for case in told})),
+        devices=tuple(sorted({sample.device for sample in told})),
         modes=modes,
         memory=predictor.memory,
         risks=StoredFailureModel(
@@ -283,10 +288,10 @@ def load_holdout(settings: Settings, predictor_id: str) -> dict[str, dict[Regime
     manifest = load_manifest(settings, predictor_id)
     found = {}
     for mode, stored in manifest.modes.items():
-        cases, held = (
+        samples, held = (
             _read_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out)
         )
-        found[mode] = read_holdout(held, read_samples(cases)[0])
+        found[mode] = read_holdout(held, read_samples(samples)[0])
     return found
 
 
@@ -300,7 +305,7 @@ def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
     for file, booster in zip(names, trees.boosters, strict=True):
         files[file] = _text(booster)
     return StoredTrees(
-        factors=trees.law.factors,
+        factors=trees.analytical.factors,
         levels=trees.levels,
         codes=tuple(trees.encoder.codes.items()),
         mean=tuple(trees.mean.tolist()),
@@ -313,19 +318,19 @@ def _pack_trees(name: str, trees: ResidualTrees, files: Files) -> StoredTrees:
 def _unpack_trees(entry: StoredTrees, files: Files) -> ResidualTrees:
     plain, over_ridge = (_booster(files[name]) for name in entry.files)
     mean, scale, coefficients = (np.array(values) for values in (entry.mean, entry.scale, entry.coefficients))
-    law, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes))
-    return ResidualTrees(law, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
+    analytical, encoder = AdditiveRoofline(entry.factors), Encoder(dict(entry.codes))
+    return ResidualTrees(analytical, entry.levels, encoder, mean, scale, coefficients, (plain, over_ridge))
 
 
 def _unpack_mode(entry: StoredMode, files: Files) -> ModeModel:
-    cases, left_known, left_new = read_samples(files[entry.cases])
+    samples, known_residuals, new_residuals = read_samples(files[entry.cases])
     generalists = {kind: _unpack_trees(trees, files) for kind, trees in entry.generalists.items()}
-    grown = FittedEnsembles(_unpack_trees(entry.specialist, files), generalists, left_known, left_new)
+    ensembles = FittedEnsembles(_unpack_trees(entry.specialist, files), generalists, known_residuals, new_residuals)
     return ModeModel(
-        learner=LatencyModel(cases, grown=grown),
+        latency_model=LatencyModel(samples, ensembles=ensembles),
         calibrations=entry.calibrations,
         range=TrainingRange(entry.flops_range, entry.batch_range, entry.size_range),
-        typical=entry.typical,
+        median_log_ms=entry.typical,
     )
 
 

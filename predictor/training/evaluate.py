@@ -34,7 +34,7 @@ class EvaluationResult:
     """Every case that a split asked about, in one order, in natural logs of milliseconds."""
 
     split: str
-    cases: tuple[Sample, ...]
+    samples: tuple[Sample, ...]
     truth: Array
     predicted: Array
     half_width: Array
@@ -43,15 +43,15 @@ class EvaluationResult:
     baselines: dict[str, Array]
 
 
-def evaluate_splits(cases: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationResult]:
+def evaluate_splits(samples: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationResult]:
     """Every split that these cases allow. Raises InvalidInput where they are too few."""
-    _require_enough(cases)
+    _require_enough(samples)
     found = []
     for name, split in SPLITS.items():
-        rounds = list(split(cases))
+        rounds = list(split(samples))
         if rounds:
-            say(f"{name}: {len(rounds)} rounds over {len(cases)} cases")
-            found.append(_evaluate_split(name, cases, rounds))
+            say(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
+            found.append(_evaluate_split(name, samples, rounds))
     return found
 
 
@@ -69,13 +69,13 @@ def evaluate_train_test(
     predictor, _, _ = fit_predictor(
         {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
     )
-    told = predictor.judge(test)
+    told = predictor.predict(test)
     figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
     predicted = np.log([figure.p50 for figure in figures])
     highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
     return EvaluationResult(
         split="train and test",
-        cases=tuple(test),
+        samples=tuple(test),
         truth=log_latency(test),
         predicted=predicted,
         half_width=np.log(highs) - predicted,
@@ -92,17 +92,17 @@ def evaluation_metrics(asked: EvaluationResult) -> dict[str, Any]:
     inside = np.abs(asked.predicted - asked.truth) <= asked.half_width
     return {
         "split": asked.split,
-        "cases": len(asked.cases),
+        "cases": len(asked.samples),
         **_error_metrics(asked.predicted, asked),
         "median_ape_supported": float(np.median(error[behind])) if behind.any() else None,
         "supported": float(behind.mean()),
         "coverage": float(inside[limits].mean()) if limits.any() else None,
         "interval_high_over_low": float(np.median(np.exp(2 * asked.half_width[limits]))) if limits.any() else None,
-        "median_ape_by_device": _aggregate_by([case.device for case in asked.cases], error),
+        "median_ape_by_device": _aggregate_by([sample.device for sample in asked.samples], error),
         "coverage_by_device": _aggregate_by(
-            list(np.array([c.device for c in asked.cases])[limits]), inside[limits], np.mean
+            list(np.array([c.device for c in asked.samples])[limits]), inside[limits], np.mean
         ),
-        "median_ape_by_family": _aggregate_by([case.family for case in asked.cases], error),
+        "median_ape_by_family": _aggregate_by([sample.family for sample in asked.samples], error),
         "baselines": {name: _error_metrics(logs, asked) for name, logs in asked.baselines.items()},
     }
 
@@ -112,19 +112,21 @@ def _error_metrics(logs: Array, asked: EvaluationResult) -> dict[str, Any]:
     return {
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        "kendall_tau": _mean_kendall_tau(asked.cases, logs, asked.truth),
-        "top1_regret": _mean_top1_regret(asked.cases, logs, asked.truth),
+        "kendall_tau": _mean_kendall_tau(asked.samples, logs, asked.truth),
+        "top1_regret": _mean_top1_regret(asked.samples, logs, asked.truth),
     }
 
 
-def _evaluate_split(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]) -> EvaluationResult:
-    logs = log_latency(cases)
-    predicted = np.full(len(cases), np.nan)
-    supported = np.zeros(len(cases), dtype=bool)
-    baselines = {baseline: np.full(len(cases), np.nan) for baseline in BASELINES}
-    turn = np.full(len(cases), -1)
+def _evaluate_split(
+    name: str, samples: Sequence[Sample], rounds: Sequence[tuple[Indices, Indices]]
+) -> EvaluationResult:
+    logs = log_latency(samples)
+    predicted = np.full(len(samples), np.nan)
+    supported = np.zeros(len(samples), dtype=bool)
+    baselines = {baseline: np.full(len(samples), np.nan) for baseline in BASELINES}
+    turn = np.full(len(samples), -1)
     for number, (train, test) in enumerate(rounds):
-        known, asked = [cases[i] for i in train.tolist()], [cases[i] for i in test.tolist()]
+        known, asked = [samples[i] for i in train.tolist()], [samples[i] for i in test.tolist()]
         told = LatencyModel(known).predict(asked)
         predicted[test], supported[test], turn[test] = told.logs, told.supported, number
         for baseline, run in BASELINES.items():
@@ -132,17 +134,17 @@ def _evaluate_split(name: str, cases: Sequence[Sample], rounds: Sequence[tuple[I
     at = np.flatnonzero(turn >= 0).tolist()
     return EvaluationResult(
         split=name,
-        cases=tuple(cases[i] for i in at),
+        samples=tuple(samples[i] for i in at),
         truth=logs[at],
         predicted=predicted[at],
-        half_width=_half_widths(np.abs(predicted - logs)[at], turn[at], supported[at], name, [cases[i] for i in at]),
+        half_width=_half_widths(np.abs(predicted - logs)[at], turn[at], supported[at], name, [samples[i] for i in at]),
         supported=supported[at],
         baselines={baseline: values[at] for baseline, values in baselines.items()},
     )
 
 
 def _half_widths(
-    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, cases: Sequence[Sample]
+    errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, samples: Sequence[Sample]
 ) -> Array:
     """Conformal, cross-fitted: each round's interval from the errors of the other rounds, whose groups are as new.
 
@@ -151,7 +153,7 @@ def _half_widths(
     """
     widths = np.full(len(errors), np.nan)
     new_device = name in _NEW_DEVICE_SPLITS
-    group = np.unique([case.device for case in cases], return_inverse=True)[1] if new_device else turn
+    group = np.unique([sample.device for sample in samples], return_inverse=True)[1] if new_device else turn
     for here in np.unique(group):
         others = (group != here) & supported
         if not others.any():
@@ -167,12 +169,12 @@ def _relative_error(logs: Array, truth: Array) -> Array:
     return np.asarray(np.abs(np.expm1(truth - logs)))
 
 
-def _mean_kendall_tau(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
+def _mean_kendall_tau(samples: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """Kendall's tau of the rates per item within each device, averaged over cases."""
-    batch = np.log([case.batch_size for case in cases])
+    batch = np.log([sample.batch_size for sample in samples])
     rows: dict[str, list[int]] = defaultdict(list)
-    for i, case in enumerate(cases):
-        rows[case.device].append(i)
+    for i, sample in enumerate(samples):
+        rows[sample.device].append(i)
     found = [
         (len(at), kendalltau((logs - batch)[at], (truth - batch)[at]).statistic) for at in rows.values() if len(at) > 1
     ]
@@ -180,16 +182,16 @@ def _mean_kendall_tau(cases: Sequence[Sample], logs: Array, truth: Array) -> flo
     return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
 
 
-def _mean_top1_regret(cases: Sequence[Sample], logs: Array, truth: Array) -> float | None:
+def _mean_top1_regret(samples: Sequence[Sample], logs: Array, truth: Array) -> float | None:
     """How much longer an item takes where the prediction sends it than where it were fastest: the mean over the works
     that were asked about on several devices or in several ways."""
-    batch = np.log([case.batch_size for case in cases])
+    batch = np.log([sample.batch_size for sample in samples])
     rows: dict[Any, list[int]] = defaultdict(list)
-    for i, case in enumerate(cases):
-        rows[case.shape].append(i)
+    for i, sample in enumerate(samples):
+        rows[sample.shape].append(i)
     lost = []
     for at in rows.values():
-        if len({(cases[i].device, cases[i].compiler, cases[i].layout, cases[i].backend) for i in at}) > 1:
+        if len({(samples[i].device, samples[i].compiler, samples[i].layout, samples[i].backend) for i in at}) > 1:
             seen, real = (logs - batch)[at], (truth - batch)[at]
             lost.append(float(np.expm1(real[seen.argmin()] - real.min())))
     return float(np.mean(lost)) if lost else None
@@ -200,10 +202,10 @@ def _aggregate_by(names: Sequence[str], values: Any, how: Callable[[Any], Any] =
     return {str(name): float(how(np.asarray(values)[labels == name])) for name in np.unique(labels)}
 
 
-def _require_enough(cases: Sequence[Sample]) -> None:
-    families = {case.family for case in cases}
-    if len(cases) < _MIN_SAMPLES or len(families) < 3:
+def _require_enough(samples: Sequence[Sample]) -> None:
+    families = {sample.family for sample in samples}
+    if len(samples) < _MIN_SAMPLES or len(families) < 3:
         raise InvalidInput(
-            f"{len(cases)} usable figures of {len(families)} model families are too few to judge anything: at least "
+            f"{len(samples)} usable figures of {len(families)} model families are too few to judge anything: at least "
             f"{_MIN_SAMPLES} of 3 are needed, with known devices and models whose cost is stated."
         )

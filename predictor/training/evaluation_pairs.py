@@ -9,16 +9,17 @@ from accel_platform.analysis.query.filters import Selection, recorded_id, requir
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.settings import Settings
+from predictor.calibration.cross_validation import Regime
 from predictor.data.samples import Sample
 from predictor.training import artifact
 
 _REGIME_TEXT = {
-    "nothing": "nothing",
-    "family": "the model's family",
-    "hardware": "the device",
-    "both": "family and device",
-    "few": "all but a few figures of the device",
-    "few, family": "the family and all but a few figures of the device",
+    Regime.SEEN: "nothing",
+    Regime.UNSEEN_FAMILY: "the model's family",
+    Regime.UNSEEN_DEVICE: "the device",
+    Regime.UNSEEN_BOTH: "family and device",
+    Regime.FEW_SHOT: "all but a few figures of the device",
+    Regime.FEW_SHOT_UNSEEN_FAMILY: "the family and all but a few figures of the device",
 }
 
 
@@ -39,38 +40,38 @@ def holdout_rows(settings: Settings, selection: Selection) -> list[dict[str, Any
     if predictor_id is None:
         raise NothingToDraw("No predictor is in service: `accel train` makes one.")
     return [
-        _row(case, _REGIME_TEXT.get(lack, lack), error)
+        _row(sample, _REGIME_TEXT[regime], error)
         for _, found in sorted(held_out.items())
-        for lack, held in sorted(found.items())
-        for case, error in zip(held.cases, held.errors, strict=True)
-        if _matches(case, selection)
+        for regime, held in sorted(found.items())
+        for sample, error in zip(held.samples, held.errors, strict=True)
+        if _matches(sample, selection)
     ]
 
 
-def _row(case: Sample, lacking: str, error: float) -> dict[str, Any]:
+def _row(sample: Sample, lacking: str, error: float) -> dict[str, Any]:
     """`error` is the natural log of what was predicted over what was measured."""
     return {
         "lacking": lacking,
-        "model_id": case.model,
-        "hardware": case.hardware,
-        "device_name": case.device,
-        "mode": case.mode,
-        "precision": case.precision,
-        "batch_size": case.batch_size,
-        "sequence_length": None if math.isnan(case.size) else int(case.size),
-        "measured_ms": case.latency_ms,
-        "predicted_ms": case.latency_ms * math.exp(error),
+        "model_id": sample.model,
+        "hardware": sample.hardware,
+        "device_name": sample.device,
+        "mode": sample.mode,
+        "precision": sample.precision,
+        "batch_size": sample.batch_size,
+        "sequence_length": None if math.isnan(sample.size) else int(sample.size),
+        "measured_ms": sample.latency_ms,
+        "predicted_ms": sample.latency_ms * math.exp(error),
     }
 
 
-def _matches(case: Sample, selection: Selection) -> bool:
+def _matches(sample: Sample, selection: Selection) -> bool:
     names = [recorded_id(name) for name in selection.model]
     return (
-        (not names or case.model in names or case.family in names)
-        and (not selection.hardware or case.hardware in selection.hardware)
-        and selection.device in (None, case.device)
-        and selection.mode in (None, case.mode)
-        and selection.precision in (None, case.precision)
-        and selection.batch_size in (None, case.batch_size)
-        and selection.sequence_length in (None, case.size)
+        (not names or sample.model in names or sample.family in names)
+        and (not selection.hardware or sample.hardware in selection.hardware)
+        and selection.device in (None, sample.device)
+        and selection.mode in (None, sample.mode)
+        and selection.precision in (None, sample.precision)
+        and selection.batch_size in (None, sample.batch_size)
+        and selection.sequence_length in (None, sample.size)
     )

@@ -34,15 +34,15 @@ def write_report(path: Path, results: Sequence[tuple[str, EvaluationResult]]) ->
 
 
 def _charts(dataset: str, asked: EvaluationResult, metrics: dict[str, Any]) -> alt.HConcatChart:
-    step = max(1, len(asked.cases) // _MAX_POINTS)
+    step = max(1, len(asked.samples) // _MAX_POINTS)
     points = [
         {
-            "device": case.device,
-            "model": case.model,
-            "measured": case.batch_size / float(np.exp(truth)) * 1e3,
-            "predicted": case.batch_size / float(np.exp(told)) * 1e3,
+            "device": sample.device,
+            "model": sample.model,
+            "measured": sample.batch_size / float(np.exp(truth)) * 1e3,
+            "predicted": sample.batch_size / float(np.exp(told)) * 1e3,
         }
-        for case, truth, told in list(zip(asked.cases, asked.truth, asked.predicted, strict=True))[::step]
+        for sample, truth, told in list(zip(asked.samples, asked.truth, asked.predicted, strict=True))[::step]
     ]
     against = (
         alt.Chart({"values": points}, title=f"{dataset}, {asked.split}: items per second")

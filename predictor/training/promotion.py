@@ -60,7 +60,7 @@ def compare(candidate: Predictor, serving: Predictor | None) -> PromotionDecisio
     report: dict[str, Any] = {}
     worse = []
     for mode in sorted(candidate.modes.keys() & serving.modes.keys()):
-        found = _paired_errors(candidate.modes[mode].learner.told, serving.modes[mode].learner.told)
+        found = _paired_errors(candidate.modes[mode].latency_model.samples, serving.modes[mode].latency_model.samples)
         if found is None:
             continue
         ours, theirs, count = found
@@ -217,29 +217,31 @@ def _serving_id(settings: Settings) -> str | None:
 def _paired_errors(ours: Sequence[Sample], theirs: Sequence[Sample]) -> tuple[float, float, int] | None:
     """Median errors of a learner of our cases and of one of theirs, on families that neither is told of; and of how
     many cases. None where there are too few."""
-    known = Counter(case.without_figures() for case in theirs)
-    both = [case for case in ours if case.without_figures() in known]
+    known = Counter(sample.without_figures() for sample in theirs)
+    both = [sample for sample in ours if sample.without_figures() in known]
     asked = subsample_models(both if len(both) >= MIN_SAMPLES else ours)
-    models = {case.model for case in asked}
+    models = {sample.model for sample in asked}
     # Of large sets the learner sees the models asked about and as many others as a sample holds.
     told = [
-        [case for case in cases if case.model in models] or list(cases)
-        for cases in map(subsample_models, (ours, theirs))
+        [sample for sample in samples if sample.model in models] or list(samples)
+        for samples in map(subsample_models, (ours, theirs))
     ]
-    folds = group_folds([case.family for case in asked], _FOLDS)
+    folds = group_folds([sample.family for sample in asked], _FOLDS)
     errors: list[tuple[float, float]] = []
     for fold in np.unique(folds):
         held = {asked[i].family for i in np.flatnonzero(folds == fold)}
-        learners = []
-        for cases in told:
-            train = [case for case in cases if case.family not in held]
+        latency_models = []
+        for samples in told:
+            train = [sample for sample in samples if sample.family not in held]
             if len(train) >= MIN_SAMPLES:
-                learners.append(LatencyModel(train, rounds=ROUNDS))
+                latency_models.append(LatencyModel(train, rounds=ROUNDS))
         about = [asked[i] for i in np.flatnonzero(folds == fold)]
-        about = [case for case in about if all(learner.why_not(case) is None for learner in learners)]
-        if len(learners) == 2 and about:
+        about = [
+            sample for sample in about if all(model.unsupported_reason(sample) is None for model in latency_models)
+        ]
+        if len(latency_models) == 2 and about:
             truth = log_latency(about)
-            found = [np.abs(np.expm1(learner.predict(about).logs - truth)).tolist() for learner in learners]
+            found = [np.abs(np.expm1(model.predict(about).logs - truth)).tolist() for model in latency_models]
             errors += zip(*found, strict=True)
     if not errors:
         return None

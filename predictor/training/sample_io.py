@@ -25,14 +25,16 @@ COLUMNS = (*_SAMPLE_COLUMNS, *(f"work_{name}" for name in _WORK_COLUMNS))
 _RESIDUAL_COLUMNS = ("left_known", "left_new")
 
 
-def write_samples(cases: Sequence[Sample], known: Collection[str], grown: FittedEnsembles) -> bytes:
+def write_samples(samples: Sequence[Sample], known: Collection[str], ensembles: FittedEnsembles) -> bytes:
     """The cases in their order, with what the trees leave over of those whose device is known; NaN of the others."""
-    columns = {name: [getattr(case, name) for case in cases] for name in _SAMPLE_COLUMNS}
-    columns |= {f"work_{name}": [float(getattr(case.work, name)) for case in cases] for name in _WORK_COLUMNS}
-    learned = np.array([case.device in known for case in cases], dtype=bool)
-    for name, left in zip(_RESIDUAL_COLUMNS, (grown.left_known, grown.left_new), strict=True):
-        column = np.full(len(cases), np.nan)
-        column[learned] = left
+    columns = {name: [getattr(sample, name) for sample in samples] for name in _SAMPLE_COLUMNS}
+    columns |= {f"work_{name}": [float(getattr(sample.work, name)) for sample in samples] for name in _WORK_COLUMNS}
+    learned = np.array([sample.device in known for sample in samples], dtype=bool)
+    for name, values in zip(
+        _RESIDUAL_COLUMNS, (ensembles.known_device_residuals, ensembles.new_device_residuals), strict=True
+    ):
+        column = np.full(len(samples), np.nan)
+        column[learned] = values
         columns[name] = column.tolist()
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out, compression="zstd")
@@ -44,32 +46,32 @@ def read_samples(content: bytes) -> tuple[list[Sample], Array, Array]:
     table = pq.read_table(io.BytesIO(content))
     columns = table.to_pydict()
     works = [WorkloadCost(*row) for row in zip(*(columns[f"work_{name}"] for name in _WORK_COLUMNS), strict=True)]
-    cases = [
+    samples = [
         Sample(work=work, **dict(zip(_SAMPLE_COLUMNS, row, strict=True)))
         for work, row in zip(works, zip(*(columns[name] for name in _SAMPLE_COLUMNS), strict=True), strict=True)
     ]
     left = [np.array([v for v in columns[name] if not math.isnan(v)]) for name in _RESIDUAL_COLUMNS]
-    return cases, left[0], left[1]
+    return samples, left[0], left[1]
 
 
-def write_holdout(cases: Sequence[Sample], found: Mapping[Regime, HoldoutPredictions]) -> bytes:
+def write_holdout(samples: Sequence[Sample], found: Mapping[Regime, HoldoutPredictions]) -> bytes:
     """What was held out of these cases: which one, what it was taken to lack, and the error."""
-    places = {id(case): place for place, case in enumerate(cases)}
+    places = {id(sample): place for place, sample in enumerate(samples)}
     columns: dict[str, list[Any]] = {"case": [], "lacks": [], "error": []}
-    for lack, held in found.items():
-        columns["case"] += [places[id(case)] for case in held.cases]
-        columns["lacks"] += [lack] * len(held.cases)
+    for regime, held in found.items():
+        columns["case"] += [places[id(sample)] for sample in held.samples]
+        columns["lacks"] += [regime.value] * len(held.samples)
         columns["error"] += held.errors
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out, compression="zstd")
     return out.getvalue()
 
 
-def read_holdout(content: bytes, cases: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
+def read_holdout(content: bytes, samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
     """The same again, of the same cases in the same order."""
     found: dict[Regime, HoldoutPredictions] = {}
     for row in pq.read_table(io.BytesIO(content)).to_pylist():
-        held = found.setdefault(row["lacks"], HoldoutPredictions())
-        held.cases.append(cases[row["case"]])
+        held = found.setdefault(Regime(row["lacks"]), HoldoutPredictions())
+        held.samples.append(samples[row["case"]])
         held.errors.append(row["error"])
     return found

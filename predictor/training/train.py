@@ -68,10 +68,10 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     say = progress or (lambda _: None)
     snapshot_id, book = _read_training_set(settings)
     skipped = dict(book.skipped)
-    cases = _group_by_mode(book, skipped)
-    rows = sum(map(len, cases.values()))
-    say(f"{rows} cases of {len(_families(cases))} families at snapshot {snapshot_id[:12]}")
-    digest = _dataset_sha256(cases, book.failed)
+    samples = _group_by_mode(book, skipped)
+    rows = sum(map(len, samples.values()))
+    say(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
+    digest = _dataset_sha256(samples, book.failed)
     serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
@@ -83,7 +83,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         new = False
         say("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        candidate, held, metrics = fit_predictor(cases, book.failed, say)
+        candidate, held, metrics = fit_predictor(samples, book.failed, say)
         verdict = compare(candidate, serving)
         metrics["compared"] = verdict.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
@@ -108,32 +108,32 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
 
 
 def fit_predictor(
-    cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Progress
+    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Progress
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
     modes: dict[str, ModeModel] = {}
     held: dict[str, dict[Regime, HoldoutPredictions]] = {}
     latency: dict[str, Any] = {}
-    for mode, told in cases.items():
-        learner = LatencyModel(told)
+    for mode, told in samples.items():
+        latency_model = LatencyModel(told)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            testing, growing = pool.submit(cross_validate, told), pool.submit(learner.grow)
+            testing, growing = pool.submit(cross_validate, told), pool.submit(latency_model.fit)
             held[mode] = testing.result()
             growing.result()
         latency[mode] = regime_metrics(held[mode])
         modes[mode] = ModeModel(
-            learner, calibrate_regimes(held[mode]), TrainingRange.of(told), median_log_latency(learner)
+            latency_model, calibrate_regimes(held[mode]), TrainingRange.of(told), median_log_latency(latency_model)
         )
-        errors = ", ".join(f"{found['median_ape']:.1%} lacking {lack}" for lack, found in latency[mode].items())
+        errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")
-    everything = [case for told in cases.values() for case in told]
+    everything = [sample for told in samples.values() for sample in told]
     memory = MemoryModel.fit(everything)
     risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}
     if memory is not None:
         metrics["memory"] = memory.metrics
         say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
-    predictor = Predictor("", "", len(everything), tuple(sorted(_families(cases))), modes, memory, risks)
+    predictor = Predictor("", "", len(everything), tuple(sorted(_families(samples))), modes, memory, risks)
     return predictor, held, metrics
 
 
@@ -146,7 +146,7 @@ def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [
         {
             "figure": f"latency, {mode}",
-            "lacking": lack,
+            "lacking": regime,
             "held out": found["rows"],
             "groups": found["groups"],
             "median error": percent(found["median_ape"]),
@@ -154,7 +154,7 @@ def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
             "aimed at": percent(found["coverage_aimed_at"]),
         }
         for mode, lacks in metrics["latency"].items()
-        for lack, found in lacks.items()
+        for regime, found in lacks.items()
     ]
     memory = metrics.get("memory")
     if memory is not None:
@@ -185,14 +185,14 @@ def _read_training_set(settings: Settings) -> tuple[str, TrainingSet]:
 def _group_by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
     """The cases of each mode that has enough; those of the others count as skipped."""
     modes: dict[str, list[Sample]] = {}
-    for mode in sorted({case.mode for case in book.measured}):
-        told = [case for case in book.measured if case.mode == mode]
-        if len(told) >= MIN_SAMPLES and len({case.family for case in told}) >= MIN_GROUPS:
+    for mode in sorted({sample.mode for sample in book.measured}):
+        told = [sample for sample in book.measured if sample.mode == mode]
+        if len(told) >= MIN_SAMPLES and len({sample.family for sample in told}) >= MIN_GROUPS:
             modes[mode] = told
         else:
             skipped[f"too few figures in mode {mode}"] = len(told)
     if not modes:
-        families = sorted({case.family for case in book.measured})
+        families = sorted({sample.family for sample in book.measured})
         left_out = "".join(f"; {count} left out: {reason}" for reason, count in book.skipped.items())
         raise NotEnoughEvidence(
             f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the warehouse "
@@ -230,14 +230,14 @@ def _serving(settings: Settings) -> Predictor | None:
         return None
 
 
-def _families(cases: dict[str, list[Sample]]) -> set[str]:
-    return {case.family for told in cases.values() for case in told}
+def _families(samples: dict[str, list[Sample]]) -> set[str]:
+    return {sample.family for told in samples.values() for sample in told}
 
 
-def _dataset_sha256(cases: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
+def _dataset_sha256(samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
     """Of everything the training depends on but the code: equal data need not be trained on twice."""
-    rows = [[astuple(case) for case in told] for told in cases.values()]
-    failures = sorted([repr(astuple(case)), kind] for case, kind in failed)
+    rows = [[astuple(sample) for sample in told] for told in samples.values()]
+    failures = sorted([repr(astuple(sample)), kind] for sample, kind in failed)
     return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
 
 

@@ -46,6 +46,6 @@ def test_they_are_in_nothing_that_recommends(reader: Reader, table: str) -> None
 
 def test_the_predictor_never_sees_them(reader: Reader) -> None:
     evidence = load_evidence(reader)
-    assert evidence.pooled
-    seen = {(cell.model_id, cell.target.hardware) for cell in (*evidence.pooled, *evidence.failures)}
+    assert evidence.summaries
+    seen = {(cell.model_id, cell.target.hardware) for cell in (*evidence.summaries, *evidence.failures)}
     assert not [model for model, hardware in seen if model.startswith("microbenchmark:") or hardware == "unknown"]

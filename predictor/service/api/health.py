@@ -39,7 +39,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
             predictor_missing=None if predictor else knowledge.no_predictor,
             log_problem=log_problem,
             results=row["results"],
-            cells=len(knowledge.evidence.pooled),
+            cells=len(knowledge.evidence.summaries),
         )
 
     @routes.get("/ready", responses=documented(503))

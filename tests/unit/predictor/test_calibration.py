@@ -37,7 +37,7 @@ def predictor() -> Predictor:
 
 def _judged(predictor: Predictor, name: str, model: str = "resnet_0", **more: Any) -> Prediction:
     asked = replace(case(model, name, gmacs=4, macts=10), **{"latency_ms": math.nan, **more})
-    [judgement] = predictor.judge([asked])
+    [judgement] = predictor.predict([asked])
     return judgement
 
 
@@ -49,7 +49,7 @@ def test_what_is_lacking_decides_the_interval(predictor: Predictor) -> None:
         "both": _judged(predictor, "RTX 4080", "unheard_of"),
     }
     for lack, judgement in asked.items():
-        assert judgement.lacks == lack
+        assert judgement.regime == lack
         assert judgement.supported, judgement.reason
         interval = judgement.latency_ms
         assert interval is not None
@@ -101,10 +101,10 @@ def test_one_device_calibrates_no_other() -> None:
 
 def test_reasons_multiply_to_the_prediction(predictor: Predictor) -> None:
     asked = [case("resnet_0", name, gmacs=4, macts=10) for name in ("RTX 3090", "RTX 4080")]
-    for judgement in predictor.judge(asked, explain=True):
+    for judgement in predictor.predict(asked, explain=True):
         assert judgement.latency_ms is not None
         product = math.prod(reason.factor for reason in judgement.contributions)
-        typical = math.exp(predictor.modes["inference"].typical)
+        typical = math.exp(predictor.modes["inference"].median_log_ms)
         assert typical * product == pytest.approx(judgement.latency_ms.p50)
         assert {"physical law", "same work measured elsewhere"} <= {reason.name for reason in judgement.contributions}
         assert all(reason.value for reason in judgement.contributions)
@@ -135,8 +135,8 @@ def test_failures_are_learned_where_there_are_enough_and_never_claimed_without()
     learned = FailureModel.fit(measured, [*refused, *crashed, *few], memory)
     assert set(learned.boosters) - {"crash"} == {"unsupported_operator"}
     assert learned.metrics["timeout"] == {"failed": 5, "families": 1, "learned": False}
-    sure = learned.of(refused[0][0], None)["unsupported_operator"]
-    assert sure > 0.8 > 0.2 > learned.of(measured[0], None)["unsupported_operator"]
+    sure = learned.predict([refused[0][0]], [None])[0]["unsupported_operator"]
+    assert sure > 0.8 > 0.2 > learned.predict([measured[0]], [None])[0]["unsupported_operator"]
 
 
 def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
@@ -150,8 +150,8 @@ def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
     assert learned.curve is not None
     assert memory is not None
     for asked, least, most in ((small[0], 0.5, 1.0), (ran[0], 0.0, 0.5)):
-        [peak] = memory.intervals([asked])
-        assert least <= learned.of(asked, peak)[OUT_OF_MEMORY] <= most
+        [peak] = memory.predict([asked])
+        assert least <= learned.predict([asked], [peak])[0][OUT_OF_MEMORY] <= most
 
 
 def test_nothing_is_held_out_of_too_little() -> None:
@@ -162,8 +162,8 @@ def test_compiled_code_moves_less_and_how_much_less_is_learned() -> None:
     cases = world()
     compiled = [replace(c, compiler="dynamo") for c in cases[::2]]
     law = AdditiveRoofline(FACTORS)
-    told = [replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, law.logs(compiled), strict=True)]
-    assert (law.logs(compiled) < law.logs(cases[::2])).all()
+    told = [replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, law.predict_log(compiled), strict=True)]
+    assert (law.predict_log(compiled) < law.predict_log(cases[::2])).all()
     learned = AdditiveRoofline.fit([*cases, *told], log_latency([*cases, *told]))
     assert math.exp(learned.factors[4]) == pytest.approx(0.5, rel=0.1)
     # Where nothing compiled was measured it is what counting passes over memory says.
@@ -175,6 +175,6 @@ def test_a_model_measured_nowhere_is_told_by_models_like_it() -> None:
     law, logs = AdditiveRoofline.fit(cases, log_latency(cases)), log_latency(cases)
     asked = case("swin_99", "RTX 3090", gmacs=4, macts=10)
     alike = ArchitectureGP(cases, logs, law)
-    plain = math.exp(AdditiveRoofline(FACTORS).logs([asked])[0])
-    assert math.exp(alike.logs([asked])[0]) > 1.3 * plain
-    assert math.isnan(alike.logs([replace(asked, compiler="dynamo")])[0])
+    plain = math.exp(AdditiveRoofline(FACTORS).predict_log([asked])[0])
+    assert math.exp(alike.predict_log([asked])[0]) > 1.3 * plain
+    assert math.isnan(alike.predict_log([replace(asked, compiler="dynamo")])[0])

@@ -30,8 +30,8 @@ def test_the_law_is_found_again_and_speaks_of_a_device_it_never_saw() -> None:
     known = [c for c in world() if "3090" in c.device]
     asked = [c for c in world() if "4090" in c.device]
     law = AdditiveRoofline.fit(known, log_latency(known))
-    assert np.median(np.abs(law.logs(known) - log_latency(known))) < 0.05
-    assert np.median(np.abs(law.logs(asked) - log_latency(asked))) < 0.15
+    assert np.median(np.abs(law.predict_log(known) - log_latency(known))) < 0.05
+    assert np.median(np.abs(law.predict_log(asked) - log_latency(asked))) < 0.15
 
 
 def test_names_tell_family_and_blocks() -> None:
@@ -100,7 +100,7 @@ def test_ten_measurements_tell_how_much_of_what_sets_models_apart_is_found_here(
     there = [c for c in world() if "4090" in c.device]
     beyond = np.random.default_rng(0).normal(0, 0.6, len(there))
     left = 0.5 - 0.2 * beyond
-    told = Correction.fit(there[:10], beyond[:10], left[:10]).of(there[10:], beyond[10:])
+    told = Correction.fit(there[:10], beyond[:10], left[:10]).predict(there[10:], beyond[10:])
     assert np.median(np.abs(told - left[10:])) < np.median(np.abs(0.5 - left[10:])) / 2
 
 
@@ -108,19 +108,19 @@ def test_a_device_nobody_measured_is_as_far_from_the_law_as_others_of_its_vendor
     cases = [*world(), *world(("AMD Instinct MI250",), slower=3.0), *world(("Intel Data Center GPU Max 1550",))]
     trees = ResidualTrees.fit(cases, log_latency(cases), ("backend",), rounds=5)
     amd = world(("AMD Instinct MI300X",), per_family=1, slower=3.0)
-    assert np.median(np.abs(trees.logs(amd) - log_latency(amd))) < 0.2
-    unknown = trees.logs([replace(c, vendor="") for c in amd])
-    assert np.median(trees.logs(amd) - unknown) == pytest.approx(math.log(3), abs=0.1)
+    assert np.median(np.abs(trees.predict_log(amd) - log_latency(amd))) < 0.2
+    unknown = trees.predict_log([replace(c, vendor="") for c in amd])
+    assert np.median(trees.predict_log(amd) - unknown) == pytest.approx(math.log(3), abs=0.1)
 
 
 def test_the_same_work_run_otherwise_is_carried_over_in_part() -> None:
     odd = case("resnet_99", "RTX 3090", gmacs=4, macts=10, slower=3.0)
-    learner = LatencyModel([*world(), odd])
+    latency_model = LatencyModel([*world(), odd])
     there = case("resnet_99", "RTX 4090", gmacs=4, macts=10)
     ways = [there, replace(there, layout="nhwc"), replace(there, layout="nhwc", backend="onnxruntime")]
     new = [replace(c, model="resnet_98") for c in ways]
     # Of models like it there are too few here for a say of their own, so all between the two is carried over.
-    carried = learner.predict(ways).logs - learner.predict(new).logs
+    carried = latency_model.predict(ways).logs - latency_model.predict(new).logs
     assert 0.5 < carried[0] < math.log(3)
     assert carried[0] > 1.5 * carried[1] > 2 * carried[2] > 0
 
@@ -163,7 +163,7 @@ def test_intervals_of_a_test_set_come_from_the_training_set() -> None:
     known = [c for c in cases if c.family != "xcit"]
     asked = evaluate_train_test(known, [c for c in cases if c.family == "xcit"], lambda _: None)
     assert np.isfinite(asked.half_width).all()
-    slower = [replace(c, latency_ms=c.latency_ms * 10) for c in asked.cases]
+    slower = [replace(c, latency_ms=c.latency_ms * 10) for c in asked.samples]
     assert evaluate_train_test(known, slower, lambda _: None).half_width.tolist() == asked.half_width.tolist()
     assert evaluation_metrics(evaluate_train_test(known, slower, lambda _: None))["coverage"] == 0
 

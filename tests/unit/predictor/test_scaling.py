@@ -77,8 +77,8 @@ def test_the_newest_fingerprint_replaces_the_older_and_measured_replaces_importe
     settings = world(tmp_path, [result(BERT, "cpu", 1), result(BERT, "cpu", 1, provenance="imported", scale=9.0)])
     before, after = evidence, load_evidence(Reader(settings))
     cell = _cell("bert-base")
-    assert before.pooled[cell].latency_ms.p50 == pytest.approx(3 * latency_of(BERT, "cpu", 1), rel=0.05)
-    assert after.pooled[cell].latency_ms.p50 == pytest.approx(latency_of(BERT, "cpu", 1), rel=0.05)
+    assert before.summaries[cell].latency_ms.p50 == pytest.approx(3 * latency_of(BERT, "cpu", 1), rel=0.05)
+    assert after.summaries[cell].latency_ms.p50 == pytest.approx(latency_of(BERT, "cpu", 1), rel=0.05)
 
 
 def test_another_length_is_another_cell(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_another_length_is_another_cell(tmp_path: Path) -> None:
 
 
 def test_outputs_that_nobody_verified_are_no_evidence(tmp_path: Path) -> None:
-    assert _evidence(tmp_path, [result(BERT, "cpu", 1)]).pooled == {}
+    assert _evidence(tmp_path, [result(BERT, "cpu", 1)]).summaries == {}
 
 
 def test_wrong_outputs_are_no_evidence(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_wrong_outputs_are_no_evidence(tmp_path: Path) -> None:
             verified(BERT, "cpu", 4),
         ],
     )
-    assert [cell.batch_size for cell in evidence.pooled] == [4]
+    assert [cell.batch_size for cell in evidence.summaries] == [4]
 
 
 def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path
     cells = [p for batch in (1, 4) for p in (result(BERT, "cpu", batch), verified(BERT, "cpu", batch))]
     evidence = _evidence(tmp_path, [described(BERT), *cells])
     found = scaled(evidence, _cell("bert-base", batch_size=2))
-    one, four = (evidence.pooled[_cell("bert-base", batch_size=b)].latency_ms for b in (1, 4))
+    one, four = (evidence.summaries[_cell("bert-base", batch_size=b)].latency_ms for b in (1, 4))
     assert found is not None
     assert found.provenance == "scaled"
     assert found.latency_ms.level is None
@@ -175,12 +175,12 @@ def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
 
 @given(log_ratios, st.integers(2, 5))
 def test_a_model_measured_often_counts_once(logs: list[float], times: int) -> None:
-    once = ratio_of([(str(i), value) for i, value in enumerate(logs)])
+    memoize = ratio_of([(str(i), value) for i, value in enumerate(logs)])
     often = ratio_of([(str(i), value) for i, value in enumerate(logs) for _ in range(times if i == 0 else 1)])
-    assert once is not None
+    assert memoize is not None
     assert often is not None
-    assert often.models == once.models
-    assert often.mean == pytest.approx(once.mean, abs=1e-9)
+    assert often.models == memoize.models
+    assert often.mean == pytest.approx(memoize.mean, abs=1e-9)
 
 
 def test_the_ratios_interval_holds_the_next_model_as_often_as_it_says() -> None:

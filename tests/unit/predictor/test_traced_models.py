@@ -20,8 +20,8 @@ ANOTHER_PROCESS = """
 import json, sys
 from dataclasses import asdict
 from accel_platform.workloads.model_catalog import resolve_model
-from predictor.data.traced_models import Sizes, traced_cost, traced_decoder
-cost = traced_cost(resolve_model("bert-tiny"), 77, Sizes())
+from predictor.data.traced_models import InputSizes, traced_cost, traced_decoder
+cost = traced_cost(resolve_model("bert-tiny"), 77, InputSizes())
 print(json.dumps([asdict(cost), asdict(traced_decoder(resolve_model("gpt2"))), "torch" in sys.modules]))
 """
 

@@ -81,9 +81,9 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
     predictor = load(settings, report.predictor_id)
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
     for hardware in ("cpu", "openvino"):
-        [judgement] = predictor.judge([asked(settings, unseen, hardware, 2)])
+        [judgement] = predictor.predict([asked(settings, unseen, hardware, 2)])
         assert judgement.supported
-        assert judgement.lacks == "family"
+        assert judgement.regime == "family"
         interval = judgement.latency_ms
         assert interval is not None
         assert interval.low is not None
@@ -104,12 +104,14 @@ def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, Trai
     book = load_training_set(Reader(settings))
     fitted, held, _ = fit_predictor({"inference": book.measured}, book.failed, lambda _: None)
     kept = artifact.load_holdout(settings, report.predictor_id)["inference"]
-    assert {k: (h.cases, h.errors) for k, h in kept.items()} == {
-        k: (h.cases, h.errors) for k, h in held["inference"].items()
+    assert {k: (h.samples, h.errors) for k, h in kept.items()} == {
+        k: (h.samples, h.errors) for k, h in held["inference"].items()
     }
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
     questions = [asked(settings, model, "openvino", batch) for model in (MODELS[0], unseen) for batch in (1, 3)]
-    assert load(settings, report.predictor_id).judge(questions, explain=True) == fitted.judge(questions, explain=True)
+    assert load(settings, report.predictor_id).predict(questions, explain=True) == fitted.predict(
+        questions, explain=True
+    )
 
 
 def test_training_twice_on_equal_data_keeps_the_predictor_and_tells_once(

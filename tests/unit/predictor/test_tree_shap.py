@@ -34,34 +34,34 @@ def test_they_are_those_of_lightgbm(seed: int, leaves: int, unknown: float) -> N
     asked[chance.random(asked.shape) < 0.2] = np.nan
     told = sum(np.asarray(booster.predict(asked, pred_contrib=True)) for booster, _ in boosters)
     assert isinstance(told, np.ndarray)
-    apart = TreeShapTable.of([booster for booster, _ in boosters], range(features))
-    assert apart.added(asked) == pytest.approx(told[:, :-1], rel=1e-9, abs=1e-12)
+    apart = TreeShapTable.build([booster for booster, _ in boosters], range(features))
+    assert apart.contributions(asked) == pytest.approx(told[:, :-1], rel=1e-9, abs=1e-12)
     assert [apart.base] * len(asked) == pytest.approx(told[:, -1], rel=1e-9)
     groups = np.arange(features) % 3
-    grouped = TreeShapTable.of([booster for booster, _ in boosters], groups.tolist())
-    together = grouped.added(asked)
+    grouped = TreeShapTable.build([booster for booster, _ in boosters], groups.tolist())
+    together = grouped.contributions(asked)
     for group in range(3):
         assert together[:, group] == pytest.approx(told[:, :-1][:, groups == group].sum(axis=1), rel=1e-9, abs=1e-12)
     # Neither what is asked beside a row nor what was asked before it changes a bit of what is said of it.
-    assert (grouped.added(asked[7:9]) == together[7:9]).all()
-    alone = TreeShapTable.of([booster for booster, _ in boosters], groups.tolist())
-    assert (alone.added(asked[7:9]) == together[7:9]).all()
+    assert (grouped.contributions(asked[7:9]) == together[7:9]).all()
+    alone = TreeShapTable.build([booster for booster, _ in boosters], groups.tolist())
+    assert (alone.contributions(asked[7:9]) == together[7:9]).all()
 
 
 def test_few_sums_are_kept_and_all_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.1)
     asked = np.random.default_rng(1).normal(scale=2, size=(40, features))
-    expected = TreeShapTable.of([booster], range(features)).added(asked)
+    expected = TreeShapTable.build([booster], range(features)).contributions(asked)
     monkeypatch.setattr(tree_shap, "_MAX_CACHED", 5)
-    found = TreeShapTable.of([booster], range(features))
+    found = TreeShapTable.build([booster], range(features))
     for row in (*range(40), *range(40)):
-        assert (found.added(asked[row : row + 1]) == expected[row]).all()
-        assert len(found._kept) <= 5
+        assert (found.contributions(asked[row : row + 1]) == expected[row]).all()
+        assert len(found._cache) <= 5
 
 
 def test_trees_that_decide_nothing_add_nothing() -> None:
     booster, features = _booster(np.random.default_rng(0), leaves=7, unknown=0.0, least=140)
-    found = TreeShapTable.of([booster], range(features))
+    found = TreeShapTable.build([booster], range(features))
     asked = np.zeros((3, features))
-    assert not found.added(asked).any()
+    assert not found.contributions(asked).any()
     assert [found.base] * 3 == pytest.approx(booster.predict(asked))
