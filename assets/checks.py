@@ -27,7 +27,7 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
     snapshot_id = made_from(context, "results")
     staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     try:
-        verdicts = publish.check(staged)
+        verdicts = publish.check(staged, by_expectations=True)
     except publish.ChecksFailed as failed:
         verdicts = failed.checks
         context.log.warning(str(failed))

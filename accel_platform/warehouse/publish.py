@@ -19,7 +19,7 @@ from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SettingsAsOf
 from accel_platform.warehouse import build_layer
 from accel_platform.warehouse.layers import Layer, Projection, WarehouseDamaged, current, in_service, prefix, writing
-from accel_platform.warehouse.rules import CheckResult, audit, audited_columns
+from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
 
 _KEPT = 3
 """Projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
@@ -172,30 +172,42 @@ def _layers_below(
     return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
 
 
-def check(staged: Staged) -> list[CheckResult]:
-    """Audit what is new in the staged `results`: the rest was audited before it came into service, in files that never
-    change. Raises ChecksFailed, with all verdicts, if one rule is broken."""
-    checks = audited(staged.projection, known=_layers_in_service(staged.projection))
+def check(staged: Staged, *, by_expectations: bool = False) -> list[CheckResult]:
+    """Audit what is new in the staged `results`; the rest was audited before, in files that never change.
+
+    Raises ChecksFailed, with all verdicts, if one rule is broken.
+
+    `by_expectations` checks with Great Expectations instead of SQL.
+    """
+    known = _layers_in_service(staged.projection)
+    checks = audited(staged.projection, known=known, by_expectations=by_expectations)
     if not all(result.passed for result in checks):
         raise ChecksFailed(checks)
     return checks
 
 
-def audited(projection: Projection, *, known: Collection[Layer] = ()) -> list[CheckResult]:
-    """The verdict of every rule over the `results` of a projection; of those in `known` layers only over what the other
-    layers (or, where there are none, the newest) speak of: doubled or judged anew."""
+def audited(
+    projection: Projection, *, known: Collection[Layer] = (), by_expectations: bool = False
+) -> list[CheckResult]:
+    """Return the verdict of every rule over the `results` of a projection.
+
+    Rows of `known` layers are left out unless the other layers (where there are none, the newest) speak of them:
+    doubled or judged anew. `by_expectations` checks with Great Expectations instead of SQL.
+    """
     new = [f"layer_{number}" for number, layer in enumerate(projection.layers) if layer not in known]
     spoken_of = " UNION ALL ".join(
         f"SELECT event_id FROM {name}.result_rows UNION ALL SELECT result_id FROM {name}.suspicions "
         f"UNION ALL SELECT result_id FROM {name}.suspicion_overrides"
         for name in new or [f"layer_{len(projection.layers) - 1}"]
     )
-    where = f"WHERE event_id IN ({spoken_of})" if known else ""
-    # As text: pandas takes minutes to look for doubles among a million UUID objects, and half a second among strings.
-    columns = audited_columns() | {"result_id": "result_id::VARCHAR"}
+    rows = f"SELECT {{}} FROM results {f'WHERE event_id IN ({spoken_of})' if known else ''}"
     with projection.open() as con:
+        if not by_expectations:
+            return audit(con, rows.format("*"))
+        # As text: pandas takes minutes to find doubles among a million UUID objects, and half a second among strings.
+        columns = audited_columns() | {"result_id": "result_id::VARCHAR"}
         selected = ", ".join(f"{expression} AS {column}" for column, expression in columns.items())
-        return audit(con.execute(f"SELECT {selected} FROM results {where}").df())
+        return audit_by_expectations(con.execute(rows.format(selected)).df())
 
 
 def publish(settings: Settings, staged: Staged) -> None:

@@ -242,7 +242,7 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
     aside = {rule: sum(found.values()) for rule, found in origins.items()}
     return tuple(
         RuleVerdict(check.rule, check.rows + aside[check.rule], aside[check.rule], check.broken, origins[check.rule])
-        for check in publish.audited(projection)
+        for check in publish.audited(projection, by_expectations=True)
     )
 
 

@@ -245,11 +245,12 @@ class TestRules:
             set_aside = con.execute("SELECT DISTINCT rule FROM quarantine").fetchall()
             columns = ", ".join(f"{sql} AS {column}" for column, sql in rules.audited_columns().items())
             every_row = con.execute(f"SELECT {columns} FROM result_rows").df()
+            by_sql = rules.audit(con, "SELECT * FROM result_rows")
         assert (rule,) in set_aside
-        verdicts = {check.rule: check for check in rules.audit(every_row)}
-        assert not verdicts[rule].passed
-        assert verdicts[rule].broken == 1
-        assert {name for (name,) in set_aside} == {name for name, check in verdicts.items() if not check.passed}
+        for verdicts in (rules.audit_by_expectations(every_row), by_sql):
+            found = {check.rule: check for check in verdicts}
+            assert (found[rule].passed, found[rule].broken, len(found[rule].examples)) == (False, 1, 1)
+            assert {name for (name,) in set_aside} == {name for name, check in found.items() if not check.passed}
 
     _CLAIMED = (
         ("hardware_known", {"hardware": "abacus"}),
@@ -286,9 +287,13 @@ class TestRules:
             set_aside = con.execute("SELECT rule, count(*) FROM quarantine GROUP BY rule").fetchall()
             columns = ", ".join(f"{sql} AS {column}" for column, sql in rules.audited_columns().items())
             every_row = con.execute(f"SELECT {columns} FROM result_rows").df()
+            by_sql = rules.audit(con, "SELECT * FROM result_rows")
             assert con.execute("SELECT count(*) FROM results").fetchall() == [(1,)]
         assert {rule for rule, _ in self._CLAIMED} <= {rule for rule, _ in set_aside}
-        assert dict(set_aside) == {check.rule: check.broken for check in rules.audit(every_row) if check.broken}
+        by_expectations = rules.audit_by_expectations(every_row)
+        for verdicts in (by_sql, by_expectations):
+            assert dict(set_aside) == {check.rule: check.broken for check in verdicts if check.broken}
+        assert [check.rows for check in by_sql] == [check.rows for check in by_expectations]
 
     def test_tables_that_break_a_rule_are_not_published(
         self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
@@ -298,7 +303,7 @@ class TestRules:
         serving = require_current(settings)
         log.append([event(result())])
         stricter = rules.Between("latency_below_a_microsecond", "latency_mean_ms", 0, 0.001)
-        monkeypatch.setattr(publish, "audit", lambda frame: rules.audit(frame, [*rules.RULES, stricter]))
+        monkeypatch.setattr(publish, "audit", lambda con, rows: rules.audit(con, rows, [*rules.RULES, stricter]))
         with pytest.raises(publish.ChecksFailed, match="latency_below_a_microsecond"):
             publish.refresh(settings)
         assert require_current(settings) == serving
