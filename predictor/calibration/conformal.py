@@ -1,12 +1,12 @@
-"""Conformal calibration over groups: how far a learner errs on families and devices it has not seen. Nothing is fitted.
+"""Conformal calibration of latency intervals over groups of unseen families or devices.
 
-Hierarchical conformal prediction (Lee, Barber and Willett, 2023): groups are exchangeable, each counts the same however
-many cells it has, and the group to come counts as one more, with an error that could be anything. Hence at most
-G / (G + 1) can be promised after seeing G groups; the level is lowered to that and stated, never claimed beyond it.
+Hierarchical conformal prediction (Lee, Barber and Willett, 2023): groups are exchangeable, and each counts the same
+however many cells it has. The next group counts as one more, with an error that could be anything. Hence at most
+G / (G + 1) can be promised after G groups; the level is lowered to that.
 
-Of few groups that asks for nearly the largest error of all, and covers far more than it says (97 % of what ten families
-of timm's tables did not hold, where 90 % was aimed at). So with few groups each is held out once more, and the group to
-come counts as one of which as little is covered as of the worst of these: 92 to 93 %, and half as wide.
+With few groups that asks for nearly the largest error of all, and covers more than it claims: 97 % of ten held-out
+families of timm's tables, where 90 % was the aim. So with few groups each is also held out once, and the next group
+counts as the worst of these again. That covers 92 to 93 % with intervals half as wide.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Array = npt.NDArray[np.float64]
 MIN_GROUPS = 3
 MIN_DEVICES = 2
 _MANY_GROUPS = 30
-"""From which on both ways agree."""
+"""Number of groups from which on both methods agree."""
 _LEVEL_STEPS = 61
 
 
 class Calibration(BaseModel):
-    """Of new groups' figures, `level` lie within `half_width` of the prediction, in logs."""
+    """Calibrated interval: `level` of a new group's figures lie within `half_width` of the prediction, in logs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     half_width: float
@@ -40,9 +40,9 @@ class Calibration(BaseModel):
 
 
 def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
-    """From absolute errors, in logs, of predictions for groups that were held out; families are many and small.
+    """Calibrate on absolute log errors of held-out groups that are many and small, such as families.
 
-    Raises ValueError with fewer than FEWEST_GROUPS groups: too few to promise anything.
+    Raises ValueError for fewer than MIN_GROUPS groups, which are too few to promise anything.
     """
     members = Counter(groups)
     count = len(members)
@@ -51,41 +51,44 @@ def calibrate(errors: Array, groups: Sequence[Hashable], *, level: float = INTER
     level = min(level, count / (count + 1))
     weights = np.array([1.0 / ((count + 1) * members[group]) for group in groups])
     order = np.argsort(errors, kind="stable")
-    reached = np.cumsum(weights[order])
-    # A rounding error in the sum must not ask for one error more than there is.
-    at = min(int(np.searchsorted(reached, level - 1e-9)), len(order) - 1)
-    half_width = float(errors[order][at])
+    cumulative = np.cumsum(weights[order])
+    # The tolerance keeps a rounding error in the sum from asking for one error more than there is.
+    index = min(int(np.searchsorted(cumulative, level - 1e-9)), len(order) - 1)
+    half_width = float(errors[order][index])
     if count < _MANY_GROUPS:
         half_width = min(half_width, _leave_one_out_width(errors[order], np.array(groups)[order], level))
     return Calibration(half_width=half_width, level=level, groups=count, rows=len(errors))
 
 
 def _leave_one_out_width(ordered: Array, groups: npt.NDArray[Any], level: float) -> float:
-    """The smallest quantile, each group counting the same, that taken of the other groups covers `level` of each group
-    in the mean, the worst counted twice; taken of all of them. Infinite where none does."""
+    """Return the smallest quantile that covers `level` of each held-out group in the mean, the worst counted twice.
+
+    Each group has the same weight. The quantile is taken of the other groups for coverage, and of all groups for the
+    result. Infinite where no quantile suffices.
+    """
     names, group = np.unique(groups, return_inverse=True)
     weights = 1.0 / np.bincount(group)[group]
     shares = np.linspace(level, 1.0, _LEVEL_STEPS)
 
     def widths(held_out: int | None) -> Array:
-        reached = np.cumsum(np.where(group == held_out, 0.0, weights))
-        at = np.searchsorted(reached, shares * reached[-1] - 1e-9)
-        return np.asarray(ordered[np.minimum(at, len(ordered) - 1)])
+        cumulative = np.cumsum(np.where(group == held_out, 0.0, weights))
+        indices = np.searchsorted(cumulative, shares * cumulative[-1] - 1e-9)
+        return np.asarray(ordered[np.minimum(indices, len(ordered) - 1)])
 
     covered = []
-    for one in range(len(names)):
-        own = ordered[group == one]
-        covered.append(np.searchsorted(own, widths(one), side="right") / len(own))
-    reached = (np.sum(covered, axis=0) + np.min(covered, axis=0)) / (len(names) + 1)
-    enough = np.flatnonzero(reached >= level - 1e-9)
+    for code in range(len(names)):
+        own = ordered[group == code]
+        covered.append(np.searchsorted(own, widths(code), side="right") / len(own))
+    coverage = (np.sum(covered, axis=0) + np.min(covered, axis=0)) / (len(names) + 1)
+    enough = np.flatnonzero(coverage >= level - 1e-9)
     return float(widths(None)[enough[0]]) if len(enough) else float("inf")
 
 
 def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: float = INTERVAL_LEVEL) -> Calibration:
-    """The largest of the groups' own quantiles: devices are few, and the figures of one say little of the next.
+    """Calibrate on the largest of the groups' own quantiles, for groups that are few and unlike, such as devices.
 
     The next of D + 1 devices has the largest with probability 1 / (D + 1), so level · D / (D + 1) is promised. Raises
-    ValueError with fewer than FEWEST_DEVICES groups.
+    ValueError for fewer than MIN_DEVICES groups.
     """
     count = len(set(groups))
     if count < MIN_DEVICES:
@@ -95,11 +98,11 @@ def calibrate_worst_group(errors: Array, groups: Sequence[Hashable], *, level: f
 
 
 def worst_group_quantile(errors: Array, groups: npt.NDArray[Any], level: float = INTERVAL_LEVEL) -> float:
-    """The largest of the groups' own quantiles; of at least one error."""
+    """Return the largest of the groups' own quantiles; needs at least one error."""
     return max(quantile(errors[groups == group], level) for group in np.unique(groups))
 
 
 def quantile(errors: Array, level: float = INTERVAL_LEVEL) -> float:
-    """The smallest error that `level` of n + 1 exchangeable ones stay within."""
+    """Return the smallest error that `level` of n + 1 exchangeable ones stay within."""
     rank = min(int(np.ceil(level * (len(errors) + 1))), len(errors))
     return float(np.sort(errors)[rank - 1])

@@ -1,8 +1,7 @@
-"""How far a learner errs on what it lacks: models and devices are held out in turns, predicted and compared.
+"""Cross-validation errors by regime (unseen family, unseen device, few-shot), on which intervals are calibrated.
 
-A turn holds out some families and one device at once, so that one learner tells of all three: of those families on
-known devices, of known families on that device, and of both; where there is little, families have turns of their own.
-This is what intervals in service are calibrated on.
+A round holds out some families and one device at once. One model then gives errors for three regimes: those families on
+known devices, known families on that device, and both. Small sets have rounds of their own for families.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel, log_latency
 
 Array = npt.NDArray[np.float64]
+Calibrator = Callable[[Array, Sequence[Hashable]], Calibration]
 
 
 class Regime(StrEnum):
-    """What a sample lacks in the training set. The values are those of artifacts and events."""
+    """Gap between a sample and the training set. The values are stored in artifacts and events."""
 
     SEEN = "nothing"
     UNSEEN_FAMILY = "family"
@@ -46,167 +46,169 @@ _NEW_DEVICE_REGIMES = (
 _MAX_SAMPLES = 8_000
 _MAX_DEVICES = 6
 _LARGE_SET = 2_000
-"""Cases above which five turns do; below, up to ten leave nearly every family its own."""
+"""Samples above which five folds suffice; below, up to ten give nearly every family its own."""
 ROUNDS = 200
 MIN_SAMPLES = 12
-"""Cases below which nothing is learned."""
+"""Least number of samples to fit a model."""
 
 
 @dataclass
 class HoldoutPredictions:
-    """Predictions of what was held out: natural logs, predicted less true."""
+    """Held-out samples and their log errors, predicted less true."""
 
     samples: list[Sample] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    def add(self, samples: Sequence[Sample], told: Array) -> None:
+    def add(self, samples: Sequence[Sample], predicted: Array) -> None:
+        """Add the errors of predicted log latencies."""
         self.samples += samples
-        self.errors += (told - log_latency(samples)).tolist()
+        self.errors += (predicted - log_latency(samples)).tolist()
 
 
 def cross_validate(samples: Sequence[Sample]) -> dict[Regime, HoldoutPredictions]:
-    """Every case of a sample predicted without what it is then taken to lack. Only what is supported counts."""
+    """Predict a subsample of the samples with models fitted without them, by regime; unsupported ones are left out."""
     samples = subsample_models(samples)
-    found: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
-    most = 5 if len(samples) > _LARGE_SET else 10
-    folds = group_folds([sample.family for sample in samples], most)
+    holdouts: dict[Regime, HoldoutPredictions] = defaultdict(HoldoutPredictions)
+    max_folds = 5 if len(samples) > _LARGE_SET else 10
+    folds = group_folds([sample.family for sample in samples], max_folds)
     count = int(folds.max()) + 1
-    devices = [name for name, n in Counter(c.device for c in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
-    held = np.array([sample.device for sample in samples])
-    alone = len(samples) <= _LARGE_SET or len(devices) < 2
-    for turn in range(count if alone else 0):
-        latency_model = _fit_model(samples, folds != turn)
-        if latency_model is not None:
-            _record(found, Regime.UNSEEN_FAMILY, latency_model, _select(samples, folds == turn))
+    devices = [name for name, n in Counter(s.device for s in samples).most_common(_MAX_DEVICES) if n > FEW_SHOT_SAMPLES]
+    device_of = np.array([sample.device for sample in samples])
+    separate_families = len(samples) <= _LARGE_SET or len(devices) < 2
+    for fold in range(count if separate_families else 0):
+        model = _fit_model(samples, folds != fold)
+        if model is not None:
+            _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, folds == fold))
     for turn in range(max(count, len(devices)) if len(devices) > 1 else 0):
-        new_family, new_device = folds == turn % count, held == devices[turn % len(devices)]
-        latency_model = _fit_model(samples, ~new_family & ~new_device)
-        if latency_model is None:
+        new_family, new_device = folds == turn % count, device_of == devices[turn % len(devices)]
+        model = _fit_model(samples, ~new_family & ~new_device)
+        if model is None:
             continue
-        if not alone:
-            _record(found, Regime.UNSEEN_FAMILY, latency_model, _select(samples, new_family & ~new_device))
-        old, new = _select(samples, ~new_family & new_device), _select(samples, new_family & new_device)
-        _record(found, Regime.UNSEEN_DEVICE, latency_model, old)
-        _record(found, Regime.UNSEEN_BOTH, latency_model, new)
-        if len(old) > FEW_SHOT_SAMPLES:
-            drawn = set(np.random.default_rng(turn).permutation(len(old))[:FEW_SHOT_SAMPLES].tolist())
-            latency_model.adapt([old[i] for i in sorted(drawn)])
-            _record(found, Regime.FEW_SHOT, latency_model, [sample for i, sample in enumerate(old) if i not in drawn])
-            _record(found, Regime.FEW_SHOT_UNSEEN_FAMILY, latency_model, new)
-    _cross_validate_seen(found, samples, folds)
-    return dict(found)
+        if not separate_families:
+            _record(holdouts, Regime.UNSEEN_FAMILY, model, _select(samples, new_family & ~new_device))
+        known_families, new_families = (_select(samples, mask & new_device) for mask in (~new_family, new_family))
+        _record(holdouts, Regime.UNSEEN_DEVICE, model, known_families)
+        _record(holdouts, Regime.UNSEEN_BOTH, model, new_families)
+        if len(known_families) > FEW_SHOT_SAMPLES:
+            order = np.random.default_rng(turn).permutation(len(known_families))
+            few = set(order[:FEW_SHOT_SAMPLES].tolist())
+            model.adapt([known_families[i] for i in sorted(few)])
+            rest = [sample for i, sample in enumerate(known_families) if i not in few]
+            _record(holdouts, Regime.FEW_SHOT, model, rest)
+            _record(holdouts, Regime.FEW_SHOT_UNSEEN_FAMILY, model, new_families)
+    _cross_validate_seen(holdouts, samples, folds)
+    return dict(holdouts)
 
 
-def calibrate_regimes(found: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
-    """The interval that each lack asks for, where enough groups were held out to tell."""
-    made: dict[Regime, Calibration] = {}
-    for regime, held in found.items():
-        how, groups = _calibrator_and_groups(regime, held)
+def calibrate_regimes(holdouts: dict[Regime, HoldoutPredictions]) -> dict[Regime, Calibration]:
+    """Calibrate the interval of each regime with enough held-out groups; the others are left out."""
+    calibrations: dict[Regime, Calibration] = {}
+    for regime, holdout in holdouts.items():
+        calibrator, groups = _calibrator_and_groups(regime, holdout)
         try:
-            made[regime] = how(np.abs(held.errors), groups)
+            calibrations[regime] = calibrator(np.abs(holdout.errors), groups)
         except ValueError:
             continue
-    return made
+    return calibrations
 
 
-def regime_metrics(found: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
-    """Per lack: errors of the latency as fractions, and how often an interval calibrated on the other groups held."""
-    return {regime.value: _metrics_for(regime, held) for regime, held in sorted(found.items())}
+def regime_metrics(holdouts: dict[Regime, HoldoutPredictions]) -> dict[str, dict[str, Any]]:
+    """Return metrics by regime: latency errors as fractions, and the coverage of cross-fitted intervals."""
+    return {regime.value: _metrics_for(regime, holdout) for regime, holdout in sorted(holdouts.items())}
 
 
-def empirical_coverage(
-    errors: Array, groups: Sequence[str], how: Callable[[Array, Sequence[Hashable]], Calibration]
-) -> dict[str, float | None]:
-    """How often an interval calibrated on the other groups held, and its level; None where those are too few."""
+def empirical_coverage(errors: Array, groups: Sequence[str], calibrator: Calibrator) -> dict[str, float | None]:
+    """Return how often an interval calibrated on the other groups held, and its level; None for too few groups."""
     sizes, names = np.abs(errors), np.array(groups)
     inside: list[bool] = []
     level = None
     for group in np.unique(names):
         here = names == group
         try:
-            rest = how(sizes[~here], names[~here].tolist())
+            others = calibrator(sizes[~here], names[~here].tolist())
         except ValueError:
             continue
-        inside += (sizes[here] <= rest.half_width).tolist()
-        level = rest.level
+        inside += (sizes[here] <= others.half_width).tolist()
+        level = others.level
     return {"coverage": float(np.mean(inside)) if inside else None, "coverage_aimed_at": level}
 
 
-def _calibrator_and_groups(
-    regime: Regime, held: HoldoutPredictions
-) -> tuple[Callable[[Array, Sequence[Hashable]], Calibration], list[str]]:
-    """How what a question lacks is calibrated, and the group of each case: what lacks it as a whole."""
+def _calibrator_and_groups(regime: Regime, holdout: HoldoutPredictions) -> tuple[Calibrator, list[str]]:
+    """Return how a regime is calibrated, and the group of each sample: the device or family that is new."""
     if regime in _NEW_DEVICE_REGIMES:
-        return calibrate_worst_group, [sample.device for sample in held.samples]
-    return calibrate, [sample.family for sample in held.samples]
+        return calibrate_worst_group, [sample.device for sample in holdout.samples]
+    return calibrate, [sample.family for sample in holdout.samples]
 
 
-def _metrics_for(regime: Regime, held: HoldoutPredictions) -> dict[str, Any]:
-    how, groups = _calibrator_and_groups(regime, held)
-    error, labels = np.abs(np.expm1(held.errors)), np.array(groups)
+def _metrics_for(regime: Regime, holdout: HoldoutPredictions) -> dict[str, Any]:
+    calibrator, groups = _calibrator_and_groups(regime, holdout)
+    error, labels = np.abs(np.expm1(holdout.errors)), np.array(groups)
     return {
-        "rows": len(held.samples),
+        "rows": len(holdout.samples),
         "groups": len(set(groups)),
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        **empirical_coverage(np.array(held.errors), groups, how),
+        **empirical_coverage(np.array(holdout.errors), groups, calibrator),
         "median_ape_by_group": {str(group): float(np.median(error[labels == group])) for group in np.unique(labels)},
     }
 
 
 def _record(
-    found: dict[Regime, HoldoutPredictions], regime: Regime, latency_model: LatencyModel, samples: list[Sample]
+    holdouts: dict[Regime, HoldoutPredictions], regime: Regime, model: LatencyModel, samples: list[Sample]
 ) -> None:
-    asked = [sample for sample in samples if latency_model.unsupported_reason(sample) is None]
-    # A model of a known family that was measured nowhere else is as new as its family.
+    supported = [sample for sample in samples if model.unsupported_reason(sample) is None]
+    # A model that was measured nowhere else is as new as an unseen family, even if its family is known.
     if regime in (Regime.UNSEEN_DEVICE, Regime.FEW_SHOT):
-        asked = [sample for sample in asked if sample.model in latency_model.models]
+        supported = [sample for sample in supported if sample.model in model.models]
     elif regime == Regime.UNSEEN_FAMILY:
-        asked = [sample for sample in asked if sample.device in latency_model.known_devices]
-    if asked:
-        found[regime].add(asked, latency_model.predict(asked).logs)
+        supported = [sample for sample in supported if sample.device in model.known_devices]
+    if supported:
+        holdouts[regime].add(supported, model.predict(supported).logs)
 
 
 def _cross_validate_seen(
-    found: dict[Regime, HoldoutPredictions], samples: Sequence[Sample], folds: npt.NDArray[np.int64]
+    holdouts: dict[Regime, HoldoutPredictions], samples: Sequence[Sample], folds: npt.NDArray[np.int64]
 ) -> None:
-    """Known models on known devices: what is known of each case is the same model elsewhere, or, of one that was
-    measured in one place alone, other figures of it there."""
+    """Record errors of known models on known devices.
+
+    The model of a sample stays known by its figures in other places, or, if it was measured in one place only, by its
+    other figures there.
+    """
     _, codes = np.unique([f"{sample.device} {sample.backend}" for sample in samples], return_inverse=True)
     places: dict[str, set[int]] = defaultdict(set)
     for sample, code in zip(samples, codes.tolist(), strict=True):
         places[sample.model].add(code)
-    once = np.array([len(places[sample.model]) == 1 for sample in samples], dtype=bool)
+    in_one_place = np.array([len(places[sample.model]) == 1 for sample in samples], dtype=bool)
     count = max(3, min(5, int(folds.max()) + 1))
-    turns = np.where(once, np.random.default_rng(0).permutation(len(samples)), folds + codes) % count
+    turns = np.where(in_one_place, np.random.default_rng(0).permutation(len(samples)), folds + codes) % count
     for turn in range(3 if len(samples) > _LARGE_SET else count):
-        latency_model = _fit_model(samples, turns != turn)
-        if latency_model is not None:
-            asked = _select(samples, turns == turn)
-            known = [c for c in asked if c.model in latency_model.models and c.device in latency_model.known_devices]
-            _record(found, Regime.SEEN, latency_model, known)
+        model = _fit_model(samples, turns != turn)
+        if model is not None:
+            test = _select(samples, turns == turn)
+            known = [s for s in test if s.model in model.models and s.device in model.known_devices]
+            _record(holdouts, Regime.SEEN, model, known)
 
 
-def _fit_model(samples: Sequence[Sample], which: npt.NDArray[np.bool_]) -> LatencyModel | None:
-    train = _select(samples, which)
+def _fit_model(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> LatencyModel | None:
+    train = _select(samples, mask)
     return LatencyModel(train, rounds=ROUNDS) if len(train) >= MIN_SAMPLES else None
 
 
-def _select(samples: Sequence[Sample], which: npt.NDArray[np.bool_]) -> list[Sample]:
-    return [samples[i] for i in np.flatnonzero(which).tolist()]
+def _select(samples: Sequence[Sample], mask: npt.NDArray[np.bool_]) -> list[Sample]:
+    return [samples[i] for i in np.flatnonzero(mask).tolist()]
 
 
 def subsample_models(samples: Sequence[Sample]) -> list[Sample]:
-    """Whole models, drawn at random, up to a number of cases that is learned from quickly."""
+    """Draw whole models at random, up to a number of samples that is quick to fit."""
     if len(samples) <= _MAX_SAMPLES:
         return list(samples)
     models = sorted({sample.model for sample in samples})
     sizes = Counter(sample.model for sample in samples)
     drawn: set[str] = set()
-    left = _MAX_SAMPLES
+    room = _MAX_SAMPLES
     for i in np.random.default_rng(0).permutation(len(models)).tolist():
-        left -= sizes[models[i]]
-        if left < 0:
+        room -= sizes[models[i]]
+        if room < 0:
             break
         drawn.add(models[i])
     return [sample for sample in samples if sample.model in drawn]

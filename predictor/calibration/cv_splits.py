@@ -1,6 +1,6 @@
-"""Ways to divide cases into what is known and what is asked: the five questions an advisor is asked. Nothing is fitted.
+"""Cross-validation splits for evaluation, one per question that an advisor meets.
 
-Each yields pairs of index arrays, training and test; every case is asked about at most once.
+Each yields pairs of index arrays, training and test. Every sample is tested at most once. Add a split to `SPLITS`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SEED = 0
 
 
 def random_split(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """Single figures are missing; the model and the device are known from others."""
+    """Split at random: the model and the device are known from other figures."""
     yield from _leave_one_out(np.random.default_rng(_SEED).permutation(len(samples)) % FEWER_FOLDS)
 
 
 def unseen_family(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """No model of the family was measured anywhere."""
+    """Split by family: no model of it was measured anywhere."""
     yield from _leave_one_out(group_folds([sample.family for sample in samples], FOLDS))
 
 
 def unseen_device(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """Nothing was measured on the device, whose peak and bandwidth are published; the model was measured elsewhere."""
+    """Split by device: its peak and bandwidth are published, and the model was measured elsewhere."""
     names, codes = np.unique([sample.device for sample in samples], return_inverse=True)
     if len(names) > 1:
         for train, test in _leave_one_out(codes):
@@ -43,7 +43,7 @@ def unseen_device(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]
 
 
 def unseen_both(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """Neither the device nor the model's family."""
+    """Split by device and family: neither was measured."""
     families = group_folds([sample.family for sample in samples], FEWER_FOLDS)
     for train, test in unseen_device(samples):
         for fold in np.unique(families[test]):
@@ -51,30 +51,32 @@ def unseen_both(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
 
 
 def few_shot(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """As unseen hardware, but ten cases of the device were measured: drawn at random, anew for each part of the others,
-    since much depends on which ten."""
-    chance = np.random.default_rng(_SEED)
+    """Split as `unseen_device`, with ten samples of the device in the training set.
+
+    They are drawn at random and anew for each part of the others, since much depends on which ten.
+    """
+    rng = np.random.default_rng(_SEED)
     for train, test in unseen_device(samples):
-        for part in np.array_split(chance.permutation(test), DRAWS if len(test) > DRAWS * FEW_SHOT_SAMPLES else 1):
+        for part in np.array_split(rng.permutation(test), DRAWS if len(test) > DRAWS * FEW_SHOT_SAMPLES else 1):
             rest = np.setdiff1d(test, part) if len(part) < len(test) else part
-            drawn = chance.permutation(rest)[:FEW_SHOT_SAMPLES]
-            left = np.setdiff1d(part, drawn)
-            if len(left):  # of a device with ten figures or fewer nothing is left to ask about
-                yield np.concatenate([train, drawn]), left
+            drawn = rng.permutation(rest)[:FEW_SHOT_SAMPLES]
+            tested = np.setdiff1d(part, drawn)
+            if len(tested):  # empty for a device with ten figures or fewer
+                yield np.concatenate([train, drawn]), tested
 
 
 def sister_device(samples: Sequence[Sample]) -> Iterator[tuple[Indices, Indices]]:
-    """The same work was measured in the same way on another device of the same kind; other families on this one."""
+    """Split by family and device: the run was measured on another device of the kind, other families on this one."""
     families = group_folds([sample.family for sample in samples], FEWER_FOLDS)
     _, devices = np.unique([sample.device for sample in samples], return_inverse=True)
-    places = defaultdict(set)
+    devices_of_run = defaultdict(set)
     for sample in samples:
-        places[_run_key(sample)].add(sample.device)
-    # Fold and device together number the round: each device misses each fold once.
+        devices_of_run[_run_key(sample)].add(sample.device)
+    # Fold plus device is the round's number, so that each device misses each fold once.
     for train, test in _leave_one_out((families + devices) % FEWER_FOLDS):
-        kept = [i for i in test if len(places[_run_key(samples[i])]) > 1]
-        if kept:
-            yield train, np.array(kept)
+        comparable = [i for i in test if len(devices_of_run[_run_key(samples[i])]) > 1]
+        if comparable:
+            yield train, np.array(comparable)
 
 
 def _run_key(sample: Sample) -> tuple[object, ...]:
@@ -101,7 +103,7 @@ SPLITS: dict[str, Split] = {
 
 
 def group_folds(groups: Sequence[str], count: int) -> Indices:
-    """A fold per case, groups whole: the largest group first, each into the fold with the fewest cases so far."""
+    """Return a fold per sample with whole groups: the largest first, each into the smallest fold so far."""
     sizes = Counter(groups)
     load = [0] * min(len(sizes), count)
     fold_of = {}

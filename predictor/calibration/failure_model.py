@@ -1,8 +1,8 @@
-"""How likely a cell fails instead of running: for want of memory, and as cells before it failed. Nothing else.
+"""Failure model: probabilities that a cell fails, by class of failure.
 
-Memory is physics: the peak expected against what the device has, with the errors that peaks of unseen models showed,
-or, where enough cells ran out of memory, with the logistic curve through them. Any other class of failure is learned
-by LightGBM where enough cells failed that way, and kept only where it tells unseen families better than their share.
+Running out of memory follows from physics: the predicted peak against the device's memory, with the errors that peaks
+of unseen models showed. Where enough cells ran out of memory, a logistic curve through them takes over. Any other class
+is learned by LightGBM where enough cells failed that way, and kept only if it beats the plain share on unseen families.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _ROUNDS = 80
 
 @dataclass(frozen=True)
 class FailureModel:
-    """What was learned of failures."""
+    """Fitted probabilities of failure."""
 
     errors: tuple[float, ...]
-    """Of the peak of memory: natural logs, predicted less true, of models held out; none where it is not predicted."""
+    """Log errors of held-out memory peaks, predicted less true; empty where no peak is predicted."""
     curve: tuple[float, float] | None
-    """Logit of running out of memory: at a peak as large as the memory, and per natural log beyond it."""
+    """Logit of running out of memory: at a peak equal to the memory, and per natural log beyond it."""
     encoder: Encoder
     boosters: dict[str, lgb.Booster]
     metrics: dict[str, Any]
@@ -62,54 +62,56 @@ class FailureModel:
     def fit(
         cls, measured: Sequence[Sample], failed: Sequence[tuple[Sample, str]], memory: MemoryModel | None
     ) -> FailureModel:
-        """From cells that ran and cells that did not."""
+        """Fit to cells that ran and to cells that failed, the latter with their class of failure."""
         counts: Counter[str] = Counter(kind for _, kind in failed)
         curve = _fit_memory_curve(measured, [sample for sample, kind in failed if kind == OUT_OF_MEMORY], memory)
-        everything = [*measured, *(sample for sample, _ in failed)]
-        encoder = Encoder.fit(everything, _NAMES)
+        samples = [*measured, *(sample for sample, _ in failed)]
+        encoder = Encoder.fit(samples, _NAMES)
         boosters: dict[str, lgb.Booster] = {}
         metrics: dict[str, dict[str, Any]] = {}
         for kind, count in sorted(counts.items()):
             truth = np.array([0.0] * len(measured) + [float(k == kind) for _, k in failed])
-            families = [sample.family for sample in everything]
+            families = [sample.family for sample in samples]
             hit = {family for family, bad in zip(families, truth, strict=True) if bad}
             metrics[kind] = {"failed": count, "families": len(hit), "learned": False}
             if kind == OUT_OF_MEMORY or count < MIN_FAILURES or len(hit) < _MIN_FAMILIES or not measured:
                 continue
-            loss, plain = _cross_validated_log_loss(encoder.transform(everything), truth, families)
+            loss, plain = _cross_validated_log_loss(encoder.transform(samples), truth, families)
             metrics[kind] |= {"log_loss": loss, "log_loss_of_share": plain, "learned": loss < plain}
             if loss < plain:
-                boosters[kind] = _boost(encoder.transform(everything), truth)
+                boosters[kind] = _boost(encoder.transform(samples), truth)
         metrics.setdefault(OUT_OF_MEMORY, {"failed": 0, "families": 0, "learned": False})
         metrics[OUT_OF_MEMORY]["learned"] = curve is not None
         return cls(memory.errors if memory else (), curve, encoder, boosters, metrics)
 
     def predict(self, samples: Sequence[Sample], peaks: Sequence[Interval | None]) -> list[dict[str, float]]:
-        """The same of many cases, in order; the trees are asked once."""
-        found = [self._memory_risk(sample, peak) for sample, peak in zip(samples, peaks, strict=True)]
+        """Return probabilities by class of failure per sample; a class without evidence is left out."""
+        risks = [self._memory_risk(sample, peak) for sample, peak in zip(samples, peaks, strict=True)]
         if self.boosters and samples:
-            numbers = self.encoder.transform(samples)
+            features = self.encoder.transform(samples)
             for kind, booster in self.boosters.items():
-                for one, share in zip(found, np.asarray(booster.predict(numbers, num_threads=1)).tolist(), strict=True):
-                    one[kind] = share
-        return found
+                for sample_risks, share in zip(
+                    risks, np.asarray(booster.predict(features, num_threads=1)).tolist(), strict=True
+                ):
+                    sample_risks[kind] = share
+        return risks
 
     def _memory_risk(self, sample: Sample, peak: Interval | None) -> dict[str, float]:
-        found = {}
+        risks = {}
         if peak is not None and not math.isnan(sample.memory_mib):
             beyond = math.log(peak.p50 / sample.memory_mib)
             if self.curve is not None:
-                found[OUT_OF_MEMORY] = _sigmoid(self.curve[0] + self.curve[1] * beyond)
+                risks[OUT_OF_MEMORY] = _sigmoid(self.curve[0] + self.curve[1] * beyond)
             elif self.errors:
-                # One more error than were seen could be anything: neither 0 nor 1 is ever claimed.
-                found[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
-        return found
+                # Never 0 or 1, because one more error than were seen could be anything.
+                risks[OUT_OF_MEMORY] = (bisect_left(self.errors, beyond) + 0.5) / (len(self.errors) + 1)
+        return risks
 
 
 def _fit_memory_curve(
     measured: Sequence[Sample], ran_out: Sequence[Sample], memory: MemoryModel | None
 ) -> tuple[float, float] | None:
-    """A logistic curve through cells that ran and that ran out of memory; its slope is not negative."""
+    """Fit a logistic curve with positive slope through cells that ran and that ran out of memory."""
     if memory is None or len(ran_out) < _MIN_OUT_OF_MEMORY:
         return None
     samples = [*measured, *ran_out]
@@ -128,24 +130,24 @@ def _fit_memory_curve(
     return float(middle), math.exp(float(slope))
 
 
-def _cross_validated_log_loss(numbers: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
-    """Log loss on families held out, of the trees and of the plain share of failures."""
+def _cross_validated_log_loss(features: Array, truth: Array, families: Sequence[str]) -> tuple[float, float]:
+    """Return the log loss on held-out families, of the trees and of the plain share of failures."""
     folds = group_folds(families, 5)
-    told, plain = np.empty(len(truth)), np.empty(len(truth))
+    predicted, plain = np.empty(len(truth)), np.empty(len(truth))
     for fold in np.unique(folds):
         train, test = folds != fold, folds == fold
         plain[test] = (truth[train].sum() + 0.5) / (train.sum() + 1)
-        told[test] = np.asarray(_boost(numbers[train], truth[train]).predict(numbers[test], num_threads=1))
-    return _log_loss(told, truth), _log_loss(plain, truth)
+        predicted[test] = np.asarray(_boost(features[train], truth[train]).predict(features[test], num_threads=1))
+    return _log_loss(predicted, truth), _log_loss(plain, truth)
 
 
-def _log_loss(told: Array, truth: Array) -> float:
-    told = np.clip(told, 1e-6, 1 - 1e-6)
-    return float(-np.mean(truth * np.log(told) + (1 - truth) * np.log(1 - told)))
+def _log_loss(predicted: Array, truth: Array) -> float:
+    predicted = np.clip(predicted, 1e-6, 1 - 1e-6)
+    return float(-np.mean(truth * np.log(predicted) + (1 - truth) * np.log(1 - predicted)))
 
 
-def _boost(numbers: Array, truth: Array) -> lgb.Booster:
-    return lgb.train(_PARAMETERS, lgb.Dataset(numbers, label=truth, params=_PARAMETERS), num_boost_round=_ROUNDS)
+def _boost(features: Array, truth: Array) -> lgb.Booster:
+    return lgb.train(_PARAMETERS, lgb.Dataset(features, label=truth, params=_PARAMETERS), num_boost_round=_ROUNDS)
 
 
 def _sigmoid(logit: float) -> float:

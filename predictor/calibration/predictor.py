@@ -1,7 +1,6 @@
-"""The predictor in service: what is thought of a case, how sure that is, what speaks against it, and why it abstains.
+"""The predictor in service: latency and memory predictions with intervals, risks of failure, and reasons to abstain.
 
-One learner per mode, intervals calibrated on what each question lacks, the peak of memory, and the risk of failing.
-Training is in `train`, files in `artifact`.
+It holds one latency model per mode, and one memory and one failure model for all modes.
 """
 
 from __future__ import annotations
@@ -23,52 +22,53 @@ from predictor.models.latency_model import LatencyModel
 from predictor.schemas.responses import Interval
 
 MAX_EXTRAPOLATION = 10.0
-"""Times beyond what was learned from at which nothing is predicted any more."""
+"""Extrapolation factor from which on nothing is predicted."""
 MAX_INTERVAL_RATIO = 50.0
-"""High over low at which an interval is no answer."""
+"""High over low from which on an interval is no answer."""
 _MAX_FAST_SAMPLES = 16
-"""Cases that are explained in a moment."""
+"""Samples that the fast path predicts and explains."""
 _REPORTED_REGIME = {
     Regime.FEW_SHOT: Regime.UNSEEN_DEVICE,
     Regime.FEW_SHOT_UNSEEN_FAMILY: Regime.UNSEEN_BOTH,
 }
-"""Regimes that a prediction reports as another."""
+"""Regimes that a prediction reports as another one."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is thought of one case."""
+    """Prediction of one sample."""
 
     latency_ms: Interval | None
-    """Of a whole batch. Without limits where it is not supported; None where no figure can be, or was, computed."""
+    """Latency of a whole batch. Without limits if unsupported; None if no figure can be, or was, computed."""
     memory_peak_mib: Interval | None
     supported: bool
     reason: str
-    """Why it is not supported, else what it rests on."""
+    """Why it is unsupported, else what it rests on."""
     regime: Regime
-    """Whether the model was measured anywhere, and the device with any model (with many, that is)."""
+    """What the training set lacks; few-shot regimes are reported as those of an unseen device."""
     extrapolation_factor: float
-    """How many times the work, batch or size lies beyond what was learned from; 1 inside."""
+    """Factor by which FLOPs, batch or size lie outside the training range; 1 inside."""
     risks: dict[str, float]
-    """Probability by class of failure; a class without evidence is not there."""
+    """Probability by class of failure; a class without evidence is left out."""
     contributions: tuple[Contribution, ...] = ()
 
 
 @dataclass(frozen=True)
 class TrainingRange:
-    """Least and most of what was learned from."""
+    """Least and greatest values of the training samples."""
 
     flops: tuple[float, float]
     batch: tuple[float, float]
     size: tuple[float, float]
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> TrainingRange:
+    def fit(cls, samples: Sequence[Sample]) -> TrainingRange:
         sizes = [sample.size for sample in samples if not math.isnan(sample.size)] or [1.0]
         flops, batches = [sample.work.flops for sample in samples], [float(sample.batch_size) for sample in samples]
         return cls((min(flops), max(flops)), (min(batches), max(batches)), (min(sizes), max(sizes)))
 
     def extrapolation_factor(self, sample: Sample) -> float:
+        """Return by how many times FLOPs, batch or size lie outside the range; 1 inside."""
         size = self.size[0] if math.isnan(sample.size) else sample.size
         pairs = ((sample.work.flops, self.flops), (float(sample.batch_size), self.batch), (size, self.size))
         return max(1.0, *(max(value / most, least / value) for value, (least, most) in pairs))
@@ -76,15 +76,16 @@ class TrainingRange:
 
 @dataclass(frozen=True)
 class ModeModel:
-    """What is known of one mode."""
+    """Latency model of one mode, with its calibration."""
 
     latency_model: LatencyModel
     calibrations: dict[Regime, Calibration]
     range: TrainingRange
     median_log_ms: float
-    """Median of the natural logs of what was learned from: where explanations begin."""
+    """Median of the natural logs of the training latencies: the typical latency of explanations."""
 
     def find_regime(self, sample: Sample) -> Regime:
+        """Return what the training set lacks of a sample."""
         model = sample.model in self.latency_model.models
         if sample.device in self.latency_model.known_devices:
             return Regime.SEEN if model else Regime.UNSEEN_FAMILY
@@ -95,7 +96,7 @@ class ModeModel:
 
 @dataclass(frozen=True)
 class Predictor:
-    """All that was learned, as an artefact holds it."""
+    """All fitted models, as an artifact holds them."""
 
     predictor_id: str
     snapshot_id: str
@@ -106,45 +107,50 @@ class Predictor:
     risks: FailureModel
 
     def unsupported_reason(self, sample: Sample) -> str | None:
-        """Why it stands behind no figure and knows no risk of any work run as this is; None where it may."""
+        """Return why no figure and no risk of any work run like this sample is known; None where one may be."""
         if self.risks.boosters or (self.memory is not None and self.memory.supports(sample)):
             return None
-        known = self.modes.get(sample.mode)
-        return _unknown_mode_reason(sample.mode) if known is None else known.latency_model.unsupported_reason(sample)
+        mode = self.modes.get(sample.mode)
+        return _unknown_mode_reason(sample.mode) if mode is None else mode.latency_model.unsupported_reason(sample)
 
     def predict(self, samples: Sequence[Sample], *, explain: bool = False) -> list[Prediction]:
-        """One judgement per case, in order; with `explain` also what each feature adds, which takes long, and no figure
-        that it does not stand behind."""
-        found: dict[int, Prediction] = {}
+        """Return one prediction per sample, in order.
+
+        `explain` adds the contributions, which takes longer, and leaves out unsupported figures. Raises
+        SlowPathRequired for many samples of a mode on the fast path.
+        """
+        predictions: dict[int, Prediction] = {}
         peaks = [None] * len(samples) if self.memory is None else self.memory.predict(samples)
         risks = self.risks.predict(samples, peaks)
-        for mode in {sample.mode for sample in samples}:
-            here = [i for i, sample in enumerate(samples) if sample.mode == mode]
-            known = self.modes.get(mode)
-            if known is None:
-                reason = _unknown_mode_reason(mode)
-                found |= {i: Prediction(None, None, False, reason, Regime.UNSEEN_BOTH, math.inf, {}) for i in here}
+        for name in {sample.mode for sample in samples}:
+            rows = [i for i, sample in enumerate(samples) if sample.mode == name]
+            mode = self.modes.get(name)
+            if mode is None:
+                reason = _unknown_mode_reason(name)
+                predictions |= {
+                    i: Prediction(None, None, False, reason, Regime.UNSEEN_BOTH, math.inf, {}) for i in rows
+                }
                 continue
-            supports = {i: _assess_support(known, samples[i]) for i in here}
-            told = [i for i in here if supports[i].doubt is None or not explain]
-            figures: dict[int, float] = {}
-            why: dict[int, tuple[Contribution, ...]] = {}
-            if told:
-                if len(told) > _MAX_FAST_SAMPLES:
+            supports = {i: _assess_support(mode, samples[i]) for i in rows}
+            computed = [i for i in rows if supports[i].doubt is None or not explain]
+            logs_of: dict[int, float] = {}
+            contributions: dict[int, tuple[Contribution, ...]] = {}
+            if computed:
+                if len(computed) > _MAX_FAST_SAMPLES:
                     require_slow_path()
-                asked = [samples[i] for i in told]
+                batch = [samples[i] for i in computed]
                 if explain:
-                    logs, added = known.latency_model.explain(asked)
-                    for i, one in zip(told, added, strict=True):
-                        why[i] = rank_contributions(known.latency_model, samples[i], one, known.median_log_ms)
+                    logs, terms = mode.latency_model.explain(batch)
+                    for i, added in zip(computed, terms, strict=True):
+                        contributions[i] = rank_contributions(mode.latency_model, samples[i], added, mode.median_log_ms)
                 else:
-                    logs = known.latency_model.predict(asked).logs
-                figures = dict(zip(told, logs.tolist(), strict=True))
-            for i in here:
-                found[i] = _make_prediction(
-                    known, samples[i], supports[i], figures.get(i), peaks[i], risks[i], why.get(i, ())
+                    logs = mode.latency_model.predict(batch).logs
+                logs_of = dict(zip(computed, logs.tolist(), strict=True))
+            for i in rows:
+                predictions[i] = _make_prediction(
+                    mode, samples[i], supports[i], logs_of.get(i), peaks[i], risks[i], contributions.get(i, ())
                 )
-        return [found[i] for i in range(len(samples))]
+        return [predictions[i] for i in range(len(samples))]
 
 
 def _unknown_mode_reason(mode: str) -> str:
@@ -153,55 +159,56 @@ def _unknown_mode_reason(mode: str) -> str:
 
 @dataclass(frozen=True)
 class _Support:
-    """Whether a figure will be stood behind, and how far it may be off; known before the figure is."""
+    """Support for a figure, and its uncertainty; both are known before the figure is."""
 
     regime: Regime
     extrapolation_factor: float
     doubt: str | None
+    """Why the figure is unsupported; None where it is supported."""
     half_width: float
     """Of the interval, in logs."""
     level: float
 
 
-def _assess_support(known: ModeModel, sample: Sample) -> _Support:
-    regime, extrapolation_factor = known.find_regime(sample), known.range.extrapolation_factor(sample)
-    calibration = known.calibrations.get(regime)
-    doubt = known.latency_model.unsupported_reason(sample)
-    if doubt is None and extrapolation_factor > MAX_EXTRAPOLATION:
-        doubt = f"{extrapolation_factor:.0f} times beyond anything learned from"
+def _assess_support(mode: ModeModel, sample: Sample) -> _Support:
+    regime, factor = mode.find_regime(sample), mode.range.extrapolation_factor(sample)
+    calibration = mode.calibrations.get(regime)
+    doubt = mode.latency_model.unsupported_reason(sample)
+    if doubt is None and factor > MAX_EXTRAPOLATION:
+        doubt = f"{factor:.0f} times beyond anything learned from"
     if doubt is not None or calibration is None:
         few = f"too little was measured to tell how far a figure would be off where {_REGIME_TEXT[regime]}"
-        return _Support(regime, extrapolation_factor, doubt or few, math.nan, math.nan)
-    # Outside, a doubling may cost anything between nothing and twice what the law says of it.
-    half_width = calibration.half_width + math.log(extrapolation_factor)
+        return _Support(regime, factor, doubt or few, math.nan, math.nan)
+    # Wider by the factor, because outside a doubling may cost between nothing and twice what the model says.
+    half_width = calibration.half_width + math.log(factor)
     if math.exp(2 * half_width) > MAX_INTERVAL_RATIO:
         doubt = f"a prediction would be uncertain by a factor of {math.exp(2 * half_width):.0f}"
-    return _Support(regime, extrapolation_factor, doubt, half_width, calibration.level)
+    return _Support(regime, factor, doubt, half_width, calibration.level)
 
 
 def _make_prediction(
-    known: ModeModel,
+    mode: ModeModel,
     sample: Sample,
     support: _Support,
     log: float | None,
     peak: Interval | None,
     risks: dict[str, float],
-    why: tuple[Contribution, ...],
+    contributions: tuple[Contribution, ...],
 ) -> Prediction:
     return Prediction(
         latency_ms=None if log is None else _interval(math.exp(log), support),
         memory_peak_mib=peak,
         supported=support.doubt is None,
-        reason=support.doubt or _basis_text(known, sample, support.regime),
+        reason=support.doubt or _basis_text(mode, sample, support.regime),
         regime=_REPORTED_REGIME.get(support.regime, support.regime),
         extrapolation_factor=support.extrapolation_factor,
         risks=risks,
-        contributions=why,
+        contributions=contributions,
     )
 
 
 def _interval(p50: float, support: _Support) -> Interval:
-    """Without limits where it is not supported."""
+    """Return the interval, without limits if unsupported."""
     if support.doubt is not None:
         return Interval(p50=p50)
     spread = math.exp(support.half_width)
@@ -218,12 +225,12 @@ _REGIME_TEXT: dict[Regime, str] = {
 }
 
 
-def _basis_text(known: ModeModel, sample: Sample, regime: Regime) -> str:
-    count = known.latency_model.count_same_workload(sample)
-    carried = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
-    return f"learned from {len(known.latency_model.samples)} figures; {_REGIME_TEXT[regime]}{carried}"
+def _basis_text(mode: ModeModel, sample: Sample, regime: Regime) -> str:
+    count = mode.latency_model.count_same_workload(sample)
+    transfer = f"; the same work was measured {count} times elsewhere or otherwise" if count else ""
+    return f"learned from {len(mode.latency_model.known_samples)} figures; {_REGIME_TEXT[regime]}{transfer}"
 
 
 def median_log_latency(latency_model: LatencyModel) -> float:
-    """The median of the natural logs of latencies learned from."""
+    """Return the median of the natural logs of the latencies of known devices, in ms."""
     return float(np.median([math.log(sample.latency_ms) for sample in latency_model.known_samples]))

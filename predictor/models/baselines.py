@@ -1,4 +1,4 @@
-"""What anybody could do instead: four plain predictors that the learner must beat in the same run."""
+"""Baseline predictors for evaluation. The latency model must beat them in the same run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from predictor.models.latency_model import log_latency
 
 Array = npt.NDArray[np.float64]
 Baseline = Callable[[Sequence[Sample], Sequence[Sample]], Array]
-"""Natural logs of the latencies of the second cases, from the first."""
+"""Takes training and test samples; returns natural logs of the latencies of the test samples."""
 _LIGHTGBM_PARAMETERS = {
     "objective": "l1",
     "verbosity": -1,
@@ -26,34 +26,34 @@ _LIGHTGBM_PARAMETERS = {
 
 
 def roofline(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
-    """The larger of computing and moving bytes, times the median factor by which training cases exceed it."""
+    """Scale the roofline by the median factor by which training samples exceed it."""
 
     def bound(samples: Sequence[Sample]) -> Array:
-        parts = roofline_terms_ms(samples)
-        return np.asarray(np.log(np.maximum(parts[:, 0], parts[:, 1] + parts[:, 2])))
+        terms = roofline_terms_ms(samples)
+        return np.asarray(np.log(np.maximum(terms[:, 0], terms[:, 1] + terms[:, 2])))
 
     return np.asarray(bound(test) + np.median(log_latency(train) - bound(train)))
 
 
 def nearest_neighbor(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
-    """The measured case of most similar cost, on the same device where there is one, scaled by the FLOPs."""
+    """Scale the training sample of most similar cost by the FLOPs; samples of the same device come first."""
     from scipy.spatial import cKDTree
 
-    known, asked = _log_costs(train), _log_costs(test)
-    per_flop = log_latency(train) - known[:, 1]
+    train_costs, test_costs = _log_costs(train), _log_costs(test)
+    per_flop = log_latency(train) - train_costs[:, 1]
     devices = np.array([sample.device for sample in train])
     logs = np.empty(len(test))
     for device in {sample.device for sample in test}:
         here = np.flatnonzero([sample.device == device for sample in test])
         pool = np.flatnonzero(devices == device)
         pool = pool if len(pool) else np.arange(len(train))
-        _, found = cKDTree(known[pool]).query(asked[here])
-        logs[here] = per_flop[pool[found]] + asked[here, 1]
+        _, nearest = cKDTree(train_costs[pool]).query(test_costs[here])
+        logs[here] = per_flop[pool[nearest]] + test_costs[here, 1]
     return logs
 
 
 def plain_trees(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
-    """LightGBM as it comes, on costs and names, without roofline or spec sheet."""
+    """Predict by LightGBM on costs and names, without roofline or spec sheet."""
     names = _label_codes(train)
     known = np.hstack([_log_costs(train), _encode_labels(train, names)])
     model = lgb.train(
@@ -65,16 +65,17 @@ def plain_trees(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
 
 
 def ridge(train: Sequence[Sample], test: Sequence[Sample]) -> Array:
-    """A straight line in the logarithms of the costs, with a constant per name."""
+    """Predict by ridge regression on log costs and one-hot names."""
+    from sklearn.linear_model import Ridge
+
     names = _label_codes(train)
 
     def design(samples: Sequence[Sample]) -> Array:
         hot = [_encode_labels(samples, names)[:, i, None] == np.arange(len(known)) for i, known in enumerate(names)]
         return np.hstack([np.ones((len(samples), 1)), _log_costs(samples), *hot]).astype(np.float64)
 
-    x = design(train)
-    weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ log_latency(train))
-    return np.asarray(design(test) @ weights)
+    model = Ridge(alpha=1.0, fit_intercept=False).fit(design(train), log_latency(train))
+    return np.asarray(model.predict(design(test)))
 
 
 BASELINES: dict[str, Baseline] = {
@@ -92,7 +93,7 @@ def _log_costs(samples: Sequence[Sample]) -> Array:
             for c in samples
         ]
     )
-    # Inputs of one size that nobody states are alike in it: two of these three cannot do without a number.
+    # Fixed input sizes are unknown; the tree and the regression need a number.
     return np.nan_to_num(logs, nan=0.0).reshape(-1, 6)
 
 

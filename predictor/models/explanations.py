@@ -1,7 +1,7 @@
-"""A prediction taken apart into what each thing contributes, in words: factors on a typical latency. Nothing is fitted.
+"""Explanations of predictions: named factors on a typical latency.
 
-Of the trees these are SHAP values (`shares`), of the ridge its terms, gathered by what they are of; times the typical
-latency the factors make the prediction.
+The factors come from the trees' SHAP values and the ridge's terms, by group of features. Their product times the
+typical latency is the prediction.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from predictor.models.latency_model import LatencyModel
 
 
 class Contribution(NamedTuple):
-    """One reason for a figure."""
+    """One factor of a prediction."""
 
     name: str
     value: str
-    """What the case has, in words."""
+    """The sample's value, in words."""
     factor: float
     """On the latency: 2 doubles it."""
 
@@ -28,10 +28,10 @@ class Contribution(NamedTuple):
 def rank_contributions(
     latency_model: LatencyModel, sample: Sample, added: Mapping[str, float], typical: float
 ) -> tuple[Contribution, ...]:
-    """What makes a case's latency (the natural logs that add up to it, by name) differ from the typical one, the
-    strongest first.
+    """Rank what makes a sample's latency differ from the typical one, the strongest first.
 
-    exp(typical) times all factors is the predicted latency, in ms.
+    `added` holds the terms of the natural log by name, `typical` the natural log of the typical latency in ms.
+    exp(typical) times all factors is the predicted latency.
     """
     groups = {**added, "physical law": added["physical law"] - typical}
     values = _describe_values(latency_model, sample, typical)

@@ -1,4 +1,4 @@
-"""How a device of which a few figures are known differs from what was expected of it. What was expected is not here."""
+"""Few-shot correction of predictions for a device with a few figures."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ _STRETCH_STD = 0.1
 
 @dataclass(frozen=True)
 class Correction:
-    """How a device as a whole differs from what was expected of it: Bayesian regression on what ten figures can tell.
+    """Bayesian regression of a device's residuals, made for about ten figures.
 
-    Prior standard deviations, in logs: of the device 1, of being compiled 0.4, of intensity, work and batch 0.03 each;
-    what sets models apart beyond the law may be more or less of it here, by a share of 0.1. Figures scatter by 0.1 with
-    the tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
+    Prior standard deviations in logs: device 1, compiled 0.4, and 0.03 for each of intensity, work and batch. What
+    sets models apart beyond the analytical model may differ here by a share of 0.1. Figures scatter by 0.1 with the
+    tails of Student's t (4 degrees), so that one odd figure of ten does not decide.
     """
 
-    centre: Array
+    center: Array
     scale: Array
     coefficients: Array
 
     @classmethod
-    def fit(cls, samples: Sequence[Sample], beyond: Array, left: Array) -> Correction:
-        """To what was expected of figures `beyond` the law, and what that `left` over, in logs."""
+    def fit(cls, samples: Sequence[Sample], beyond: Array, residuals: Array) -> Correction:
+        """Fit to the residuals of samples, in logs; `beyond` is the prediction less the analytical model's."""
         raw = _features(samples, beyond)
-        centre, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
-        design = _with_intercept((raw - centre) / scale)
+        center, scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
+        design = _with_intercept((raw - center) / scale)
         prior = np.diag(np.array([*_PRIOR_STD, _STRETCH_STD * scale[-1]]) ** 2)
         weights, coefficients = np.ones(len(samples)), np.zeros(design.shape[1])
         for _ in range(6):
             noise = np.diag(_NOISE_STD**2 / weights)
-            coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, left)
-            weights = 5 / (4 + ((left - design @ coefficients) / _NOISE_STD) ** 2)
-        return cls(centre, scale, coefficients)
+            coefficients = prior @ design.T @ np.linalg.solve(design @ prior @ design.T + noise, residuals)
+            weights = 5 / (4 + ((residuals - design @ coefficients) / _NOISE_STD) ** 2)
+        return cls(center, scale, coefficients)
 
     def predict(self, samples: Sequence[Sample], beyond: Array) -> Array:
-        # What lies far outside the few figures is corrected no further than they reach.
+        """Return the correction of each sample, in logs."""
+        # Clipped, because a correction holds no further than the few figures reach.
         raw = _features(samples, beyond)
-        return _with_intercept(np.clip((raw - self.centre) / self.scale, -3, 3)) @ self.coefficients
+        return _with_intercept(np.clip((raw - self.center) / self.scale, -3, 3)) @ self.coefficients
 
 
 def _features(samples: Sequence[Sample], beyond: Array) -> Array:
-    parts = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
+    terms = np.log(np.maximum(roofline_terms_ms(samples), 1e-12))
     compiled = np.array([bool(sample.compiler) for sample in samples], dtype=np.float64)
     batch = np.log([sample.batch_size for sample in samples])
-    return np.column_stack([compiled, parts[:, 0] - parts[:, 1], parts[:, 1] - batch, batch, beyond])
+    return np.column_stack([compiled, terms[:, 0] - terms[:, 1], terms[:, 1] - batch, batch, beyond])
 
 
 def _with_intercept(design: Array) -> Array:

@@ -1,7 +1,8 @@
-"""What models like it leave over of the law where they were run in the same way: for a model that was measured nowhere.
+"""Gaussian process over the analytical model's residuals, for unmeasured models.
 
-A Gaussian process per way of running, over what a model costs and what its name says it is built of. Trees cut the
-space of models into boxes; this bends through it: each errs elsewhere, so their mean errs less than either.
+One process is fitted per run group (device, runtime and precision), over a model's cost and architecture features.
+Trees are piecewise constant and a Gaussian process is smooth. Their errors differ, so the mean of the two errs less
+than either.
 """
 
 from __future__ import annotations
@@ -21,54 +22,54 @@ from predictor.models.analytical import AdditiveRoofline
 Array = npt.NDArray[np.float64]
 _MIN_SAMPLES = 50
 _MAX_SAMPLES = 1_500
-"""Figures of one way of running: fewer say too little of what models have in common, and time grows with their cube."""
+"""Bounds on the figures of one run group: fewer say too little, and fitting time grows with the cube."""
 _LENGTH_SCALE, _BLOCK_SCALE = 3.0, 0.5
-"""Standard deviations of a cost over which models grow unlike, and how far apart one kind of block puts them."""
+"""Length scale of costs, in standard deviations, and the distance that one architecture feature adds."""
 _NOISE, _LINEAR_WEIGHT = 0.1, 0.01
-"""Share of what is left that is a model's own, and of what runs on in a straight line."""
+"""Weights of the noise and of the linear kernel."""
 
 
 class ArchitectureGP:
-    """Fitted on cases, a way of running when it is first asked for."""
+    """Gaussian processes by run group, each fitted on first use."""
 
     def __init__(self, samples: Sequence[Sample], logs: Array, analytical: AdditiveRoofline) -> None:
-        self._cases, self._logs, self._analytical = samples, logs, analytical
+        self._samples, self._logs, self._analytical = samples, logs, analytical
         self._rows: dict[str, list[int]] = defaultdict(list)
         for i, sample in enumerate(samples):
             self._rows[_run_group(sample)].append(i)
         self._fitted: dict[str, _GroupGP] = {}
 
     def predict_log(self, samples: Sequence[Sample]) -> Array:
-        """Natural logs of latencies; NaN where too little was run in the same way."""
-        found = np.full(len(samples), np.nan)
-        asked: dict[str, list[int]] = defaultdict(list)
+        """Return natural logs of latencies; NaN where the run group has too few figures."""
+        logs = np.full(len(samples), np.nan)
+        by_group: dict[str, list[int]] = defaultdict(list)
         for i, sample in enumerate(samples):
             if len(self._rows.get(_run_group(sample), ())) >= _MIN_SAMPLES:
-                asked[_run_group(sample)].append(i)
-        for way, here in asked.items():
-            found[here] = self._fit_group(way).predict_log([samples[i] for i in here])
-        return found
+                by_group[_run_group(sample)].append(i)
+        for group, here in by_group.items():
+            logs[here] = self._fit_group(group).predict_log([samples[i] for i in here])
+        return logs
 
     def warm_up(self) -> None:
-        """Fit every way of running that there is enough of."""
-        for way, rows in self._rows.items():
+        """Fit every run group with enough figures."""
+        for group, rows in self._rows.items():
             if len(rows) >= _MIN_SAMPLES:
-                self._fit_group(way)
+                self._fit_group(group)
 
-    def _fit_group(self, way: str) -> _GroupGP:
-        if way not in self._fitted:
-            rows = self._rows[way]
+    def _fit_group(self, group: str) -> _GroupGP:
+        if group not in self._fitted:
+            rows = self._rows[group]
             if len(rows) > _MAX_SAMPLES:
-                drawn = np.random.default_rng(0).permutation(len(rows))[:_MAX_SAMPLES]
-                rows = [rows[i] for i in np.sort(drawn).tolist()]
-            self._fitted[way] = _GroupGP.fit([self._cases[i] for i in rows], self._logs[rows], self._analytical)
-        return self._fitted[way]
+                chosen = np.random.default_rng(0).permutation(len(rows))[:_MAX_SAMPLES]
+                rows = [rows[i] for i in np.sort(chosen).tolist()]
+            self._fitted[group] = _GroupGP.fit([self._samples[i] for i in rows], self._logs[rows], self._analytical)
+        return self._fitted[group]
 
 
 @dataclass(frozen=True)
 class _GroupGP:
     analytical: AdditiveRoofline
-    middle: float
+    center: float
     mean: Array
     scale: Array
     points: Array
@@ -76,18 +77,18 @@ class _GroupGP:
 
     @classmethod
     def fit(cls, samples: Sequence[Sample], logs: Array, analytical: AdditiveRoofline) -> _GroupGP:
-        left = logs - analytical.predict_log(samples)
-        middle = float(np.median(left))
+        residuals = logs - analytical.predict_log(samples)
+        center = float(np.median(residuals))
         costs = _cost_features(samples)
         mean, scale = costs.mean(axis=0), costs.std(axis=0)
         scale[scale < 1e-6] = 1.0
         points = _embed(samples, mean, scale)
         covariance = _kernel(points, points) + _NOISE * np.eye(len(points))
-        return cls(analytical, middle, mean, scale, points, cho_solve(cho_factor(covariance), left - middle))
+        return cls(analytical, center, mean, scale, points, cho_solve(cho_factor(covariance), residuals - center))
 
     def predict_log(self, samples: Sequence[Sample]) -> Array:
         near = _kernel(_embed(samples, self.mean, self.scale), self.points)
-        return np.asarray(self.analytical.predict_log(samples) + self.middle + near @ self.weights)
+        return np.asarray(self.analytical.predict_log(samples) + self.center + near @ self.weights)
 
 
 def _run_group(sample: Sample) -> str:
@@ -109,8 +110,8 @@ def _embed(samples: Sequence[Sample], mean: Array, scale: Array) -> Array:
 
 
 def _kernel(one: Array, other: Array) -> Array:
-    """Matérn 3/2, and a straight line (Rasmussen and Williams, 2006, 4.2)."""
+    """Return the Matérn 3/2 kernel plus a linear one (Rasmussen and Williams, 2006, 4.2)."""
     products = one @ other.T
-    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * products
-    far = np.sqrt(3 * np.maximum(squares, 0.0))
-    return np.asarray((1 + far) * np.exp(-far) + _LINEAR_WEIGHT * products)
+    squared_distances = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * products
+    scaled = np.sqrt(3 * np.maximum(squared_distances, 0.0))
+    return np.asarray((1 + scaled) * np.exp(-scaled) + _LINEAR_WEIGHT * products)

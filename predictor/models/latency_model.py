@@ -1,14 +1,13 @@
-"""What is predicted for a case, from cases: the law, trees on what the law leaves over, and the same work elsewhere.
+"""Latency model: analytical roofline, boosted trees on its residuals, and transfer from the same workload elsewhere.
 
-Four kinds of knowledge, each for what it can bear:
+Each component answers for what it can support:
 
-* the *specialist*, trees that know devices by name, speaks for a device with many figures;
-* the *generalist*, trees of one kind of silicon that see no device but its vendor's level, speaks for a device of that
-  kind nobody measured;
-* a model measured elsewhere is carried over: its figures there, times what the trees say of the difference, in part;
-* of one measured nowhere, models like it on a known device have a say of their own (`alike`).
+* the *specialist*, trees that know devices by name, for a device with many figures;
+* the *generalist*, trees of one kind of silicon that know only a device's vendor, for an unmeasured device;
+* transfer: a model measured elsewhere takes a share of the trees' residuals there;
+* for a model measured nowhere, a Gaussian process over architectures (`ArchitectureGP`), on a known device.
 
-A few figures of a new device correct it as a whole (`Correction`). How sure any of this is, is not here.
+A few figures of a new device correct it as a whole (`Correction`).
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from predictor.models.residual_trees import ROUNDS, ResidualTrees
 
 Array = npt.NDArray[np.float64]
 MIN_DEVICE_SAMPLES = 50
-"""Figures below which a device has not been measured enough to have a specialist."""
+"""Figures that a device needs for the specialist."""
 _MIN_GENERALIST_SAMPLES = 200
 _SPECIALIST_NAMES = ("device", "backend", "precision", "layout", "compiler", "kind", "mode", "setting")
 _GENERALIST_NAMES = tuple(name for name in _SPECIALIST_NAMES if name not in ("device", "kind", "setting"))
 
 
 def log_latency(samples: Sequence[Sample]) -> Array:
-    """Natural logs of latencies in ms."""
+    """Return natural logs of the measured latencies in ms."""
     return np.log([sample.latency_ms for sample in samples])
 
 
 @dataclass(frozen=True)
 class LatencyPrediction:
-    """Natural logs of latencies, and where the learner stands behind them."""
+    """Natural logs of latencies in ms, and whether each is supported."""
 
     logs: Array
     supported: npt.NDArray[np.bool_]
@@ -52,41 +51,41 @@ class LatencyPrediction:
 
 @dataclass(frozen=True)
 class FittedEnsembles:
-    """All that takes long to fit: what is stored of a learner beside its cases."""
+    """Parts that take long to fit. An artifact stores them beside the samples."""
 
     specialist: ResidualTrees
     generalists: dict[str, ResidualTrees]
-    """By kind of silicon, where there is enough of it."""
+    """By kind of silicon, where it has enough samples."""
     known_device_residuals: Array
-    """Per learned case, what the specialist leaves over, in logs: what is carried over to known devices."""
+    """Log residuals of the specialist, per known sample: transferred to known devices."""
     new_device_residuals: Array
-    """As the generalists, else the law, leave over: what is carried over to devices nobody measured."""
+    """Log residuals of the generalists, else of the analytical model: transferred to unmeasured devices."""
 
 
 class LatencyModel:
-    """Fitted on cases, at least one; speaks of others. Everything is deterministic, and grown when it is asked for."""
+    """Latency model of at least one sample. It is deterministic, and its parts are fitted on first use."""
 
     def __init__(
         self, samples: Sequence[Sample], *, rounds: int = ROUNDS, ensembles: FittedEnsembles | None = None
     ) -> None:
         self.samples = list(samples)
         counts = Counter(sample.device for sample in samples)
-        # Where every device has few, the better measured ones have to do.
+        # Relative to the best measured device, because all may have few figures.
         enough = min(MIN_DEVICE_SAMPLES, max(counts.values()) / 8)
         self.known_devices = {device for device, count in counts.items() if count >= enough}
-        learned = [sample for sample in samples if sample.device in self.known_devices]
-        logs = log_latency(learned)
-        self.known_samples = learned
+        known_samples = [sample for sample in samples if sample.device in self.known_devices]
+        logs = log_latency(known_samples)
+        self.known_samples = known_samples
         self._logs, self._rounds = logs, rounds
-        self._analytical = AdditiveRoofline.fit(learned, logs)
-        self._architecture_gp = ArchitectureGP(learned, logs, self._analytical)
+        self._analytical = AdditiveRoofline.fit(known_samples, logs)
+        self._architecture_gp = ArchitectureGP(known_samples, logs, self._analytical)
         self._specialist_trees: ResidualTrees | None = None
         self._generalists: dict[str, ResidualTrees | None] = {}
         self._ensembles = ensembles
         self._rows_by_workload: dict[Any, list[int]] = defaultdict(list)
-        for i, sample in enumerate(learned):
+        for i, sample in enumerate(known_samples):
             self._rows_by_workload[sample.shape].append(i)
-        self._distance = _SettingDistance.of(learned)
+        self._distance = _SettingDistance.fit(known_samples)
         self.models = {sample.model for sample in samples}
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
         self._weight_widths = {(sample.kind, weight_bytes(sample.precision, sample.mode)) for sample in samples}
@@ -96,7 +95,7 @@ class LatencyModel:
         self.adapt([sample for sample in samples if sample.device not in self.known_devices])
 
     def predict(self, samples: Sequence[Sample]) -> LatencyPrediction:
-        """One figure per case, and whether it is supported by figures of its kind of silicon and way of running."""
+        """Return one figure per sample, and whether figures of its kind of silicon and run mode support it."""
         logs = self._predict_uncorrected(samples)
         logs += self._predict_corrections(samples, logs)
         return LatencyPrediction(
@@ -104,30 +103,30 @@ class LatencyModel:
         )
 
     def explain(self, samples: Sequence[Sample]) -> tuple[Array, list[dict[str, float]]]:
-        """The same figures, and what adds up to each, by name: of the trees what each group of numbers changes."""
-        found: list[dict[str, float]] = [{} for _ in samples]
-        by_trees: dict[str | None, list[int]] = defaultdict(list)
+        """Return the same logs as `predict`, and the terms of each by name; the trees have one per feature group."""
+        terms: list[dict[str, float]] = [{} for _ in samples]
+        rows_by_kind: dict[str | None, list[int]] = defaultdict(list)
         for i, sample in enumerate(samples):
-            by_trees[None if sample.device in self.known_devices else sample.kind].append(i)
-        for kind, here in by_trees.items():
-            trees, asked = self._specialist() if kind is None else self._generalist(kind), [samples[i] for i in here]
+            rows_by_kind[None if sample.device in self.known_devices else sample.kind].append(i)
+        for kind, rows in rows_by_kind.items():
+            trees, group = self._specialist() if kind is None else self._generalist(kind), [samples[i] for i in rows]
             if trees is None:
-                parts = [{"physical law": log} for log in self._analytical.predict_log(asked).tolist()]
+                tree_terms = [{"physical law": log} for log in self._analytical.predict_log(group).tolist()]
             else:
-                parts = trees.shap_values(asked)
-            for i, added in zip(here, parts, strict=True):
-                found[i] = added
-        alone = np.array([sum(added.values()) for added in found])
-        uncorrected = self._predict_uncorrected(samples, alone)
-        corrected = self._predict_corrections(samples, uncorrected)
-        more = (uncorrected - alone).tolist()
-        for sample, added, beside, few in zip(samples, found, more, corrected.tolist(), strict=True):
-            added["same work measured elsewhere" if self.count_same_workload(sample) else "models like it"] = beside
-            added["few figures of this device"] = few
-        return uncorrected + corrected, found
+                tree_terms = trees.shap_values(group)
+            for i, added in zip(rows, tree_terms, strict=True):
+                terms[i] = added
+        by_trees = np.array([sum(added.values()) for added in terms])
+        uncorrected = self._predict_uncorrected(samples, by_trees)
+        corrections = self._predict_corrections(samples, uncorrected)
+        transferred = (uncorrected - by_trees).tolist()
+        for sample, added, transfer, correction in zip(samples, terms, transferred, corrections.tolist(), strict=True):
+            added["same work measured elsewhere" if self.count_same_workload(sample) else "models like it"] = transfer
+            added["few figures of this device"] = correction
+        return uncorrected + corrections, terms
 
     def unsupported_reason(self, sample: Sample) -> str | None:
-        """Why the learner does not stand behind its figure; None where it does."""
+        """Return why the model does not support a figure; None where it does."""
         if (sample.kind, sample.backend, sample.compiler) not in self._run_modes:
             compiled = f", compiled by {sample.compiler}" if sample.compiler else ""
             return f"nothing was learned from {sample.backend} on any {sample.kind}{compiled}"
@@ -141,75 +140,77 @@ class LatencyModel:
             return f"not one figure of {sample.device} was learned from, and its peak or bandwidth is not known"
         return None
 
-    def adapt(self, few: Sequence[Sample]) -> None:
-        """Take in a few figures of devices that are not known."""
+    def adapt(self, samples: Sequence[Sample]) -> None:
+        """Correct unknown devices by a few samples of each."""
         by_device: dict[str, list[Sample]] = defaultdict(list)
-        for sample in few:
+        for sample in samples:
             by_device[sample.device].append(sample)
-        for device, samples in sorted(by_device.items()):
-            logs = self._predict_uncorrected(samples)
-            self.corrections[device] = Correction.fit(
-                samples, self._beyond_analytical(samples, logs), log_latency(samples) - logs
-            )
+        for device, few in sorted(by_device.items()):
+            logs = self._predict_uncorrected(few)
+            beyond = self._beyond_analytical(few, logs)
+            self.corrections[device] = Correction.fit(few, beyond, log_latency(few) - logs)
 
     def fit(self) -> FittedEnsembles:
-        """Fit all that has not been asked for yet, too: the specialist and the generalists side by side."""
+        """Fit the specialist and the generalists in parallel, unless they are fitted already."""
         if self._ensembles is None:
             everything = list(range(len(self.known_samples)))
             kinds = sorted({sample.kind for sample in self.known_samples})
-            # Boosting and predicting leave Python to itself, so threads of it do not wait for each other.
+            # Threads suffice, because boosting and predicting release the GIL.
             with ThreadPoolExecutor(max_workers=2) as pool:
                 known = pool.submit(self._residuals, everything, known=True)
                 new = pool.submit(self._residuals, everything, known=False)
-                left = known.result(), new.result()
-            found = {kind: self._generalist(kind) for kind in kinds}
-            generalists = {kind: trees for kind, trees in found.items() if trees is not None}
-            self._ensembles = FittedEnsembles(self._specialist(), generalists, *left)
+                residuals = known.result(), new.result()
+            by_kind = {kind: self._generalist(kind) for kind in kinds}
+            generalists = {kind: trees for kind, trees in by_kind.items() if trees is not None}
+            self._ensembles = FittedEnsembles(self._specialist(), generalists, *residuals)
         return self._ensembles
 
     def warm_up(self) -> None:
-        """Make what the first cases would wait for."""
+        """Fit and compute what the first prediction would wait for."""
         self._architecture_gp.warm_up()
         ensembles = self.fit()
         for trees in (ensembles.specialist, *ensembles.generalists.values()):
             trees.warm_up()
 
     def count_same_workload(self, sample: Sample) -> int:
-        """How many figures of the same work can be carried over to the case."""
+        """Return the number of figures of the same workload that transfer to the sample."""
         return len(self._rows_by_workload.get(sample.shape, ()))
 
     def _beyond_analytical(self, samples: Sequence[Sample], logs: Array) -> Array:
-        """How far these logs lie from the law, which is what sets models apart whose cost is the same."""
+        """Return these logs less the analytical model's: what sets models of equal cost apart."""
         return logs - self._analytical.predict_log(samples)
 
     def _predict_corrections(self, samples: Sequence[Sample], uncorrected: Array) -> Array:
-        """By how much, which is nothing but on devices with few figures."""
+        """Return the few-shot corrections in logs; 0 on devices without one."""
         logs = np.zeros(len(samples))
         for device, correction in self.corrections.items():
             here = [i for i, sample in enumerate(samples) if sample.device == device]
             if here:
-                asked = [samples[i] for i in here]
-                logs[here] = correction.predict(asked, self._beyond_analytical(asked, uncorrected[here]))
+                group = [samples[i] for i in here]
+                logs[here] = correction.predict(group, self._beyond_analytical(group, uncorrected[here]))
         return logs
 
-    def _predict_uncorrected(self, samples: Sequence[Sample], alone: Array | None = None) -> Array:
+    def _predict_uncorrected(self, samples: Sequence[Sample], by_trees: Array | None = None) -> Array:
         logs = np.empty(len(samples))
         known = np.array([sample.device in self.known_devices for sample in samples], dtype=bool)
-        for here, are_known in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
-            if here:
-                by_trees = None if alone is None else alone[here]
-                logs[here] = self._predict_group([samples[i] for i in here], by_trees, known=are_known)
+        for rows, are_known in ((np.flatnonzero(known).tolist(), True), (np.flatnonzero(~known).tolist(), False)):
+            if rows:
+                tree_logs = None if by_trees is None else by_trees[rows]
+                logs[rows] = self._predict_group([samples[i] for i in rows], tree_logs, known=are_known)
         return logs
 
-    def _predict_group(self, samples: Sequence[Sample], alone: Array | None, *, known: bool) -> Array:
-        """As the trees say (`alone`, where that is known already), and where the same work was measured elsewhere off
-        as they are there, by a share that shrinks with how differently it was run; of other work on a known device, the
-        mean of them and of what models like it say."""
-        logs = self._predict_trees(samples, known=known) if alone is None else alone.copy()
+    def _predict_group(self, samples: Sequence[Sample], by_trees: Array | None, *, known: bool) -> Array:
+        """Return log latencies on devices that are all known or all unknown.
+
+        The trees' logs (`by_trees`, if computed already) are shifted by their residuals on the same workload elsewhere.
+        The shift shrinks with the distance between the settings. For an unmeasured model on a known device the result
+        is the mean of trees and Gaussian process.
+        """
+        logs = self._predict_trees(samples, known=known) if by_trees is None else by_trees.copy()
         sources = [self._rows_by_workload.get(sample.shape, []) for sample in samples]
-        there = sorted({j for found in sources for j in found})
-        if there:
-            left = self._residuals(there, known=known)
+        all_sources = sorted({row for rows in sources for row in rows})
+        if all_sources:
+            residuals = self._residuals(all_sources, known=known)
             by_shape: dict[Any, list[int]] = defaultdict(list)
             for i, sample in enumerate(samples):
                 by_shape[sample.shape].append(i)
@@ -217,21 +218,21 @@ class LatencyModel:
                 if rows := sources[here[0]]:
                     weights = np.exp(-self._distance.distances([samples[i] for i in here], np.array(rows)))
                     total = weights.sum(axis=1)
-                    logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(left[rows], weights)
-        # Of decoders their cost says it all: nothing in their names tells what they are built of.
+                    logs[here] += total / (total + _PRIOR_WEIGHT) * _weighted_medians(residuals[rows], weights)
+        # Generation is left out, because a decoder's name does not tell its architecture.
         new = [i for i, rows in enumerate(sources) if known and not rows and samples[i].mode != "generation"]
         if new:
-            like = self._architecture_gp.predict_log([samples[i] for i in new])
-            logs[new] = np.where(np.isnan(like), logs[new], (logs[new] + like) / 2)
+            by_gp = self._architecture_gp.predict_log([samples[i] for i in new])
+            logs[new] = np.where(np.isnan(by_gp), logs[new], (logs[new] + by_gp) / 2)
         return logs
 
     def _residuals(self, rows: list[int], *, known: bool) -> Array:
-        """Per learned case, at least of these rows; NaN where nobody knows yet."""
+        """Return the trees' residuals per known sample: of these rows at least, NaN for rows not computed yet."""
         if self._ensembles is not None:
             return self._ensembles.known_device_residuals if known else self._ensembles.new_device_residuals
-        left = np.full(len(self.known_samples), np.nan)
-        left[rows] = self._logs[rows] - self._predict_trees([self.known_samples[j] for j in rows], known=known)
-        return left
+        residuals = np.full(len(self.known_samples), np.nan)
+        residuals[rows] = self._logs[rows] - self._predict_trees([self.known_samples[j] for j in rows], known=known)
+        return residuals
 
     def _predict_trees(self, samples: Sequence[Sample], *, known: bool) -> Array:
         if known:
@@ -257,23 +258,23 @@ class LatencyModel:
         if kind not in self._generalists:
             rows = [i for i, sample in enumerate(self.known_samples) if sample.kind == kind and has_known_rates(sample)]
             enough = len(rows) >= _MIN_GENERALIST_SAMPLES
-            told = [self.known_samples[i] for i in rows]
+            samples = [self.known_samples[i] for i in rows]
             self._generalists[kind] = (
-                ResidualTrees.fit(told, self._logs[rows], _GENERALIST_NAMES, self._rounds) if enough else None
+                ResidualTrees.fit(samples, self._logs[rows], _GENERALIST_NAMES, self._rounds) if enough else None
             )
         return self._generalists[kind]
 
 
 _MISMATCH_PENALTIES = {"compiler": 6.0, "kind": 3.0, "layout": 3.0, "backend": 3.0, "hardware": 2.0, "device": 2.0}
-"""How much less a figure says of the same work where one of these differs, in logs of its weight."""
+"""Penalties on the log weight of a figure of the same workload where one of these differs."""
 _PENALTIES = np.array(list(_MISMATCH_PENALTIES.values()))
 _PRIOR_WEIGHT = math.exp(-4.0)
-"""Weight of carrying nothing over: that of one figure of another device behind another kind of driver."""
+"""Weight of no transfer: that of one figure of another device with another driver."""
 
 
 @dataclass(frozen=True)
 class _SettingDistance:
-    """Where and how each learned case was run."""
+    """Distances between the settings (device, runtime, version) of known samples and others."""
 
     codes: Mapping[str, dict[str, int]]
     names: npt.NDArray[np.int64]
@@ -281,7 +282,7 @@ class _SettingDistance:
     version: Array
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> _SettingDistance:
+    def fit(cls, samples: Sequence[Sample]) -> _SettingDistance:
         codes = {
             name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))}
             for name in _MISMATCH_PENALTIES
@@ -290,20 +291,19 @@ class _SettingDistance:
         return cls(codes, names, np.log2([c.devices for c in samples]), np.array([c.version for c in samples]))
 
     def distances(self, samples: Sequence[Sample], rows: npt.NDArray[np.int64]) -> Array:
-        """How little the figures of these rows say of the same work in each case: 0 for one device run in one way."""
+        """Return a distance per sample and row of a known sample: 0 for equal settings."""
         own = np.array(
             [[codes.get(getattr(sample, name), -1) for name, codes in self.codes.items()] for sample in samples]
         )
         devices = np.array([[math.log2(sample.devices)] for sample in samples])
         versions = np.array([[sample.version] for sample in samples])
         differ = (self.names[rows] != own[:, None]) @ _PENALTIES + 2.0 * np.abs(self.devices[rows] - devices)
-        # An unknown version differs from none.
+        # An unknown version is at distance 0 from all.
         return np.asarray(differ + np.nan_to_num(np.minimum(np.abs(self.version[rows] - versions) / 50, 2.0)))
 
 
 def _weighted_medians(values: Array, weights: Array) -> Array:
-    """By row of weights the value at which half of the weight is reached: one odd device among the sources does not
-    count."""
+    """Return the weighted median of the values for each row of weights."""
     order = np.argsort(values)
     reached = np.cumsum(weights[:, order], axis=1)
     return np.asarray(values[order[(reached < reached[:, -1:] / 2).sum(axis=1)]])

@@ -1,4 +1,4 @@
-"""Cases as numbers, and boosted trees with a ridge on what the law leaves over. Which cases they learn is not here."""
+"""Feature encoding, and boosted trees with a ridge regression on the analytical model's residuals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from predictor.models.tree_shap import TreeShapTable
 
 Array = npt.NDArray[np.float64]
 FEATURE_SCHEMA = 6
-"""Raise it when the meaning of a number changes: artefacts of another schema are refused."""
+"""Version of the features: raise it when one changes its meaning. Artifacts of another version are rejected."""
 ROUNDS = 600
 _GENERALIST_RIDGE, _SPECIALIST_RIDGE = 3.0, 10.0
 _LEAF_SHARE = 40
-"""One in so many cases is in each leaf at least where devices are not told apart: models return in every setting of a
-device, and a leaf of one model's figures would learn that model."""
+"""A leaf of a generalist holds one in so many samples at least, because a smaller one would learn a single model."""
 _COSTS = (
     "parameters",
     "FLOPs",
@@ -57,7 +56,7 @@ _GROUP_OF = {
     "mode": "mode",
     **dict.fromkeys((*_TERMS, "roofline", "intensity"), "roofline"),
 }
-"""What numbers tell of, for people; all others tell what the model costs."""
+"""Groups of features in explanations; features that are not named here are `model cost`."""
 GROUPS = ("model cost", *dict.fromkeys(_GROUP_OF.values()))
 _PARAMETERS: dict[str, Any] = {
     "objective": "l1",
@@ -67,7 +66,7 @@ _PARAMETERS: dict[str, Any] = {
     "feature_fraction": 0.6,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
-    # Two wait for each other on a machine that has anything else to do, and tables are small.
+    # One, because threads wait for each other on a busy machine and the tables are small.
     "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
@@ -78,7 +77,7 @@ _PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Encoder:
-    """Cases as numbers; a name never seen is NaN."""
+    """Encoder of samples as feature rows; an unknown name is NaN."""
 
     codes: dict[str, dict[str, int]]
 
@@ -87,7 +86,7 @@ class Encoder:
         return cls({name: {v: i for i, v in enumerate(sorted({getattr(c, name) for c in samples}))} for name in names})
 
     def transform(self, samples: Sequence[Sample]) -> Array:
-        """Cost in logs, intensities, the parts of the law, setting and names."""
+        """Return a row per sample: log costs, intensities, setting, names, architecture and roofline terms."""
         rows = []
         works = [(c.work, c.batch_size, c.size) for c in samples]
         logs = np.log(
@@ -109,32 +108,32 @@ class Encoder:
         )
 
     def feature_names(self) -> list[str]:
-        """What each number is of, for people; blocks of a network are all `architecture`."""
+        """Return the name of each feature; all architecture features are `architecture`."""
         blocks = len(architecture_features(""))
         return [*_COSTS, *self.codes, *["architecture"] * blocks, *_TERMS, *_TERMS[:3], "roofline"]
 
-    def design_matrix(self, numbers: Array) -> Array:
-        """For the ridge: 1, costs, parts of the law and blocks as they are, and a column per name."""
-        plain = np.nan_to_num(numbers[:, self._plain])
-        coded, codes = self._hot
-        return np.hstack([np.ones((len(numbers), 1)), plain, numbers[:, coded] == codes])
+    def design_matrix(self, features: Array) -> Array:
+        """Return the ridge's matrix: a column of ones, plain features and one-hot names."""
+        plain = np.nan_to_num(features[:, self._plain_columns])
+        coded, codes = self._one_hot_columns
+        return np.hstack([np.ones((len(features), 1)), plain, features[:, coded] == codes])
 
     def design_names(self) -> list[str]:
-        """What each column of the design is of."""
+        """Return the name of each column of the design matrix."""
         names = self.feature_names()
         hot = (name for name, known in self.codes.items() for _ in known)
-        return ["", *(names[i] for i in self._plain), *hot]
+        return ["", *(names[i] for i in self._plain_columns), *hot]
 
     @cached_property
-    def _plain(self) -> npt.NDArray[np.int64]:
-        """Numbers that the ridge takes as they are: neither codes of names nor versions, of which many are unknown."""
+    def _plain_columns(self) -> npt.NDArray[np.int64]:
+        """Features that the ridge takes unchanged: no codes of names, and no versions, since many are unknown."""
         first = len(_COSTS)
         left_out = {*range(first, first + len(self.codes)), _COSTS.index("version")}
         return np.array([i for i in range(len(self.feature_names())) if i not in left_out])
 
     @cached_property
-    def _hot(self) -> tuple[npt.NDArray[np.int64], Array]:
-        """By column that the ridge has per name: the number that holds the code, and the name's own."""
+    def _one_hot_columns(self) -> tuple[npt.NDArray[np.int64], Array]:
+        """Feature index and code of each one-hot column."""
         pairs = [
             (i, code) for i, codes in enumerate(self.codes.values(), start=len(_COSTS)) for code in range(len(codes))
         ]
@@ -144,11 +143,14 @@ class Encoder:
 
 @dataclass(frozen=True)
 class ResidualTrees:
-    """The mean of two boosted models: one of what the law leaves over, one of what law and ridge leave over."""
+    """Mean of two boosted models of the analytical model's residuals, one of them on top of a ridge regression.
+
+    A specialist knows devices by name; a generalist does not.
+    """
 
     analytical: AdditiveRoofline
     levels: dict[str, float]
-    """By vendor, what its devices have in common beyond the law, where they are not told apart; `""` is of all."""
+    """Median residual by vendor, of a generalist; `""` is that of all devices."""
     encoder: Encoder
     mean: Array
     scale: Array
@@ -159,62 +161,67 @@ class ResidualTrees:
     def fit(cls, samples: Sequence[Sample], logs: Array, names: Sequence[str], rounds: int = ROUNDS) -> ResidualTrees:
         analytical = AdditiveRoofline.fit(samples, logs)
         encoder = Encoder.fit(samples, names)
-        left = logs - analytical.predict_log(samples)
-        levels, smooth = {"": 0.0}, "device" not in names
-        if smooth:
-            left, levels = _remove_device_medians(left, samples)
-        numbers = encoder.transform(samples)
-        design = encoder.design_matrix(numbers)
+        residuals = logs - analytical.predict_log(samples)
+        levels, generalist = {"": 0.0}, "device" not in names
+        if generalist:
+            residuals, levels = _remove_device_medians(residuals, samples)
+        features = encoder.transform(samples)
+        design = encoder.design_matrix(features)
         mean, scale = design.mean(axis=0), design.std(axis=0)
-        # What never varies tells nothing of what it would change, whatever rounding makes of it.
+        # A constant column gets no coefficient, because rounding alone would decide it.
         constant = scale < 1e-6
         scale[constant] = 1.0
         mean[0] = 0.0
         design = (design - mean) / scale
-        penalty = np.eye(design.shape[1]) * (_GENERALIST_RIDGE if smooth else _SPECIALIST_RIDGE)
+        penalty = np.eye(design.shape[1]) * (_GENERALIST_RIDGE if generalist else _SPECIALIST_RIDGE)
         penalty[0, 0] = 0.0
-        coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ left)
+        coefficients = np.linalg.solve(design.T @ design + penalty, design.T @ residuals)
         coefficients[constant & (np.arange(len(scale)) > 0)] = 0.0
-        # Random thresholds are smoother, which is what carries to devices the trees never saw.
-        more = {"min_data_in_leaf": max(_PARAMETERS["min_data_in_leaf"], len(left) // _LEAF_SHARE)} if smooth else {}
+        least = max(_PARAMETERS["min_data_in_leaf"], len(residuals) // _LEAF_SHARE)
+        overrides = {"min_data_in_leaf": least} if generalist else {}
+        # A generalist has extra trees: random thresholds are smoother and extrapolate better to unseen devices.
         boosters = (
-            boost(numbers, left, rounds, **more),
-            boost(numbers, left - design @ coefficients, rounds, extra_trees=smooth, **more),
+            boost(features, residuals, rounds, **overrides),
+            boost(features, residuals - design @ coefficients, rounds, extra_trees=generalist, **overrides),
         )
         return cls(analytical, levels, encoder, mean, scale, coefficients, boosters)
 
     def predict_log(self, samples: Sequence[Sample]) -> Array:
-        """Natural logs of latencies."""
-        numbers = self.encoder.transform(samples)
-        ridge = (self.encoder.design_matrix(numbers) - self.mean) / self.scale @ self.coefficients
-        plain, over_ridge = (np.asarray(b.predict(numbers, num_threads=1)) for b in self.boosters)
+        """Return natural logs of latencies in ms."""
+        features = self.encoder.transform(samples)
+        ridge = (self.encoder.design_matrix(features) - self.mean) / self.scale @ self.coefficients
+        plain_log, over_ridge_log = (np.asarray(b.predict(features, num_threads=1)) for b in self.boosters)
         return np.asarray(
-            self.analytical.predict_log(samples) + self._level(samples) + (plain + over_ridge + ridge) / 2
+            self.analytical.predict_log(samples)
+            + self._device_level(samples)
+            + (plain_log + over_ridge_log + ridge) / 2
         )
 
-    def _level(self, samples: Sequence[Sample]) -> Array:
+    def _device_level(self, samples: Sequence[Sample]) -> Array:
         return np.array([self.levels.get(sample.vendor, self.levels[""]) for sample in samples])
 
     def shap_values(self, samples: Sequence[Sample]) -> list[dict[str, float]]:
-        """What adds up to each logarithm: the law, and by group what its numbers change (SHAP values, terms of the
-        ridge)."""
-        numbers = self.encoder.transform(samples)
-        terms, usual = self._terms
+        """Return the terms of each log latency: the analytical model's, and those of each group of features.
+
+        The terms of a group are SHAP values of the trees and terms of the ridge.
+        """
+        features = self.encoder.transform(samples)
+        terms, mean_terms = self._terms
         base = (
             self.analytical.predict_log(samples)
-            + self._level(samples)
+            + self._device_level(samples)
             + (self._shap_table.base + self.coefficients[0]) / 2
         )
-        # To the last bit the same whatever is asked beside it, which a product of matrices is not.
-        ridge = np.einsum("rc,cg->rg", self.encoder.design_matrix(numbers), terms) - usual
-        added = (self._shap_table.contributions(numbers) + ridge) / 2
+        # Not a matrix product, because its last bits depend on the other rows.
+        ridge = np.einsum("rc,cg->rg", self.encoder.design_matrix(features), terms) - mean_terms
+        added = (self._shap_table.contributions(features) + ridge) / 2
         return [
-            {"physical law": analytical, **dict(zip(GROUPS, groups, strict=True))}
-            for analytical, groups in zip(base.tolist(), added.tolist(), strict=True)
+            {"physical law": term, **dict(zip(GROUPS, groups, strict=True))}
+            for term, groups in zip(base.tolist(), added.tolist(), strict=True)
         ]
 
     def warm_up(self) -> None:
-        """Make what the first reasons would wait for."""
+        """Compute what the first explanation would wait for."""
         _ = self._shap_table, self._terms
 
     @cached_property
@@ -223,8 +230,7 @@ class ResidualTrees:
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:
-        """The ridge's coefficients by column of the design and group, without the first, which is of no number; and
-        what they come to at the mean."""
+        """Ridge coefficients by design column and group, without the intercept; and their sums at the mean."""
         groups = _group_indices(self.encoder.design_names())
         terms = np.zeros((len(groups), len(GROUPS)))
         terms[np.arange(len(groups)), groups] = self.coefficients / self.scale
@@ -236,19 +242,25 @@ def _group_indices(names: Sequence[str]) -> list[int]:
     return [GROUPS.index(_GROUP_OF.get(name, "model cost")) for name in names]
 
 
-def boost(numbers: Array, target: Array, rounds: int, **more: Any) -> lgb.Booster:
-    """Boosted trees; with little to learn from, leaves may be small as well."""
-    parameters = {**_PARAMETERS, **more}
+def boost(features: Array, target: Array, rounds: int, **overrides: Any) -> lgb.Booster:
+    """Fit boosted trees; small sets of samples allow smaller leaves."""
+    parameters = {**_PARAMETERS, **overrides}
     parameters["min_data_in_leaf"] = max(5, min(parameters["min_data_in_leaf"], len(target) // 20))
-    return lgb.train(parameters, lgb.Dataset(numbers, label=target, params=parameters), num_boost_round=rounds)
+    return lgb.train(parameters, lgb.Dataset(features, label=target, params=parameters), num_boost_round=rounds)
 
 
-def _remove_device_medians(left: Array, samples: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
-    """What is left with each device's own median taken off, so that no tree learns which device it has before it; and
-    the median of these medians: over each vendor's devices, and over all (`""`)."""
+def _remove_device_medians(residuals: Array, samples: Sequence[Sample]) -> tuple[Array, dict[str, float]]:
+    """Subtract each device's median, so that no tree learns to tell devices apart.
+
+    Returns the rest, and the median of these medians over each vendor's devices and over all (`""`).
+    """
     names, codes = np.unique([sample.device for sample in samples], return_inverse=True)
-    medians = np.array([np.median(left[codes == code]) for code in range(len(names))])
+    medians = np.array([np.median(residuals[codes == code]) for code in range(len(names))])
     vendors = {sample.device: sample.vendor for sample in samples}
-    made = np.array([vendors[name] for name in names.tolist()])
-    levels = {str(vendor): float(np.median(medians[made == vendor])) for vendor in np.unique(made) if vendor}
-    return left - medians[codes], {**levels, "": float(np.median(medians))}
+    device_vendors = np.array([vendors[name] for name in names.tolist()])
+    levels = {
+        str(vendor): float(np.median(medians[device_vendors == vendor]))
+        for vendor in np.unique(device_vendors)
+        if vendor
+    }
+    return residuals - medians[codes], {**levels, "": float(np.median(medians))}

@@ -1,9 +1,9 @@
-"""What each feature of a row adds to what boosted trees say of it: their SHAP values, exact and looked up.
+"""Exact SHAP values of boosted trees by table lookup.
 
-The values are those of TreeSHAP as LightGBM computes it (Lundberg et al., 2020: path-dependent, weighted by the rows
-that trained each leaf). A leaf's part of them depends only on which of the features on its path send the row towards
-it; these are few, so all outcomes are worked out once (as "Fast TreeSHAP v2" does, Yang, 2021), and a row then asks one
-table per leaf; rows of which the same conditions hold ask them once. How features are named is not here.
+The values equal those of TreeSHAP in LightGBM (Lundberg et al., 2020: path-dependent, weighted by the rows that trained
+each leaf). A leaf's share of them depends only on which features on its path send the row towards it. These are few, so
+all outcomes are tabulated once (as in Fast TreeSHAP v2, Yang, 2021) and each row needs one lookup per leaf. Rows that
+meet the same conditions share the sums.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scipy.sparse import csr_array
 
 Array = npt.NDArray[np.float64]
 _NAN_GOES_LEFT = {0: None, 2: None, 8: False, 10: True}
-"""By LightGBM's `decision_type`; None where NaN is taken for 0."""
+"""By LightGBM's `decision_type`; None where NaN counts as 0."""
 _MAX_BATCH_NUMBERS = 1 << 20
-"""Numbers worked on at once while tables are made."""
+"""Numbers in one batch while tables are built: bounds the memory."""
 _MAX_CACHED = 4_096
-"""Sums that are kept: KiB each, where there are many conditions."""
+"""Cached sums; each takes some KiB where there are many conditions."""
 
 
 class _Condition(NamedTuple):
-    """What one feature has to be for a row to be sent towards a leaf: over `low`, at most `high`, or NaN."""
+    """Condition on a feature for a row to go towards a leaf: over `low` and at most `high`, or NaN."""
 
     feature: int
     low: float
@@ -42,53 +42,53 @@ class _Condition(NamedTuple):
 class _Leaf:
     value: float
     share: dict[_Condition, float]
-    """Of the rows that trained the nodes asking for the feature, those that went on towards the leaf."""
+    """Product of child/parent row counts over this feature's splits."""
 
 
 @dataclass(frozen=True)
 class TreeShapTable:
-    """Tables for all leaves of some boosted models of the same features, added up by groups of features."""
+    """SHAP values of all leaves of some boosted models, summed by groups of features."""
 
     base: float
-    """What the models say of a row of which nothing is known."""
+    """Prediction for a row without any known feature."""
     features: npt.NDArray[np.int64]
-    """Of each condition, and below what it asks for."""
+    """Feature of each condition; `low`, `high` and `nan` are its bounds."""
     low: Array
     high: Array
     nan: npt.NDArray[np.bool_]
     places: csr_array
-    """Leaves by conditions: what a condition that holds adds to the place in the leaf's table."""
+    """Leaves by conditions: what a condition that holds adds to the position in the leaf's table."""
     starts: npt.NDArray[np.int32]
-    """Where in `table` each leaf's begins."""
+    """Start of each leaf's rows in `table`."""
     table: Array
-    """By outcome, what each group of features adds."""
+    """Contribution of each group of features, a row per outcome."""
     _cache: dict[bytes, Array] = field(default_factory=dict, compare=False, repr=False)
-    """What was added up before, by which conditions hold, a bit each; until it is too much, then it begins again."""
+    """Sums by the packed bits of the conditions that hold; emptied when it is full."""
 
     @classmethod
     def build(cls, boosters: Sequence[lgb.Booster], groups: Sequence[int]) -> TreeShapTable:
-        """`groups` has the number of each feature's group."""
+        """Compute the tables of all leaves; `groups` holds the group index of each feature."""
         leaves = [leaf for booster in boosters for tree in _parse_trees(booster) for leaf in _iter_leaves(tree)]
         base = math.fsum(leaf.value * math.prod(leaf.share.values()) for leaf in leaves)
-        # Leaves that ask for the same of a row share a table.
-        alike: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
+        # Leaves with equal conditions share a table.
+        by_path: dict[tuple[_Condition, ...], list[_Leaf]] = defaultdict(list)
         for leaf in leaves:
             if leaf.share:
-                alike[tuple(leaf.share)].append(leaf)
-        asked = sorted(alike, key=len)
-        conditions = {condition: i for i, condition in enumerate(dict.fromkeys(c for all_ in asked for c in all_))}
+                by_path[tuple(leaf.share)].append(leaf)
+        paths = sorted(by_path, key=len)
+        conditions = {condition: i for i, condition in enumerate(dict.fromkeys(c for path in paths for c in path))}
         places = csr_array(
             (
-                np.array([1 << i for all_ in asked for i in range(len(all_))], dtype=np.int32),
-                np.array([conditions[c] for all_ in asked for c in all_], dtype=np.int32),
-                np.cumsum([0, *map(len, asked)], dtype=np.int32),
+                np.array([1 << i for path in paths for i in range(len(path))], dtype=np.int32),
+                np.array([conditions[c] for path in paths for c in path], dtype=np.int32),
+                np.cumsum([0, *map(len, paths)], dtype=np.int32),
             ),
-            shape=(len(asked), len(conditions)),
+            shape=(len(paths), len(conditions)),
         )
-        starts = np.cumsum([0, *(1 << len(all_) for all_ in asked)], dtype=np.int32)[:-1]
-        of = np.asarray(groups)
-        tables = [_shap_tables([alike[all_] for all_ in some], of) for some in _batched_by_length(asked)]
-        nothing = np.zeros((0, max(groups) + 1))
+        starts = np.cumsum([0, *(1 << len(path) for path in paths)], dtype=np.int32)[:-1]
+        group_of = np.asarray(groups)
+        tables = [_shap_tables([by_path[path] for path in batch], group_of) for batch in _batched_by_length(paths)]
+        empty = np.zeros((0, max(groups) + 1))
         features, low, high, nan = zip(*conditions, strict=True) if conditions else ((), (), (), ())
         return cls(
             base,
@@ -98,14 +98,14 @@ class TreeShapTable:
             np.array(nan, dtype=bool),
             places,
             starts,
-            np.concatenate([nothing, *tables]),
+            np.concatenate([empty, *tables]),
         )
 
-    def contributions(self, numbers: Array) -> Array:
-        """What each group of features adds to `base`, by row: summed, with it, what the models say."""
-        asked = numbers[:, self.features]
-        holds = (asked > self.low) & (asked <= self.high)
-        holds |= np.isnan(asked) & self.nan
+    def contributions(self, rows: Array) -> Array:
+        """Return the contribution of each group of features per row; with `base` they sum to the prediction."""
+        values = rows[:, self.features]
+        holds = (values > self.low) & (values <= self.high)
+        holds |= np.isnan(values) & self.nan
         outcomes = [outcome.tobytes() for outcome in np.packbits(holds, axis=1)]
         found = {outcome: self._cache.get(outcome) for outcome in outcomes}
         if new := {outcome: row for row, outcome in enumerate(outcomes) if found[outcome] is None}:
@@ -114,18 +114,18 @@ class TreeShapTable:
             if len(self._cache) + len(summed) > _MAX_CACHED:
                 self._cache.clear()
             self._cache.update(summed)
-        return np.array([found[outcome] for outcome in outcomes]).reshape(len(numbers), self.table.shape[1])
+        return np.array([found[outcome] for outcome in outcomes]).reshape(len(rows), self.table.shape[1])
 
     def _sum_tables(self, holds: npt.NDArray[np.bool_]) -> Array:
-        """What the tables add up to, by row, where these conditions hold of it."""
+        """Return the sums over all tables per row, given the conditions that hold."""
         at = (self.places @ holds.T.astype(np.int32, order="C") + self.starts[:, None]).T
         ends = np.arange(len(at) + 1, dtype=np.int32) * len(self.starts)
-        once = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
-        return np.asarray(once @ self.table)
+        indicators = csr_array((np.ones(at.size), at.ravel(), ends), shape=(len(at), len(self.table)))
+        return np.asarray(indicators @ self.table)
 
 
 def _parse_trees(booster: lgb.Booster) -> Iterator[dict[str, list[str]]]:
-    """The arrays of each tree, as LightGBM writes them."""
+    """Parse the arrays of each tree from LightGBM's text format."""
     text: str = booster.model_to_string(num_iteration=-1)
     for tree in text.partition("\nend of trees")[0].split("\nTree=")[1:]:
         yield {name: values.split() for name, _, values in (line.partition("=") for line in tree.split("\n"))}
@@ -138,42 +138,41 @@ def _iter_leaves(tree: dict[str, list[str]]) -> Iterator[_Leaf]:
         return
     features, thresholds = [int(f) for f in tree["split_feature"]], [float(t) for t in tree["threshold"]]
     children = [[int(child) for child in tree[side]] for side in ("left_child", "right_child")]
-    # A child that is no node is the complement of a leaf's number.
+    # A negative child is the complement of a leaf's index.
     rows = [int(count) for count in (*tree["internal_count"], *reversed(tree["leaf_count"]))]
-    ways = [_NAN_GOES_LEFT[int(kind)] for kind in tree["decision_type"]]
-    todo: list[tuple[int, dict[int, tuple[float, float, bool, float]]]] = [(0, {})]
-    while todo:
-        node, path = todo.pop()
+    nan_rules = [_NAN_GOES_LEFT[int(kind)] for kind in tree["decision_type"]]
+    stack: list[tuple[int, dict[int, tuple[float, float, bool, float]]]] = [(0, {})]
+    while stack:
+        node, path = stack.pop()
         if node < 0:
-            asked = sorted((_Condition(f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
-            yield _Leaf(values[~node], dict(asked))
+            conditions = sorted((_Condition(f, low, high, nan), share) for f, (low, high, nan, share) in path.items())
+            yield _Leaf(values[~node], dict(conditions))
             continue
-        feature, threshold, way = features[node], thresholds[node], ways[node]
+        feature, threshold, rule = features[node], thresholds[node], nan_rules[node]
         low, high, nan, share = path.get(feature, (-math.inf, math.inf, True, 1.0))
-        nan_left = threshold >= 0.0 if way is None else way
+        nan_left = threshold >= 0.0 if rule is None else rule
         for left, child in zip((True, False), (children[0][node], children[1][node]), strict=True):
-            went = share * rows[child] / rows[node]
+            child_share = share * rows[child] / rows[node]
             bounds = (low, min(high, threshold)) if left else (max(low, threshold), high)
-            todo.append((child, {**path, feature: (*bounds, nan and nan_left == left, went)}))
+            stack.append((child, {**path, feature: (*bounds, nan and nan_left == left, child_share)}))
 
 
-def _batched_by_length(asked: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
-    """Of one length each, in order, and not too many at once."""
-    for size, alike in groupby(asked, key=len):
+def _batched_by_length(paths: Sequence[tuple[_Condition, ...]]) -> Iterator[list[tuple[_Condition, ...]]]:
+    """Yield batches of paths of equal length, in order and bounded in size."""
+    for size, same_length in groupby(paths, key=len):
         step = max(1, _MAX_BATCH_NUMBERS // (size * size << size))
-        while some := list(islice(alike, step)):
-            yield some
+        while batch := list(islice(same_length, step)):
+            yield batch
 
 
-def _shap_tables(alike: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
-    """What each group of features adds by leaves that ask for the same m things, for all 2^m outcomes: one such table
-    after the other.
+def _shap_tables(leaves_by_path: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]) -> Array:
+    """Return the contributions of leaves with m conditions for all 2^m outcomes, one table after the other.
 
-    With o = 1 where a feature sends the row towards the leaf, else 0, and z the share that it sends of those that
-    trained it, a feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1: that
-    gives each set of others Shapley's weight (Owen, 1972). Gauss and Legendre's rule of m / 2 points is exact for it.
+    Let o be 1 where a feature sends the row towards the leaf, else 0, and z the share of training rows that it sends
+    there. A feature adds value · (o - z) · ∫ Π over the others of (t · o + (1 - t) · z) dt, t from 0 to 1. The integral
+    gives each set of others Shapley's weight (Owen, 1972). Gauss-Legendre quadrature of m / 2 points is exact for it.
     """
-    leaves = [leaf for these in alike for leaf in these]
+    leaves = [leaf for same_path in leaves_by_path for leaf in same_path]
     m = len(leaves[0].share)
     trained = np.array([list(leaf.share.values()) for leaf in leaves])[:, None, :]
     sent = (np.arange(1 << m)[:, None] >> np.arange(m) & 1).astype(np.float64)
@@ -183,9 +182,9 @@ def _shap_tables(alike: Sequence[Sequence[_Leaf]], groups: npt.NDArray[np.int64]
         factors = t * sent + (1 - t) * trained
         others += weight / 2 * factors.prod(axis=2, keepdims=True) / factors
     added = np.array([leaf.value for leaf in leaves])[:, None, None] * (sent - trained) * others
-    added = np.add.reduceat(added, np.cumsum([0, *map(len, alike)])[:-1])
-    table = np.zeros((len(alike), 1 << m, int(groups.max()) + 1))
-    of = groups[[[condition.feature for condition in these[0].share] for these in alike]]
+    added = np.add.reduceat(added, np.cumsum([0, *map(len, leaves_by_path)])[:-1])
+    table = np.zeros((len(leaves_by_path), 1 << m, int(groups.max()) + 1))
+    group_of = groups[[[condition.feature for condition in same_path[0].share] for same_path in leaves_by_path]]
     for i in range(m):
-        table[np.arange(len(alike)), :, of[:, i]] += added[:, :, i]
+        table[np.arange(len(leaves_by_path)), :, group_of[:, i]] += added[:, :, i]
     return table.reshape(-1, table.shape[2])

@@ -122,7 +122,7 @@ def fit_predictor(
             growing.result()
         latency[mode] = regime_metrics(held[mode])
         modes[mode] = ModeModel(
-            latency_model, calibrate_regimes(held[mode]), TrainingRange.of(told), median_log_latency(latency_model)
+            latency_model, calibrate_regimes(held[mode]), TrainingRange.fit(told), median_log_latency(latency_model)
         )
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
         say(f"{mode}: {len(told)} cases; median error {errors}")
