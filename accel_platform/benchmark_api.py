@@ -13,15 +13,13 @@ from typing import Any
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.registry import RUNTIMES
-from accel_platform.bench.plan.choice import stale_before
 from accel_platform.bench.plan.config import BenchmarkConfig, config_of, is_web
 from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
-from accel_platform.bench.plan.labels import with_commit
 from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
 from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.resume import last_interrupted
+from accel_platform.bench.plan.run_options import RunOptions, stale_before, with_commit
 from accel_platform.bench.plan.support import unsupported_reason
-from accel_platform.bench.plan.work import RunOptions
 from accel_platform.bench.run.recorder import RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import InvalidInput

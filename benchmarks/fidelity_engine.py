@@ -16,8 +16,7 @@ from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.worker_pool import WORKER
 from accel_platform.settings import Settings
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child
+from accel_platform.subprocesses.json_child import Child, child_environment
 from accel_platform.workloads.model_catalog import resolve_model
 
 MODEL = "bert-mini"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from accel_platform.subprocesses.child_env import child_environment
+from accel_platform.subprocesses.json_child import child_environment
 from fidelity_engine import Prepared
 
 

@@ -114,10 +114,9 @@ def run(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
-    from accel_platform.bench.plan.choice import work_of
     from accel_platform.bench.plan.config import BenchmarkConfig
-    from accel_platform.bench.plan.labels import labels_of
-    from accel_platform.bench.plan.modes import mode_named
+    from accel_platform.bench.plan.run_options import labels_of, work_of
+    from accel_platform.bench.plan.support import mode_named
     from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
     from accel_platform.cli.bench_output import measure_and_print, print_plan
     from accel_platform.strict_json import validated

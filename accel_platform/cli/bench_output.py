@@ -11,7 +11,7 @@ from accel_platform.cli.output import note, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accel_platform.bench.plan.work import RunOptions
+    from accel_platform.bench.plan.run_options import RunOptions
     from accel_platform.bench.run.recorder import RunSummary
     from accel_platform.benchmark_api import PlannedRun
     from accel_platform.events.types import ResultRecorded, VerificationRecorded

@@ -109,8 +109,8 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
     """Measure the suspect cells as the candidate's runs did; the runs, none where they are of other hosts."""
     import json
 
-    from accel_platform.bench.plan.labels import commit_here
     from accel_platform.bench.plan.plan import result_key
+    from accel_platform.bench.plan.run_options import commit_here
     from accel_platform.bench.run.remeasure import measure_again
     from accel_platform.errors import InvalidInput
 

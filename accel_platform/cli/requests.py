@@ -67,8 +67,8 @@ def request(
 ) -> None:
     """Ask for a benchmark on whichever host has the hardware; `accel bench suite --request` takes a suite file."""
     from accel_platform.bench.plan.config import BenchmarkConfig
-    from accel_platform.bench.plan.labels import labels_of
-    from accel_platform.bench.plan.modes import mode_named
+    from accel_platform.bench.plan.run_options import labels_of
+    from accel_platform.bench.plan.support import mode_named
     from accel_platform.cli.options import numbers, words
     from accel_platform.strict_json import validated
 

@@ -57,7 +57,7 @@ def suite(
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
     from accel_platform.bench.plan.config import read_config, write_example
-    from accel_platform.bench.plan.labels import labels_of
+    from accel_platform.bench.plan.run_options import labels_of
     from accel_platform.benchmark_api import plan_benchmark
     from accel_platform.cli.bench_output import measure_and_print
     from accel_platform.errors import InvalidInput

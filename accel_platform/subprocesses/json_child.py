@@ -130,3 +130,17 @@ def _die_with_parent() -> None:
     while os.read(0, 1):
         continue
     os._exit(1)
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """Threads for libraries that read them as they load; nothing may ask the network or draw progress bars."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "PYTHONWARNINGS": "ignore",
+    }

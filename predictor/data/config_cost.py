@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.errors import AccelError, InvalidInput
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.fast_path import require_slow_path
 

@@ -17,7 +17,7 @@ from accel_platform.backends.registry import make_backend
 from accel_platform.bench.measure import generation, job, training, worker
 from accel_platform.bench.measure.observe import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.plan.modes import head_for
+from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.events.types import Mode

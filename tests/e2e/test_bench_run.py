@@ -17,7 +17,7 @@ from bench_world import HARDWARE, QUICK, SPEC, World, strike_first_worker, worke
 
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import done_cells, fingerprints, missing, plan
-from accel_platform.bench.plan.work import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings

@@ -22,7 +22,7 @@ from bench_world import SPEC, World, strike_first_worker, workers
 
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import done_cells, plan
-from accel_platform.bench.plan.work import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artefacts
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader

@@ -21,8 +21,8 @@ from bench_world import World
 from typer.testing import CliRunner, Result
 
 from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.labels import COMMIT_VARIABLES
 from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.plan.run_options import COMMIT_VARIABLES
 from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.cli import app
 from accel_platform.events import EventLog

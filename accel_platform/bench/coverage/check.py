@@ -24,8 +24,7 @@ from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.events.types import ArchitectureChecked, RunFinished, RunStarted
 from accel_platform.hardware.host import host_id, installed_versions, observe_host
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
 from accel_platform.workloads.architectures import classify
 
 HARDWARE = ("cpu", "openvino")

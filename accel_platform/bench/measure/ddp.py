@@ -21,8 +21,7 @@ from typing import Any
 import psutil
 
 from accel_platform.bench.measure.failures import classify_death
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, Message, serve
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, Message, child_environment, serve
 
 _DAY_S = 86_400.0
 """Who started the measuring process keeps the time, and kills it."""

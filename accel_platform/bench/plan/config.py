@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
+from accel_platform.bench.plan.run_options import Work
 from accel_platform.bench.plan.schedule import cron_of
-from accel_platform.bench.plan.work import Work
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
 from accel_platform.strict_json import COMMENT, read_object, validated

@@ -11,7 +11,7 @@ from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell
 from accel_platform.bench.plan.presets import Effort
 from accel_platform.bench.plan.run_locks import is_under_way
-from accel_platform.bench.plan.work import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted, VerificationRecorded

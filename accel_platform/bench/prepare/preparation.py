@@ -15,14 +15,13 @@ import psutil
 
 from accel_platform.backends.registry import Artefact
 from accel_platform.bench.measure.failures import FailureReason, classify_death
-from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.plan.plan import Cell, artefact_of
+from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.prepare.artifacts import Artefacts, Exporter, Shape
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
 from accel_platform.workloads.model_catalog import ModelSpec
 
 _MEMORY = 4 * 2**30

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.bench.plan.config import BenchmarkConfig, config_of
-from accel_platform.bench.plan.labels import with_commit
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
+from accel_platform.bench.plan.run_options import with_commit
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import BenchmarkClaimed, BenchmarkClosed, BenchmarkRequested, Payload, RunStarted
@@ -211,9 +211,9 @@ def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> boo
 
 def _foreseen(config: BenchmarkConfig) -> list[str]:
     """The hardware names of a configuration. Raises what would stop it on any host; weights are not looked at."""
-    from accel_platform.bench.plan.choice import stale_before
     from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
     from accel_platform.bench.plan.plan import plan
+    from accel_platform.bench.plan.run_options import stale_before
     from accel_platform.precisions import precision_named
 
     if config.hardware_types is None:

@@ -17,7 +17,7 @@ from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
-from accel_platform.bench.plan.work import Work
+from accel_platform.bench.plan.run_options import Work
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer

@@ -9,7 +9,7 @@ from typing import Any
 from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.plan import CellKey, cell_key, fingerprints
 from accel_platform.bench.plan.resume import cells_of, effort_of
-from accel_platform.bench.plan.work import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.run.runner import Tell, measure_cells
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings

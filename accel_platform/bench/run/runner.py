@@ -18,12 +18,11 @@ from uuid_utils.compat import uuid7
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.failures import FailureReason, classify
 from accel_platform.bench.plan import device_scheduling, resume
-from accel_platform.bench.plan.modes import head_for
 from accel_platform.bench.plan.plan import Cell, artefact_of, groups
 from accel_platform.bench.plan.presets import EFFORTS, Effort
 from accel_platform.bench.plan.run_locks import lock_devices, under_way
-from accel_platform.bench.plan.support import unsupported_reason
-from accel_platform.bench.plan.work import RunOptions
+from accel_platform.bench.plan.run_options import RunOptions
+from accel_platform.bench.plan.support import head_for, unsupported_reason
 from accel_platform.bench.prepare.artifacts import Artefacts, Exporter
 from accel_platform.bench.prepare.preparation import Unprepared, prepare_models
 from accel_platform.bench.run import event_builders

@@ -14,8 +14,7 @@ from typing import Any
 
 from accel_platform.bench.measure.failures import FailureReason, classify_death
 from accel_platform.bench.plan.plan import Cell
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, Message
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, Message, child_environment
 
 WORKER = "accel_platform.bench.measure.worker"
 

@@ -10,8 +10,7 @@ import logging
 import threading
 
 from accel_platform.settings import Settings
-from accel_platform.subprocesses.child_env import child_environment
-from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout
+from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
 
 WORKER = "predictor.service.background.warehouse_worker"
 _LONGEST_S = 3_600.0

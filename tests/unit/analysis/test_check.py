@@ -18,7 +18,7 @@ from accel_platform.analysis.regressions.changepoint_history import histories, r
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
-from accel_platform.bench.plan.labels import COMMIT_VARIABLES, labels_of, with_commit
+from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, labels_of, with_commit
 from accel_platform.cli import app
 from accel_platform.cli.regress_check import record_found
 from accel_platform.errors import InvalidInput, NotFound

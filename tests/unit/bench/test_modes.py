@@ -11,9 +11,8 @@ import pytest
 from accel_platform.backends.base import UnsupportedMode
 from accel_platform.bench.measure import generation, training
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.plan.modes import has_mode, head_for, mode_named
 from accel_platform.bench.plan.plan import Cell, groups, plan
-from accel_platform.bench.plan.support import unsupported_reason
+from accel_platform.bench.plan.support import has_mode, head_for, mode_named, unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import resolve_model

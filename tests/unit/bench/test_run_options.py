@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT
-from accel_platform.bench.plan.choice import stale_before, work_of
 from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,
     Cell,
@@ -28,8 +27,8 @@ from accel_platform.bench.plan.plan import (
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.plan.resume import described, last_interrupted
 from accel_platform.bench.plan.run_locks import is_under_way, lock_devices, under_way
+from accel_platform.bench.plan.run_options import RunOptions, stale_before, work_of
 from accel_platform.bench.plan.time_estimate import estimate, sampling_s
-from accel_platform.bench.plan.work import RunOptions
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted

@@ -1,0 +1,75 @@
+"""How a run goes about its cells: what of the work is done, and what is tried. Nothing is done here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from accel_platform.durations import age_of
+from accel_platform.errors import InvalidInput
+
+Work = Literal["all", "verify", "measure"]
+"""Measure and verify, only verify (nothing is timed), or only measure (the results are unverified)."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The ways of a run; the defaults are the usual ones."""
+
+    work: Work = "all"
+    fix: bool = True
+    """Whether a failed cell is tried again by what `fallbacks.py` knows for its class of failure."""
+    parallel: bool = False
+    """Whether devices that share no silicon are measured side by side."""
+    pooled: bool = True
+    """Whether cells of one model, hardware and precision share a process, which loads the model once."""
+    operators: bool = False
+    """Whether each measured cell is run once more, afterwards, with the runtime's operator profiler."""
+
+
+def work_of(verify_only: bool, benchmark_only: bool) -> Work:
+    """Raises InvalidInput where both are wanted."""
+    if verify_only and benchmark_only:
+        raise InvalidInput("--verify-only and --benchmark-only leave nothing to do: give one of them.")
+    return "verify" if verify_only else "measure" if benchmark_only else "all"
+
+
+def stale_before(age: str | None, *, missing: bool, now: datetime | None = None) -> datetime | None:
+    """The time before which a result is stale, of an age such as 30d, 12h or 2w; None without one.
+
+    Raises InvalidInput for another form, and for an age where everything is measured anyway.
+    """
+    if age is None:
+        return None
+    if not missing:
+        raise InvalidInput("--older-than says what --missing takes for lacking: give both.")
+    return (now or datetime.now(UTC)) - age_of(age)
+
+
+COMMIT_VARIABLES = ("ACCEL_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
+"""The first that is set says the commit where no label does: ours, GitHub's, GitLab's."""
+
+
+def labels_of(words: Sequence[str]) -> dict[str, str]:
+    """Labels from words such as `branch=main`. Raises InvalidInput for a word that is none."""
+    labels = {}
+    for word in words:
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not (key and equals and value):
+            raise InvalidInput(f"{word!r} is no label: write KEY=VALUE, such as branch=main.")
+        labels[key] = value
+    return labels
+
+
+def with_commit(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels, with the commit that the environment names where they name none."""
+    commit = commit_here()
+    return {**({"commit": commit} if commit else {}), **labels}
+
+
+def commit_here() -> str | None:
+    """The commit that the environment says is being measured, None where it says nothing."""
+    return next((value for name in COMMIT_VARIABLES if (value := os.environ.get(name, "").strip())), None)
