@@ -15,7 +15,7 @@ class Precision:
     name: str
     weight_bytes: int
     activation_bytes: int
-    """Of what operators hand to each other: quantised layers here take and give float32."""
+    """Of what operators hand to each other: quantized layers here take and give float32."""
     roundoff: float
     """Largest relative error of rounding one number: 2^-p for p bits of significand; of int8, 2^-7 of the largest."""
     aliases: tuple[str, ...] = ()

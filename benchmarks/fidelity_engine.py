@@ -12,7 +12,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.contention import Contention, contention_reason
 from accel_platform.bench.measure.sampling import Sampling, noise
 from accel_platform.bench.plan.plan import plan
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.worker_pool import WORKER
 from accel_platform.settings import Settings
@@ -28,15 +28,15 @@ HARDWARE = ("cpu", "onnxruntime", "openvino")
 class Prepared:
     """The model on disk: for every hardware name what it loads, and the inputs that all of them get."""
 
-    artefacts: Artefacts
+    artifacts: Artifacts
     sequence_length: int | None
 
     def loads(self, hardware: str) -> Path:
-        return self.artefacts.artefact(runtime_for(hardware).reads, self.sequence_length)
+        return self.artifacts.artifact(runtime_for(hardware).reads, self.sequence_length)
 
     @property
     def data(self) -> Path:
-        return self.artefacts.data((1, self.sequence_length))
+        return self.artifacts.data((1, self.sequence_length))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def prepare(home: Path, threads: int) -> Prepared:
     failures = prepare_models(cells, settings, threads=threads, timeout_s=600, tell=lambda _: None)
     if failures:
         raise SystemExit(f"{MODEL} cannot be prepared: {failures}")
-    return Prepared(Artefacts.of(cells[0].model, settings), cells[0].sequence_length)
+    return Prepared(Artifacts.of(cells[0].model, settings), cells[0].sequence_length)
 
 
 def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling) -> Measured:
@@ -78,7 +78,7 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
         "traces": [],
         "precision": "float32",
         "threads": threads,
-        "artefact": str(prepared.loads(hardware)),
+        "artifact": str(prepared.loads(hardware)),
         "cells": [str(prepared.data)],
         "sampling": asdict(sampling),
     }

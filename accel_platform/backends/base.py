@@ -83,7 +83,7 @@ class Backend(Protocol):
         """Runtime versions as the loaded libraries report them."""
         ...
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         """Bring the model from disk to the device. Raises Unsupported for a precision it has not."""
         ...
 
@@ -137,7 +137,7 @@ class Eager(Protocol):
     device: Any
     """The torch device it lies on."""
 
-    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
+    def load(self, artifact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         """As `Backend.load`, with a head."""
         ...
 
@@ -145,7 +145,7 @@ class Eager(Protocol):
         """As `Backend.confirm`, by these tensors, which the model has made."""
         ...
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Return only when the device has finished what it was given."""
         ...
 

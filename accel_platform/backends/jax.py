@@ -47,19 +47,19 @@ class JaxBackend:
     def versions(self) -> dict[str, str]:
         return {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         if precision not in self._HLO:
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
         self._precision = precision
         self._dtypes = {**DTYPES, "float64": DTYPES[precision], "float32": DTYPES[precision]}
         try:
-            self._graph = json.loads(artefact.read_text(encoding="utf-8"))
+            self._graph = json.loads(artifact.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InvalidInput(f"{artefact.name} is no model graph: {error}") from error
+            raise InvalidInput(f"{artifact.name} is no model graph: {error}") from error
         lacking = sorted({node["op"] for node in self._graph["nodes"]} - set(OPERATORS))
         if lacking:
             raise Unsupported(f"Not supported: JAX has no translation here of {', '.join(lacking)}.")
-        arrays = load_file(artefact.with_name("tensors.safetensors"))
+        arrays = load_file(artifact.with_name("tensors.safetensors"))
         self._tensors = self._on_device(arrays)
 
     def compile(self, inputs: Arrays) -> None:

@@ -27,7 +27,7 @@ class OnnxRuntimeBackend:
         assert device == "cpu"
         self._threads = threads
         self._precision = "float32"
-        self._artefact: Path | None = None
+        self._artifact: Path | None = None
         self._session: Any = None
         self._inputs: dict[str, npt.NDArray[Any]] = {}
         self._names: list[str] = []
@@ -36,11 +36,11 @@ class OnnxRuntimeBackend:
     def versions(self) -> dict[str, str]:
         return {"onnxruntime": onnxruntime.__version__}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         if precision not in ("float32", "int8"):
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
-        self._artefact, self._precision = artefact, precision
-        self._session = onnxruntime.InferenceSession(artefact, self._new_options(), providers=[self.provider])
+        self._artifact, self._precision = artifact, precision
+        self._session = onnxruntime.InferenceSession(artifact, self._new_options(), providers=[self.provider])
         self._names = [output.name for output in self._session.get_outputs()]
 
     def compile(self, inputs: Arrays) -> None:
@@ -79,7 +79,7 @@ class OnnxRuntimeBackend:
         options = self._new_options()
         options.enable_profiling = True
         options.profile_file_prefix = str(trace.with_suffix(""))
-        self._session = onnxruntime.InferenceSession(self._artefact, options, providers=[self.provider])
+        self._session = onnxruntime.InferenceSession(self._artifact, options, providers=[self.provider])
         for _ in range(runs):
             self.run()
         # It appends the time to the name it was given, and writes a Chrome trace.

@@ -54,11 +54,11 @@ class OpenVINOBackend:
     def versions(self) -> dict[str, str]:
         return {"openvino": openvino.__version__}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         if precision not in self._HINTS:
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
         self._precision = precision
-        self._model = self._core.read_model(artefact)
+        self._model = self._core.read_model(artifact)
 
     def compile(self, inputs: Arrays) -> None:
         self._request = self._specialised = None

@@ -47,12 +47,12 @@ class PyTorchBackend:
     def versions(self) -> dict[str, str]:
         return {"torch": str(torch.__version__), "transformers": transformers.__version__}
 
-    def load(self, artefact: Path, *, precision: str, head: Head = "AutoModel") -> None:
+    def load(self, artifact: Path, *, precision: str, head: Head = "AutoModel") -> None:
         self._refuse(precision)
-        model = getattr(transformers, head).from_pretrained(artefact, dtype=self._DTYPES[precision]).eval()
+        model = getattr(transformers, head).from_pretrained(artifact, dtype=self._DTYPES[precision]).eval()
         self._precision = precision
-        self.model = (_quantised(model) if precision == "int8" else model).to(self.device)
-        self.synchronise()
+        self.model = (_quantized(model) if precision == "int8" else model).to(self.device)
+        self.synchronize()
 
     def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
         """Eager execution has nothing to compile; what earlier cells took of a device is given back and forgotten."""
@@ -66,12 +66,12 @@ class PyTorchBackend:
         dtype = self._DTYPES[self._precision]
         placed = {name: torch.from_numpy(array).to(self.device) for name, array in inputs.items()}
         self._inputs = {name: t.to(dtype) if t.is_floating_point() else t for name, t in placed.items()}
-        self.synchronise()
+        self.synchronize()
 
     def run(self) -> None:
         with torch.inference_mode():
             self._last = self.model(**self._inputs)
-        self.synchronise()
+        self.synchronize()
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
         from accel_platform.workloads.build import tensors_of
@@ -118,7 +118,7 @@ class PyTorchBackend:
         self.model = self._last = None
         self._inputs = {}
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         if self._accelerator is not None:
             self._accelerator.synchronize()
 
@@ -137,7 +137,7 @@ class PyTorchBackend:
             raise UnsupportedPrecision("bfloat16 is not supported: torch would only emulate it on this device.")
 
 
-def _quantised(model: Any) -> Any:
+def _quantized(model: Any) -> Any:
     """Linear layers with int8 weights, their inputs quantised as they come.
 
     torch calls `quantize_dynamic` deprecated in favour of torchao, but ships it still, with its kernels.
@@ -145,5 +145,5 @@ def _quantised(model: Any) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=UserWarning, message=".*[Tt]yped[Ss]torage|.*quantiz")
-        quantise: Any = torch.ao.quantization.quantize_dynamic
-        return quantise(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+        quantize: Any = torch.ao.quantization.quantize_dynamic
+        return quantize(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)

@@ -75,13 +75,13 @@ class QnnBackend(plain.OnnxRuntimeBackend):
     def versions(self) -> dict[str, str]:
         return {"onnxruntime-qnn": onnxruntime_qnn.__version__, **super().versions()}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         if precision != "float16":
             raise UnsupportedPrecision(f"The {self.name} backend computes in float16 only, not in {precision}.")
         # The weights are read by the session that `compile` makes.
-        graph = onnx.load(artefact, load_external_data=False).graph
+        graph = onnx.load(artifact, load_external_data=False).graph
         self._dimensions = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in graph.input}
-        self._artefact = artefact
+        self._artifact = artifact
 
     def compile(self, inputs: Arrays) -> None:
         self._session = None
@@ -97,7 +97,7 @@ class QnnBackend(plain.OnnxRuntimeBackend):
             options.add_free_dimension_override_by_name(symbol, size)
         options.add_provider_for_devices([device], provider_options(device))
         with _native_log() as said:
-            self._session = onnxruntime.InferenceSession(self._artefact, options)
+            self._session = onnxruntime.InferenceSession(self._artifact, options)
         self._names = [output.name for output in self._session.get_outputs()]
         placed = self.placement()
         if placed.accelerated == 0:

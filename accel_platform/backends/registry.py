@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
     from accel_platform.events.types import Hardware
 
-Artefact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
+Artifact = Literal["weights", "onnx", "onnx-int8-dynamic", "onnx-int8-static", "aten"]
 """`weights` is a folder written by transformers, `onnx` a graph, quantised or not, `aten` one of ATen operators."""
 BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
@@ -33,7 +33,7 @@ class Runtime:
     """Module and class of the backend below `accel_platform.backends`; None where there is no backend for the name."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions decide its figures."""
-    precisions: Mapping[str, Artefact] = field(default_factory=lambda: {"float32": "weights"})
+    precisions: Mapping[str, Artifact] = field(default_factory=lambda: {"float32": "weights"})
     """What it computes in, the usual one first, and the prepared artefact it loads for each."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Why it has not the others, where there is more to say than that."""
@@ -53,7 +53,7 @@ class Runtime:
         return next(iter(self.precisions))
 
     @property
-    def reads(self) -> Artefact:
+    def reads(self) -> Artifact:
         """What it loads unless told otherwise."""
         return self.precisions[self.precision]
 
@@ -72,7 +72,7 @@ _WEB = ("onnxruntime-web", *_GRAPH)
 """The first is no Python distribution: detection asks the browser for its version."""
 _IN_BROWSER = "|".join(BROWSERS)
 
-_FLOATS: dict[str, Artefact] = {"float32": "weights", "float16": "weights", "bfloat16": "weights"}
+_FLOATS: dict[str, Artifact] = {"float32": "weights", "float16": "weights", "bfloat16": "weights"}
 _CPU_ONLY = {"int8": "torch quantises for processors only"}
 _NO_HALVES = {
     "float16": "its processor kernels compute float16 graphs in float32, between casts",

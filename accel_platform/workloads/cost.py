@@ -105,11 +105,11 @@ def _cost(
         activation_bytes=written,
         layer_output_bytes=put_out,
         weight_bytes=sum(t.numel() * t.element_size() for t in stored)
-        - (_saved_by_quantising(model) if precision == "int8" else 0),
+        - (_saved_by_quantizing(model) if precision == "int8" else 0),
     )
 
 
-def _saved_by_quantising(model: Any) -> int:
+def _saved_by_quantizing(model: Any) -> int:
     """Bytes that float32 weights of linear layers and convolutions lose as int8."""
     import torch
 

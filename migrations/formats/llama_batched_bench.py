@@ -24,7 +24,7 @@ _COLUMNS = {
 }  # fmt: skip
 _SETTINGS = ("n_batch", "n_ubatch", "n_gpu_layers", "n_threads", "n_threads_batch", "flash_attn", "is_pp_shared")
 _MODEL = re.compile(r"(?:-m|--model)\s+(?P<path>\S+\.gguf)|loaded meta data .* from (?P<loaded>\S+\.gguf)")
-_QUANTISED = re.compile(r"[-._](I?Q\d\w*|MXFP4\w*|BF16|F16|F32)$", re.IGNORECASE)
+_QUANTIZED = re.compile(r"[-._](I?Q\d\w*|MXFP4\w*|BF16|F16|F32)$", re.IGNORECASE)
 _DEVICE = re.compile(r"\s*Device \d+: (?P<name>[^,]+),")
 _BACKEND = re.compile(r"ggml_(?P<name>cuda|vulkan|metal|sycl|opencl|hip)_init", re.IGNORECASE)
 
@@ -81,9 +81,9 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) ->
     found, device, backend = _MODEL.search(notes), _DEVICE.search(notes), _BACKEND.search(notes)
     file = (found["path"] or found["loaded"]) if found else None
     stem = file.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if file else None
-    quantised = _QUANTISED.search(stem) if stem else None
-    if stem and quantised:
-        stem = stem[: quantised.start()] or stem
+    quantized = _QUANTIZED.search(stem) if stem else None
+    if stem and quantized:
+        stem = stem[: quantized.start()] or stem
     place = None if backend else hardware_part(source_path)
     text = backend["name"] if backend else spaced(place) if place else NOT_STATED
     hardware = hardware_named(text)
@@ -92,7 +92,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], notes: str) ->
     return CellDraft(
         source_path,
         pointer,
-        NamesInFile((stem or said,), text, precision=quantised[1] if quantised else None, runtime="llama.cpp"),
+        NamesInFile((stem or said,), text, precision=quantized[1] if quantized else None, runtime="llama.cpp"),
         machine=Machine(
             device_names={hardware: name} if hardware and name else {},
             threads=count(row.get("n_threads"), at_least=1),

@@ -25,7 +25,7 @@ _INSERT = re.compile(
 )
 _UNITS = {"avg_ns": "ns", "samples_ns": "ns", "avg_ts": "tokens/s"}
 _FLAGS = ("cuda", "hip", "rocm", "metal", "vulkan", "sycl", "opencl", "kompute")
-_QUANTISED = re.compile(r"[-._ ]((?:I?Q\d\w*)|(?:MXFP4\w*)|(?:BF16|F16|F32))(?:[-._ ]|$)", re.IGNORECASE)
+_QUANTIZED = re.compile(r"[-._ ]((?:I?Q\d\w*)|(?:MXFP4\w*)|(?:BF16|F16|F32))(?:[-._ ]|$)", re.IGNORECASE)
 _SETTINGS = (
     "n_batch", "n_ubatch", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "split_mode", "main_gpu", "no_kv_offload",
     "flash_attn", "tensor_split", "use_mmap", "embeddings", "no_op_offload", "n_depth", "devices", "cpu_mask", "poll",
@@ -100,8 +100,8 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
     filename, kind = text_of(row.get("model_filename")), text_of(row.get("model_type"))
     stem = (filename or "").replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", stem)
-    quantised = _QUANTISED.search(f"{stem} ") or _QUANTISED.search(f" {kind} ")
-    name = stem[: quantised.start()] if quantised and quantised.start() and quantised.re.search(stem + " ") else stem
+    quantized = _QUANTIZED.search(f"{stem} ") or _QUANTIZED.search(f" {kind} ")
+    name = stem[: quantized.start()] if quantized and quantized.start() and quantized.re.search(stem + " ") else stem
     backends = text_of(row.get("backends")) or ",".join(
         f for f in _FLAGS if str(row.get(f)).casefold() in ("true", "1")
     )
@@ -117,7 +117,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
         source_path,
         pointer,
         NamesInFile(
-            (name, kind), hardware or NOT_STATED, precision=quantised[1] if quantised else None, runtime="llama.cpp"
+            (name, kind), hardware or NOT_STATED, precision=quantized[1] if quantized else None, runtime="llama.cpp"
         ),
         times=(row.get("test_time"),),
         machine=Machine(

@@ -79,9 +79,9 @@ def _stored_otherwise(model: str | ModelConfig | ModelFigures) -> str | None:
     """A warning where a config says that its weights are not of the precision that is answered for."""
     if not isinstance(model, ModelConfig):
         return None
-    quantised, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
-    if isinstance(quantised, dict):
-        what = f"quantised ({quantised.get('quant_method', 'it does not say how')})"
+    quantized, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
+    if isinstance(quantized, dict):
+        what = f"quantised ({quantized.get('quant_method', 'it does not say how')})"
     elif isinstance(dtype, str) and canonical(dtype) != PLAIN:
         what = f"kept in {canonical(dtype)}"
     else:

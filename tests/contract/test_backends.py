@@ -22,10 +22,10 @@ import pytest
 from accel_platform.backends.base import Backend, Remote, Unsupported, UnsupportedPrecision
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
-from accel_platform.backends.registry import RUNTIMES, Artefact, Runtime, make_backend, runtime_for
+from accel_platform.backends.registry import RUNTIMES, Artifact, Runtime, make_backend, runtime_for
 from accel_platform.bench.measure.verify import relative_rms, verify
 from accel_platform.bench.measure.worker import MAJORITY
-from accel_platform.bench.prepare.artifacts import Artefacts, Shape
+from accel_platform.bench.prepare.artifacts import Artifacts, Shape
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Child
@@ -34,7 +34,7 @@ from accel_platform.workloads.model_catalog import resolve_model
 Arrays = dict[str, npt.NDArray[Any]]
 SPEC = resolve_model("bert-tiny")
 SHAPES: tuple[Shape, ...] = ((1, 16), (3, 16))
-KINDS: list[Artefact] = sorted(get_args(Artefact))
+KINDS: list[Artifact] = sorted(get_args(Artifact))
 CLOSENESS = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 2e-2, "int8": 5e-2}
 """Of bert-tiny's outputs, by precision: below a tenth of what wrong numbers differ by."""
 
@@ -51,25 +51,25 @@ def inventory() -> Inventory:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
-    artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    artifacts = Artifacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {
         "model": asdict(SPEC),
         "mode": "inference",
         "head": "AutoModel",
-        "folder": str(artefacts.folder),
+        "folder": str(artifacts.folder),
         "shapes": SHAPES,
         "kinds": KINDS,
     }
-    assert artefacts.missing(["onnx"], SHAPES)
+    assert artifacts.missing(["onnx"], SHAPES)
     with Child("accel_platform.bench.prepare.prepare", {**job, "threads": 1}) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
-    assert not artefacts.missing(KINDS, SHAPES)
-    return artefacts
+    assert not artifacts.missing(KINDS, SHAPES)
+    return artifacts
 
 
-def stored(artefacts: Artefacts, shape: Shape, part: str) -> Arrays:
-    with np.load(artefacts.data(shape)) as arrays:
+def stored(artifacts: Artifacts, shape: Shape, part: str) -> Arrays:
+    with np.load(artifacts.data(shape)) as arrays:
         return {key.partition("/")[2]: arrays[key] for key in arrays.files if key.startswith(f"{part}/")}
 
 
@@ -95,24 +95,24 @@ class BackendContract:
         return runtime_for(self.hardware)
 
     @pytest.fixture
-    def backend(self, prepared: Artefacts) -> Any:
+    def backend(self, prepared: Artifacts) -> Any:
         yield from self.loaded(prepared, self.runtime.precision)
 
     @pytest.fixture
-    def precise(self, prepared: Artefacts, precision: str) -> Any:
+    def precise(self, prepared: Artifacts, precision: str) -> Any:
         """The backend in each precision that its runtime declares."""
         yield from self.loaded(prepared, precision)
 
-    def loaded(self, prepared: Artefacts, precision: str) -> Iterator[Backend]:
+    def loaded(self, prepared: Artifacts, precision: str) -> Iterator[Backend]:
         backend = make_backend(self.hardware, threads=1)
-        backend.load(prepared.artefact(self.runtime.precisions[precision], 16), precision=precision)
+        backend.load(prepared.artifact(self.runtime.precisions[precision], 16), precision=precision)
         yield backend
         backend.close()
 
     def close(self, precision: str) -> float:
         return self.closeness or CLOSENESS[precision]
 
-    def answer(self, backend: Backend, prepared: Artefacts, shape: Shape, part: str = "input") -> Arrays:
+    def answer(self, backend: Backend, prepared: Artifacts, shape: Shape, part: str = "input") -> Arrays:
         inputs = stored(prepared, shape, part)
         try:
             backend.compile(inputs)
@@ -122,7 +122,7 @@ class BackendContract:
         backend.run()
         return dict(backend.outputs())
 
-    def test_outputs_equal_the_reference(self, precise: Backend, prepared: Artefacts, precision: str) -> None:
+    def test_outputs_equal_the_reference(self, precise: Backend, prepared: Artifacts, precision: str) -> None:
         for shape in self.shapes:
             outputs = self.answer(precise, prepared, shape)
             other = self.answer(precise, prepared, shape, "other")
@@ -138,20 +138,20 @@ class BackendContract:
             # The numbers bear it out: what was computed in float32 does not differ by this much.
             assert verdict.relative_error > 2e-5
 
-    def test_shapes_may_follow_one_another(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_shapes_may_follow_one_another(self, backend: Backend, prepared: Artifacts) -> None:
         sizes = []
         for shape in (*SHAPES, SHAPES[0]):
             outputs = self.answer(backend, prepared, shape)
             sizes.append({len(values) for values in outputs.values()})
         assert sizes == [{1}, {3}, {1}]
 
-    def test_repeating_a_run_changes_nothing(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_repeating_a_run_changes_nothing(self, backend: Backend, prepared: Artifacts) -> None:
         first = self.answer(backend, prepared, self.shapes[-1])
         backend.run()
         for name, values in backend.outputs().items():
             assert relative_rms(values, first[name]) < 1e-6
 
-    def test_outputs_are_copies(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_outputs_are_copies(self, backend: Backend, prepared: Artifacts) -> None:
         first = self.answer(backend, prepared, SHAPES[0])
         kept = {name: values.copy() for name, values in first.items()}
         backend.bind(stored(prepared, SHAPES[0], "other"))
@@ -160,7 +160,7 @@ class BackendContract:
             np.testing.assert_array_equal(values, kept[name])
         assert any((backend.outputs()[name] != values).any() for name, values in first.items())
 
-    def test_binding_new_inputs_is_enough_for_the_same_shape(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_binding_new_inputs_is_enough_for_the_same_shape(self, backend: Backend, prepared: Artifacts) -> None:
         self.answer(backend, prepared, self.shapes[-1], "other")
         backend.bind(stored(prepared, self.shapes[-1], "input"))
         backend.run()
@@ -173,14 +173,14 @@ class BackendContract:
         assert backend.versions()[own][0].isdigit()
         assert backend.name == self.runtime.backend
 
-    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artifacts) -> None:
         self.answer(backend, prepared, SHAPES[0])
         placement = backend.placement()
         if placement is not None:
             assert placement.accelerated > 50
             assert placement.accelerated_share == 1.0
 
-    def test_the_runtime_confirms_the_device(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_the_runtime_confirms_the_device(self, backend: Backend, prepared: Artifacts) -> None:
         self.answer(backend, prepared, SHAPES[0])
         confirmed = backend.confirm()
         # A page is told which adapter WebGPU took, and nothing of the others.
@@ -188,7 +188,7 @@ class BackendContract:
         if confirmed is not None:
             assert confirmed.agrees, confirmed
 
-    def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artefacts, tmp_path: Path) -> None:
+    def test_operators_are_timed_and_traced(self, backend: Backend, prepared: Artifacts, tmp_path: Path) -> None:
         first = self.answer(backend, prepared, SHAPES[0])
         if not isinstance(backend, Profiled):
             pytest.skip(f"{backend.name} keeps no operator times")
@@ -210,10 +210,10 @@ class BackendContract:
             assert relative_rms(values, first[name]) < 1e-6
         assert self.answer(backend, prepared, SHAPES[1]), "another shape may follow"
 
-    def test_a_precision_it_has_not_is_refused(self, prepared: Artefacts) -> None:
+    def test_a_precision_it_has_not_is_refused(self, prepared: Artifacts) -> None:
         refused = pytest.raises(UnsupportedPrecision, match="float12")
         with closing(make_backend(self.hardware, threads=1)) as backend, refused:
-            backend.load(prepared.artefact(self.runtime.reads, 16), precision="float12")
+            backend.load(prepared.artifact(self.runtime.reads, 16), precision="float12")
 
     def test_a_model_that_is_not_one_is_refused(self, tmp_path: Path) -> None:
         broken = tmp_path / "model.onnx"
@@ -226,7 +226,7 @@ class BackendContract:
 class TorchContract(BackendContract):
     """One path for every device of torch: each that is here is held to all of it; detection says why others are not."""
 
-    def test_memory_of_the_device_is_each_cells_own(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_memory_of_the_device_is_each_cells_own(self, backend: Backend, prepared: Artifacts) -> None:
         peaks = []
         for shape in (SHAPES[1], SHAPES[0]):
             self.answer(backend, prepared, shape)
@@ -255,7 +255,7 @@ class TorchContract(BackendContract):
         product = (rows.float().to(device) @ rows.float().to(device).T).cpu()
         assert relative_rms(product.numpy(), (rows @ rows.T).numpy()) < 1e-5
 
-    def test_a_run_ends_when_the_device_has_finished(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_a_run_ends_when_the_device_has_finished(self, backend: Backend, prepared: Artifacts) -> None:
         self.answer(backend, prepared, SHAPES[1])
         began = perf_counter_ns()
         backend.run()
@@ -297,7 +297,7 @@ class TestJax(BackendContract):
         script = "import sys, accel_platform.backends.jax; assert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", script], check=True)
 
-    def test_an_operator_without_translation_is_named(self, prepared: Artefacts, tmp_path: Path) -> None:
+    def test_an_operator_without_translation_is_named(self, prepared: Artifacts, tmp_path: Path) -> None:
         graph = json.loads(prepared.graph("aten", 16).read_text())
         graph["nodes"][3]["op"] = "aten.no_such_operator.default"
         changed = tmp_path / "graph.json"
@@ -311,21 +311,21 @@ class TestJax(BackendContract):
 def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, tmp_path: Path) -> None:
     spec = resolve_model(name)
     shape = (1, spec.sequence_length)
-    artefacts = Artefacts.of(spec, Settings(home=tmp_path))
-    job = {"model": asdict(spec), "folder": str(artefacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
+    artifacts = Artifacts.of(spec, Settings(home=tmp_path))
+    job = {"model": asdict(spec), "folder": str(artifacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
     with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     for hardware in ("onnxruntime", "openvino"):
         with closing(make_backend(hardware, threads=2)) as backend:
-            backend.load(artefacts.graph("onnx", shape[1]), precision="float32")
+            backend.load(artifacts.graph("onnx", shape[1]), precision="float32")
             answers = []
             for part in ("input", "other"):
-                inputs = stored(artefacts, shape, part)
+                inputs = stored(artifacts, shape, part)
                 backend.compile(inputs)
                 backend.bind(inputs)
                 backend.run()
                 answers.append(backend.outputs())
-            verdict = verify(*answers, stored(artefacts, shape, "reference"), precision="float32")
+            verdict = verify(*answers, stored(artifacts, shape, "reference"), precision="float32")
             assert verdict.passed, (hardware, verdict.reason)
 
 
@@ -335,20 +335,20 @@ def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, 
 def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> None:
     spec = resolve_model(name)
     shape = (1, spec.sequence_length)
-    artefacts = Artefacts.of(spec, Settings(home=tmp_path))
-    job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artefacts.folder)}
+    artifacts = Artifacts.of(spec, Settings(home=tmp_path))
+    job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artifacts.folder)}
     job |= {"shapes": [shape], "kinds": ["aten"], "threads": 2}
     with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     backend = make_backend("jax", threads=2)
-    backend.load(artefacts.graph("aten", shape[1]), precision="float32")
-    inputs = stored(artefacts, shape, "input")
+    backend.load(artifacts.graph("aten", shape[1]), precision="float32")
+    inputs = stored(artifacts, shape, "input")
     backend.compile(inputs)
     backend.bind(inputs)
     backend.run()
     outputs = backend.outputs()
     backend.close()
-    for output, reference in stored(artefacts, shape, "reference").items():
+    for output, reference in stored(artifacts, shape, "reference").items():
         assert relative_rms(outputs[output], reference) < 1e-5
 
 
@@ -359,7 +359,7 @@ class TestQnn(BackendContract):
     shapes = SHAPES[:1]
     closeness = 5e-2
 
-    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artifacts) -> None:
         self.answer(backend, prepared, SHAPES[0])
         placement = backend.placement()
         assert placement is not None
@@ -385,7 +385,7 @@ class TestQnn(BackendContract):
 class BrowserContract(BackendContract):
     """What the backends add whose runtime works in a browser's processes."""
 
-    def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_the_page_keeps_the_time(self, backend: Backend, prepared: Artifacts) -> None:
         assert isinstance(backend, Remote)
         self.answer(backend, prepared, SHAPES[0])
         before = backend.clock_ns()
@@ -404,7 +404,7 @@ class BrowserContract(BackendContract):
         largest = max(p.memory_info().rss for p in browser) / 2**20
         assert largest / 2 < peak < sum(_peak_rss_mib(p.pid) for p in browser) + 1
 
-    def test_the_notes_say_how_it_was_measured(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_the_notes_say_how_it_was_measured(self, backend: Backend, prepared: Artifacts) -> None:
         assert isinstance(backend, Remote)
         self.answer(backend, prepared, SHAPES[0])
         notes = backend.notes()
@@ -417,7 +417,7 @@ class BrowserContract(BackendContract):
         assert ("adapter" in notes) == (self.hardware == "webgpu")
         assert notes["browser"].startswith(self.runtime.choice or "chrom")
 
-    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artefacts) -> None:
+    def test_operators_are_where_it_says(self, backend: Backend, prepared: Artifacts) -> None:
         assert isinstance(backend, Remote)
         first = self.answer(backend, prepared, SHAPES[0])
         placed = backend.placement()
@@ -455,11 +455,11 @@ class TestWasmInFirefox(BrowserContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def backend(cls, inventory: Inventory, prepared: Artefacts) -> Any:
+    def backend(cls, inventory: Inventory, prepared: Artifacts) -> Any:
         """One browser for the tests of a class, as starting it takes longer than they do."""
         skip_unless_here(inventory, cls.hardware)
         backend = make_backend(cls.hardware, threads=1)
-        backend.load(prepared.artefact(runtime_for(cls.hardware).reads, 16), precision="float32")
+        backend.load(prepared.artifact(runtime_for(cls.hardware).reads, 16), precision="float32")
         yield backend
         backend.close()
 
@@ -480,9 +480,9 @@ def test_a_name_without_a_backend_says_so(hardware: str) -> None:
         make_backend(hardware, threads=1)
 
 
-def test_a_half_written_artefact_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
-    artefacts = Artefacts.of(SPEC, Settings(home=tmp_path))
-    (artefacts.folder / ".weights-1234").mkdir(parents=True)
-    (artefacts.folder / ".onnx-16-1234").mkdir()
-    assert artefacts.missing(["weights"], SHAPES)
-    assert artefacts.missing(["onnx"], SHAPES)
+def test_a_half_written_artifact_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
+    artifacts = Artifacts.of(SPEC, Settings(home=tmp_path))
+    (artifacts.folder / ".weights-1234").mkdir(parents=True)
+    (artifacts.folder / ".onnx-16-1234").mkdir()
+    assert artifacts.missing(["weights"], SHAPES)
+    assert artifacts.missing(["onnx"], SHAPES)

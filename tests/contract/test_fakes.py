@@ -19,7 +19,7 @@ from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure import worker
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.run.recorder import CellFailure, Recorder, RunSummary
 from accel_platform.bench.run.worker_pool import MeasuredCell
 from accel_platform.events import EventLog
@@ -37,18 +37,18 @@ MODULES = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
-    artefacts = Artefacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
-    job = {"model": asdict(SPEC), "folder": str(artefacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    artifacts = Artifacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
+    job = {"model": asdict(SPEC), "folder": str(artifacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
     with Child("accel_platform.bench.prepare.prepare", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
-    return artefacts
+    return artifacts
 
 
 class Bench:
     """A run whose children work in this process, so that their backend can be another."""
 
-    def __init__(self, prepared: Artefacts, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, prepared: Artifacts, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prepared, self.monkeypatch = prepared, monkeypatch
         self.settings, self.log, self.summary = settings, EventLog.open(settings), RunSummary()
         host = HostObserved(hostname="h", os="o", cpu_model="c", cpu_cores_logical=2, memory_mib=1)
@@ -74,7 +74,7 @@ class Bench:
             "threads": 1,
             "processes": 1,
             "energy": None,
-            "artefact": str(self.prepared.artefact("weights" if hardware == "cpu" else "onnx", 16)),
+            "artifact": str(self.prepared.artifact("weights" if hardware == "cpu" else "onnx", 16)),
             "sampling": asdict(SAMPLING),
             "work": "all",
             "cells": [str(self.prepared.data(SHAPE))],
@@ -90,7 +90,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(prepared: Artefacts, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(prepared: Artifacts, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(prepared, settings, monkeypatch)
 
 

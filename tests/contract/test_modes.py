@@ -19,7 +19,7 @@ from accel_platform.bench.measure.observe import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import prepare
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Message
@@ -30,11 +30,11 @@ FEW = Sampling(min_time_s=0.0, min_count=11, target_error=1.0, max_time_s=0.1, l
 HERE = MeterTarget("cpu", None)
 SHAPE = (2, 12)
 GPT, T5, BERT = (resolve_model(name) for name in ("gpt2-tiny", "t5-tiny", "bert-tiny"))
-Prepared = dict[tuple[str, Mode], Artefacts]
+Prepared = dict[tuple[str, Mode], Artifacts]
 
 
-def prepared_job(spec: ModelSpec, mode: Mode, artefacts: Artefacts) -> Message:
-    job = {"model": asdict(spec), "mode": mode, "head": head_for(spec, mode), "folder": str(artefacts.folder)}
+def prepared_job(spec: ModelSpec, mode: Mode, artifacts: Artifacts) -> Message:
+    job = {"model": asdict(spec), "mode": mode, "head": head_for(spec, mode), "folder": str(artifacts.folder)}
     return {**job, "shapes": [SHAPE], "kinds": ["weights"], "threads": 2}
 
 
@@ -47,7 +47,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         (GPT, "training"),
         (BERT, "training"),
     ]
-    made = {(spec.model_id, mode): Artefacts.of(spec, settings, mode=mode) for spec, mode in wanted}
+    made = {(spec.model_id, mode): Artifacts.of(spec, settings, mode=mode) for spec, mode in wanted}
     threads = torch.get_num_threads()
     for spec, mode in wanted:
         said: list[Message] = []
@@ -174,7 +174,7 @@ def test_what_is_fixed_in_a_model_stays_fixed_when_it_is_loaded(tmp_path: Path) 
 
 def test_a_runtime_of_graphs_refuses_in_its_words() -> None:
     said: list[Message] = []
-    job = {"hardware": "onnxruntime", "mode": "generation", "head": "AutoModelForCausalLM", "artefact": "none"}
+    job = {"hardware": "onnxruntime", "mode": "generation", "head": "AutoModelForCausalLM", "artifact": "none"}
     worker.measure({**job, "threads": 1, "processes": 1, "precision": "float32", "cells": []}, said.append)
     [answer] = said
     assert (answer["kind"], answer["failure_class"]) == ("not_loaded", "unsupported_mode")

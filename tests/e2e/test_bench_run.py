@@ -18,7 +18,7 @@ from bench_world import HARDWARE, QUICK, SPEC, World, strike_first_worker, worke
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import done_cells, fingerprints, missing, plan
 from accel_platform.bench.plan.run_options import RunOptions
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
 
@@ -115,7 +115,7 @@ def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
 
 
 def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
-    Artefacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
+    Artifacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
     summary = world.run(plan([SPEC], HARDWARE, [1], [16]), how=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (1, 2)
     for result in world.events("ResultRecorded"):
@@ -131,9 +131,9 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
     from accel_platform.workloads.build import build_model
 
     impostor = replace(SPEC, config={**SPEC.config, "hidden_act": "relu"})
-    artefacts = Artefacts.of(SPEC, world.settings)
+    artifacts = Artifacts.of(SPEC, world.settings)
     other: Any = build_model(impostor)
-    other.save_pretrained(str(artefacts.weights))
+    other.save_pretrained(str(artifacts.weights))
     summary = world.run(plan([SPEC], ["cpu"], [1], [16]), how=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,), (verification,) = world.events("ResultRecorded"), world.events("VerificationRecorded")

@@ -23,7 +23,7 @@ from bench_world import SPEC, World, strike_first_worker, workers
 from accel_platform.backends.detect import Inventory
 from accel_platform.bench.plan.plan import done_cells, plan
 from accel_platform.bench.plan.run_options import RunOptions
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import ModelSpec
@@ -100,7 +100,7 @@ def test_an_operator_that_a_runtime_has_not_ends_its_cells_unless_another_graph_
         '<ir_version: 10, opset_import: ["": 18]> g (int64[b, 16] input_ids, int64[b, 16] attention_mask)'
         " => (int64[b, 16] y) { y = NoSuchOperator (input_ids, attention_mask) }"
     )
-    onnx.save(graph, Artefacts.of(SPEC, world.settings).graph("onnx", 16))
+    onnx.save(graph, Artifacts.of(SPEC, world.settings).graph("onnx", 16))
     cells = plan([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16])
     assert world.run(cells, how=NO_FIX).failed == 2
     found = by_hardware(world)
@@ -136,7 +136,7 @@ def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> Non
     assert world.events("ResultRecorded") == []
     assert all(v.passed and v.relative_error < 1e-5 for v in world.events("VerificationRecorded"))
     assert done_cells(world.log) == frozenset()
-    Artefacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
+    Artifacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
     assert world.run(cells[2:], how=RunOptions("verify", fix=False)).failed == 2
     broken = world.events("VerificationRecorded")[4:]
     assert [(v.hardware, v.passed, v.relative_error) for v in broken] == [("onnxruntime", False, None)] * 2

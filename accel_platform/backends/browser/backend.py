@@ -46,18 +46,18 @@ class BrowserBackend:
     def versions(self) -> dict[str, str]:
         return {package.NAME: self._version, self._tab.facts["browser"]: self._tab.facts["version"]}
 
-    def load(self, artefact: Path, *, precision: str) -> None:
+    def load(self, artifact: Path, *, precision: str) -> None:
         if precision != "float32" and (precision, self._device) != ("int8", "wasm"):
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision} on {self._device}.")
-        self._artefact, self._precision = artefact, precision
+        self._artifact, self._precision = artifact, precision
         provider: Any = self._device
         if self._device == "webnn":
             provider = {"name": "webnn", "deviceType": self._tab.facts["webnn"]["deviceType"]}
         script = self._SCRIPTS[self._device]
         self._version = str(self._tab.call("start", script=script, threads=self._threads, executionProvider=provider))
-        self._tab.server.folders["model"] = artefact.parent
-        beside = sorted(path.name for path in artefact.parent.iterdir() if path.is_file() and path != artefact)
-        self._tab.call("read", names=[artefact.name, *beside])
+        self._tab.server.folders["model"] = artifact.parent
+        beside = sorted(path.name for path in artifact.parent.iterdir() if path.is_file() and path != artifact)
+        self._tab.call("read", names=[artifact.name, *beside])
 
     def compile(self, inputs: Arrays) -> None:
         self._tab.call("compile", shapes={name: list(array.shape) for name, array in inputs.items()})
@@ -93,7 +93,7 @@ class BrowserBackend:
         """By the graph itself: the runtime does not tell what it made of it, but integers it computes as integers."""
         import onnx
 
-        graph = onnx.load(self._artefact, load_external_data=False).graph
+        graph = onnx.load(self._artifact, load_external_data=False).graph
         return integer_share((node.op_type for node in graph.node), self._precision)
 
     def confirm(self) -> Confirmation | None:

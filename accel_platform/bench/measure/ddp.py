@@ -140,7 +140,7 @@ def _train(backend: Any, job: Message) -> Message:
     idle = [norm == 0 and p.requires_grad for norm, p in zip(first["gradient_norms"], model.parameters(), strict=True)]
     unused = any(idle) or getattr(model.config, "layerdrop", 0) > 0
     together = DistributedDataParallel(model, device_ids=[rank] if on_cuda else None, find_unused_parameters=unused)
-    steps = training.Steps(together, mine, backend.synchronise)
+    steps = training.Steps(together, mine, backend.synchronize)
     agree = partial(_agree, dist.new_group(backend="gloo"))
     steps.run()
     observed: Message = {}
@@ -166,7 +166,7 @@ def _train(backend: Any, job: Message) -> Message:
     answer = training.answer_of(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
     if apart and answer["unfounded"] is None:
         answer["unfounded"] = "the replicas' weights differ after training together"
-    alone = training.Steps(model, mine, backend.synchronise)
+    alone = training.Steps(model, mine, backend.synchronize)
     alone_ns = observe(alone.run, sampling, counted=counted_of(job))["samples_ns"]
     agree(going_on=False)
     answer["figures"]["scaling_efficiency"] = training.efficiency(alone_ns, observed["samples_ns"])

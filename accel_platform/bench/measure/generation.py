@@ -32,10 +32,10 @@ class Greedy:
     A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
     """
 
-    def __init__(self, model: Any, prompt: Arrays, synchronise: Callable[[], None]) -> None:
+    def __init__(self, model: Any, prompt: Arrays, synchronize: Callable[[], None]) -> None:
         import torch
 
-        self._model, self._synchronise = model, synchronise
+        self._model, self._synchronize = model, synchronize
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in prompt.items()}
         self._prompt = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
         # As transformers' own `generate` does: of the prompt's logits only the last are computed, where the model can.
@@ -70,7 +70,7 @@ class Greedy:
         self.timings_ns.append(tuple(end - start for start, end in pairwise(marks)))
 
     def _mark(self, marks: list[int]) -> None:
-        self._synchronise()
+        self._synchronize()
         marks.append(perf_counter_ns())
 
     def _prefill(self) -> Any:
@@ -160,10 +160,10 @@ def measure(
     """One cell's answer: samples, figures, and the verdict on logits and tokens."""
     # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
     backend.compile(data["input"])
-    cold = Greedy(backend.model, data["other"], backend.synchronise)
+    cold = Greedy(backend.model, data["other"], backend.synchronize)
     cold.run()
     other = _logits(cold)
-    greedy = Greedy(backend.model, data["input"], backend.synchronise)
+    greedy = Greedy(backend.model, data["input"], backend.synchronize)
     observed = observe(greedy.run, sampling, counted=counted)
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]

@@ -28,9 +28,9 @@ def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
         backend = make_backend(job["hardware"], threads=job["threads"])
         imported = perf_counter_ns()
         if job["mode"] == "inference":
-            backend.load(Path(job["artefact"]), precision=job["precision"])
+            backend.load(Path(job["artifact"]), precision=job["precision"])
         else:
-            _eager(backend, job["mode"]).load(Path(job["artefact"]), precision=job["precision"], head=job["head"])
+            _eager(backend, job["mode"]).load(Path(job["artifact"]), precision=job["precision"], head=job["head"])
         loaded = perf_counter_ns()
     except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
         send(failure("not_loaded", error))

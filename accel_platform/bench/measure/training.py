@@ -41,10 +41,10 @@ class Steps:
     `network` is what is called, the model itself or a wrapper that shares its gradients.
     """
 
-    def __init__(self, network: Any, batch: Mapping[str, Any], synchronise: Callable[[], None]) -> None:
+    def __init__(self, network: Any, batch: Mapping[str, Any], synchronize: Callable[[], None]) -> None:
         import torch
 
-        self._network, self._batch, self._synchronise = network.train(), batch, synchronise
+        self._network, self._batch, self._synchronize = network.train(), batch, synchronize
         self._optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
         self.timings_ns: list[tuple[int, int, int]] = []
         """Forward, backward, optimizer."""
@@ -56,13 +56,13 @@ class Steps:
         self._optimizer.zero_grad()
         cleared = perf_counter_ns()
         loss = loss_of(self._network, self._batch)
-        self._synchronise()
+        self._synchronize()
         forward = perf_counter_ns()
         loss.backward()
-        self._synchronise()
+        self._synchronize()
         backward = perf_counter_ns()
         self._optimizer.step()
-        self._synchronise()
+        self._synchronize()
         end = perf_counter_ns()
         self.spent_ns += end - start
         self.timings_ns.append((forward - cleared, backward - forward, end - backward + cleared - start))
@@ -121,7 +121,7 @@ def measure(
     batch, other = (on_device(backend.model, data[part]) for part in ("input", "other"))
     first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
     verdict = judged(first, unlike, data, precision=precision)
-    steps = Steps(backend.model, batch, backend.synchronise)
+    steps = Steps(backend.model, batch, backend.synchronize)
     steps.run()
     observed = observe(steps.run, sampling, counted=counted)
     return answer_of(backend, steps, observed, verdict)

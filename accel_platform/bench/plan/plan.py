@@ -9,7 +9,7 @@ from uuid import UUID
 
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.backends.detect import Inventory, fingerprint_of
-from accel_platform.backends.registry import Artefact, runtime_for
+from accel_platform.backends.registry import Artifact, runtime_for
 from accel_platform.errors import InvalidInput
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import MeasuredSeries, Mode, ResultRecorded
@@ -51,7 +51,7 @@ class Cell:
         return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
 
 
-def artefact_of(cell: Cell) -> Artefact:
+def artifact_of(cell: Cell) -> Artifact:
     """What the cell's backend loads."""
     return runtime_for(cell.hardware).precisions[cell.precision]
 
@@ -115,7 +115,7 @@ def plan(
 
 
 def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
-    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artefact.
+    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artifact.
 
     A training cell has a process of its own: after it the model is not the one that was loaded.
     """

@@ -13,7 +13,7 @@ from accel_platform.bench.prepare.aten_export import GRAPH
 from accel_platform.hardware.host import installed_versions
 
 if TYPE_CHECKING:
-    from accel_platform.backends.registry import Artefact
+    from accel_platform.backends.registry import Artifact
     from accel_platform.events.types import Mode
     from accel_platform.settings import Settings
     from accel_platform.workloads.model_catalog import ModelSpec
@@ -27,7 +27,7 @@ Exporter = Literal["dynamo", "torchscript", "openvino"]
 
 
 @dataclass(frozen=True)
-class Artefacts:
+class Artifacts:
     """The folder of one model in one mode: its weights, its graphs, and per shape its inputs and reference outputs."""
 
     folder: Path
@@ -36,7 +36,7 @@ class Artefacts:
     @classmethod
     def of(
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
-    ) -> Artefacts:
+    ) -> Artifacts:
         """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
         versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
         real = [spec.weights.sha256] if spec.weights else []
@@ -49,11 +49,11 @@ class Artefacts:
         """A folder for `from_pretrained`."""
         return self.folder / "weights"
 
-    def graph_folder(self, kind: Artefact, sequence_length: int | None) -> Path:
+    def graph_folder(self, kind: Artifact, sequence_length: int | None) -> Path:
         made = f"-{self.exporter}" if kind == "onnx" and self.exporter != "dynamo" else ""
         return self.folder / (kind + made if sequence_length is None else f"{kind}{made}-{sequence_length}")
 
-    def graph(self, kind: Artefact, sequence_length: int | None) -> Path:
+    def graph(self, kind: Artifact, sequence_length: int | None) -> Path:
         """One graph takes every batch size; the sequence length is fixed in it."""
         name = GRAPH if kind == "aten" else "model.onnx"
         if kind == "onnx" and self.exporter == "openvino":
@@ -72,14 +72,14 @@ class Artefacts:
         """The same without reference, for a measurement whose outputs are not judged."""
         return self._shaped("inputs", shape)
 
-    def artefact(self, kind: Artefact, sequence_length: int | None) -> Path:
+    def artifact(self, kind: Artifact, sequence_length: int | None) -> Path:
         """What a backend that reads `kind` loads."""
         return self.weights if kind == "weights" else self.graph(kind, sequence_length)
 
-    def missing(self, kinds: Iterable[Artefact], shapes: Iterable[Shape], *, reference: bool = True) -> bool:
+    def missing(self, kinds: Iterable[Artifact], shapes: Iterable[Shape], *, reference: bool = True) -> bool:
         """Whether anything of this has still to be made; without `reference` inputs alone are enough."""
         shapes = tuple(shapes)
-        wanted = {self.artefact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
+        wanted = {self.artifact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
         return not all(path.exists() for path in (*wanted, *map(self.data if reference else self.inputs, shapes)))
 
     def _shaped(self, what: str, shape: Shape) -> Path:

@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 
-from accel_platform.backends.registry import Artefact
+from accel_platform.backends.registry import Artifact
 from accel_platform.bench.measure.failures import FailureReason, classify_death
-from accel_platform.bench.plan.plan import Cell, artefact_of
+from accel_platform.bench.plan.plan import Cell, artifact_of
 from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import prepare
-from accel_platform.bench.prepare.artifacts import Artefacts, Exporter, Shape
+from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
@@ -28,8 +28,8 @@ _MEMORY = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Mode, Artefact | Shape], FailureReason]
-"""What could not be made of a model for a mode: an artefact, or the inputs and reference outputs of one shape."""
+Unprepared = dict[tuple[ModelSpec, Mode, Artifact | Shape], FailureReason]
+"""What could not be made of a model for a mode: an artifact, or the inputs and reference outputs of one shape."""
 
 
 def prepare_models(
@@ -48,7 +48,7 @@ def prepare_models(
     Its processes are in `living` while they work, so that others can end them.
     """
     pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
-    found = (_job(*pair, cells, Artefacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
+    found = (_job(*pair, cells, Artifacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
     jobs = [job for job in found if job is not None]
     failures: Unprepared = {}
     if not jobs:
@@ -77,19 +77,19 @@ def prepare_models(
 
 
 def _job(
-    model: ModelSpec, mode: Mode, cells: Collection[Cell], artefacts: Artefacts, reference: bool
+    model: ModelSpec, mode: Mode, cells: Collection[Cell], artifacts: Artifacts, reference: bool
 ) -> tuple[ModelSpec, dict[str, Any]] | None:
     mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
-    kinds = sorted({artefact_of(cell) for cell in mine})
+    kinds = sorted({artifact_of(cell) for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
-    if not artefacts.missing(kinds, shapes, reference=reference):
+    if not artifacts.missing(kinds, shapes, reference=reference):
         return None
     return model, {
         "model": asdict(model),
         "mode": mode,
         "head": head_for(model, mode),
-        "folder": str(artefacts.folder),
-        "exporter": artefacts.exporter,
+        "folder": str(artifacts.folder),
+        "exporter": artifacts.exporter,
         "kinds": kinds,
         "shapes": shapes,
         "reference": reference,
@@ -103,7 +103,7 @@ def _prepare(
     started = time.monotonic()
     failures: Unprepared = {}
     drawn: Sequence[str] = ()
-    kinds: Sequence[Artefact] = job["kinds"]
+    kinds: Sequence[Artifact] = job["kinds"]
     mode: Mode = job["mode"]
     with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
         for register in registers:
@@ -112,7 +112,7 @@ def _prepare(
             for answer in child.messages(timeout_s):
                 if answer["kind"] == "failed":
                     reason = f"it cannot be prepared: {answer['reason']}"
-                    what = answer["artefact"] if "artefact" in answer else tuple(answer["shape"])
+                    what = answer["artifact"] if "artifact" in answer else tuple(answer["shape"])
                     failures[model, mode, what] = FailureReason("failed", answer["failure_class"], reason)
                 elif answer["kind"] == "prepared":
                     drawn = answer["drawn"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from accel_platform.atomic_write import make_directory
 from accel_platform.bench.measure.failures import classify
 from accel_platform.bench.prepare import quantize
-from accel_platform.bench.prepare.artifacts import Artefacts, Exporter, Shape
+from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.workloads.model_catalog import ModelSpec
@@ -25,7 +25,7 @@ from accel_platform.workloads.model_catalog import ModelSpec
 if TYPE_CHECKING:
     import torch
 
-    from accel_platform.backends.registry import Artefact
+    from accel_platform.backends.registry import Artifact
     from accel_platform.events.types import Mode
     from accel_platform.workloads.heads import Head
 
@@ -33,27 +33,27 @@ REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
 def prepare(job: Message, send: Callable[[Message], None]) -> None:
-    """Make what is missing; says `prepared`, and `failed` with each artefact or shape that could not be made."""
+    """Make what is missing; says `prepared`, and `failed` with each artifact or shape that could not be made."""
     import torch
 
     from accel_platform.workloads.build import built
 
     torch.set_num_threads(job["threads"])
     spec = ModelSpec.of_job(job["model"])
-    artefacts = Artefacts(Path(job["folder"]), job.get("exporter", "dynamo"))
+    artifacts = Artifacts(Path(job["folder"]), job.get("exporter", "dynamo"))
     shapes: list[Shape] = [(batch, length) for batch, length in job["shapes"]]
-    make_directory(artefacts.folder)
+    make_directory(artifacts.folder)
     mode, head = job.get("mode", "inference"), job.get("head", "AutoModel")
     try:
         model: Any
         model, drawn = built(spec, head=head)
-        if not artefacts.weights.exists():
-            with _published(artefacts.weights) as part:
+        if not artifacts.weights.exists():
+            with _published(artifacts.weights) as part:
                 _write_weights(model, spec, part)
     except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
         failure_class, reason = classify(error)
         for kind in ("weights", *job["kinds"]):
-            send({"kind": "failed", "artefact": kind, "failure_class": failure_class, "reason": reason})
+            send({"kind": "failed", "artifact": kind, "failure_class": failure_class, "reason": reason})
         return
 
     def attempt(of: dict[str, Any], make: Callable[[], None]) -> None:
@@ -61,36 +61,36 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
             make()
         except Exception as error:  # noqa: BLE001 - whatever it trips over ends the cells that need it
             failure_class, reason = classify(error)
-            if failure_class == "error" and "artefact" in of:
+            if failure_class == "error" and "artifact" in of:
                 failure_class = "not_exported"
             send({"kind": "failed", **of, "failure_class": failure_class, "reason": reason})
 
-    def write_quantised(kind: Artefact, plain: Path, length: int | None) -> None:
+    def write_quantized(kind: Artifact, plain: Path, length: int | None) -> None:
         if not plain.exists():
             with _published(plain.parent) as part:
                 _write_onnx(model, spec, length, part)
-        with _published(artefacts.graph_folder(kind, length)) as part:
+        with _published(artifacts.graph_folder(kind, length)) as part:
             if kind == "onnx-int8-dynamic":
                 quantize.dynamic(plain, part)
             else:
                 quantize.static(plain, spec, length, part)
 
-    def write_graph_of(kind: Artefact, length: int | None) -> None:
+    def write_graph_of(kind: Artifact, length: int | None) -> None:
         if kind.startswith("onnx-int8"):
-            write_quantised(kind, Artefacts(artefacts.folder).graph("onnx", length), length)
+            write_quantized(kind, Artifacts(artifacts.folder).graph("onnx", length), length)
             return
-        write = _write_aten if kind == "aten" else _WRITERS[artefacts.exporter]
-        with _without_checks(), _published(artefacts.graph_folder(kind, length)) as part:
+        write = _write_aten if kind == "aten" else _WRITERS[artifacts.exporter]
+        with _without_checks(), _published(artifacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)
 
     # Graphs first: a reference too large for the memory may take the process with it.
     for kind in job["kinds"]:
         for length in dict.fromkeys(length for _, length in shapes):
-            if kind != "weights" and not artefacts.graph(kind, length).exists():
-                attempt({"artefact": kind}, functools.partial(write_graph_of, kind, length))
+            if kind != "weights" and not artifacts.graph(kind, length).exists():
+                attempt({"artifact": kind}, functools.partial(write_graph_of, kind, length))
     reference: bool = job.get("reference", True)
     for shape in shapes:
-        path = artefacts.data(shape) if reference else artefacts.inputs(shape)
+        path = artifacts.data(shape) if reference else artifacts.inputs(shape)
         if not path.exists():
             arrays = functools.partial(_arrays, model, spec, shape, mode, head, reference=reference)
             attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
@@ -106,7 +106,7 @@ def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
 
 
 def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool) -> dict[str, Any]:
-    """Two inputs, and what the reference makes of the first, under the names that `Artefacts.data` tells of."""
+    """Two inputs, and what the reference makes of the first, under the names that `Artifacts.data` tells of."""
     from accel_platform.bench.measure import generation, training
     from accel_platform.workloads.build import outputs_of
     from accel_platform.workloads.inputs import describe_inputs, make_inputs

@@ -1,6 +1,6 @@
-"""int8 forms of an exported ONNX graph, by ONNX Runtime's own quantiser. They are made once, before any measuring.
+"""int8 forms of an exported ONNX graph, by ONNX Runtime's own quantizer. They are made once, before any measuring.
 
-Both leave attention's products of two activations in float32, as runtimes do: weights are what is quantised. What a
+Both leave attention's products of two activations in float32, as runtimes do: weights are what is quantized. What a
 runtime makes of the graph is its affair; `Backend.precision_share` says how much of it ran in int8.
 """
 
@@ -18,7 +18,7 @@ _PRODUCTS = ["MatMul", "Gemm", "Conv"]
 
 
 def dynamic(graph: Path, folder: Path) -> None:
-    """Weights in int8, activations quantised as they come (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
+    """Weights in int8, activations quantized as they come (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(

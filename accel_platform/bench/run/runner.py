@@ -18,12 +18,12 @@ from uuid_utils.compat import uuid7
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.failures import FailureReason, classify
 from accel_platform.bench.plan import device_scheduling, resume
-from accel_platform.bench.plan.plan import Cell, artefact_of, groups
+from accel_platform.bench.plan.plan import Cell, artifact_of, groups
 from accel_platform.bench.plan.presets import EFFORTS, Effort
 from accel_platform.bench.plan.run_locks import lock_devices, under_way
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.plan.support import head_for, unsupported_reason
-from accel_platform.bench.prepare.artifacts import Artefacts, Exporter
+from accel_platform.bench.prepare.artifacts import Artifacts, Exporter
 from accel_platform.bench.prepare.preparation import Unprepared, prepare_models
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.fallbacks import Fallback, Name, fallbacks_for
@@ -236,16 +236,16 @@ class _Run:
         cures: Mapping[Cell, AppliedFallback] | None = None,
     ) -> list[CellFailure]:
         """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
-        first, reads = group[0], artefact_of(group[0])
-        artefacts = Artefacts.of(first.model, self.settings, exporter, first.mode)
+        first, reads = group[0], artifact_of(group[0])
+        artifacts = Artifacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
         failures: list[CellFailure | None] = []
         ready: dict[Cell, Path] = {}
         for cell in group:
             shape = (cell.batch_size, cell.sequence_length)
             # A preparing child that died may have made all that this cell needs.
-            if not artefacts.missing([reads], [shape], reference=reference):
-                ready[cell] = artefacts.data(shape) if reference else artefacts.inputs(shape)
+            if not artifacts.missing([reads], [shape], reference=reference):
+                ready[cell] = artifacts.data(shape) if reference else artifacts.inputs(shape)
                 continue
             lacking = (unprepared.get((cell.model, cell.mode, what)) for what in (reads, shape))
             why = next(filter(None, lacking), None)
@@ -262,7 +262,7 @@ class _Run:
             "precision": first.precision,
             "threads": self.threads,
             "energy": counted_by(self.recording.device(first)),
-            "artefact": str(artefacts.artefact(reads, first.sequence_length)),
+            "artifact": str(artifacts.artifact(reads, first.sequence_length)),
             "sampling": asdict(self.effort.sampling),
             "work": self.how.work,
         }

@@ -22,17 +22,17 @@ def test_torch_operators_are_counted_by_the_dtype_of_their_operands(precision: s
     assert precision_share(lambda: weight + weight, precision) is None
 
 
-def test_quantised_layers_are_int8_and_what_stays_float_is_not() -> None:
+def test_quantized_layers_are_int8_and_what_stays_float_is_not() -> None:
     import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-        quantised = torch.ao.quantization.quantize_dynamic(layers, {torch.nn.Linear}, dtype=torch.qint8)  # type: ignore[no-untyped-call]
+        quantized = torch.ao.quantization.quantize_dynamic(layers, {torch.nn.Linear}, dtype=torch.qint8)  # type: ignore[no-untyped-call]
     x = torch.ones(2, 8)
-    assert precision_share(lambda: quantised(x), "int8") == 1.0
-    assert precision_share(lambda: (quantised(x), x @ x.T), "int8") == pytest.approx(2 / 3)
-    assert precision_share(lambda: quantised(x), "float32") == 0.0
+    assert precision_share(lambda: quantized(x), "int8") == 1.0
+    assert precision_share(lambda: (quantized(x), x @ x.T), "int8") == pytest.approx(2 / 3)
+    assert precision_share(lambda: quantized(x), "float32") == 0.0
     convolution = torch.nn.Conv2d(1, 1, 1)
     assert precision_share(lambda: convolution(torch.ones(1, 1, 2, 2)), "int8") == 0.0
 

@@ -12,7 +12,7 @@ from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,
     Cell,
-    artefact_of,
+    artifact_of,
     cell_key,
     done_cells,
     groups,
@@ -65,7 +65,7 @@ def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
         *(("qnn", name) for name in ("float32", "bfloat16", "int8")),
     }
     assert all(hardware in why.reason and name in why.reason for (hardware, name), why in refused.items())
-    assert {(c.hardware, artefact_of(c)) for c in found if c.precision == "int8" and unsupported_reason(c) is None} == {
+    assert {(c.hardware, artifact_of(c)) for c in found if c.precision == "int8" and unsupported_reason(c) is None} == {
         ("cpu", "weights"),
         ("onnxruntime", "onnx-int8-dynamic"),
     }

@@ -58,9 +58,9 @@ def test_tflite_is_microseconds() -> None:
 
 
 def test_ncnn_prints_its_settings_first() -> None:
-    squeezenet, quantised, mobilenet, vgg = results("ncnn_console")
+    squeezenet, quantized, mobilenet, vgg = results("ncnn_console")
     assert (squeezenet.hardware, squeezenet.threads, squeezenet.latency_mean_ms) == ("cpu", 4, 5)
-    assert (quantised.model_id, quantised.precision) == ("squeezenet", "int8")
+    assert (quantized.model_id, quantized.precision) == ("squeezenet", "int8")
     assert (mobilenet.hardware, mobilenet.device_name) == ("vulkan", "Example GPU")
     assert vgg.status == "failed", "it prints -233 for what it could not run"
 

@@ -53,7 +53,7 @@ def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> S
     return made
 
 
-def test_report_events_and_artefact_agree(trained: tuple[Settings, TrainingReport]) -> None:
+def test_report_events_and_artifact_agree(trained: tuple[Settings, TrainingReport]) -> None:
     settings, report = trained
     assert (report.rows, report.families, report.new, report.promoted) == (60, 10, True, True)
     assert report.snapshot_id == Reader(settings).snapshot_id
@@ -196,7 +196,7 @@ def test_an_altered_file_is_refused(trained: tuple[Settings, TrainingReport], tm
         load(copy, report.predictor_id)
 
 
-def test_training_heals_a_damaged_artefact(tmp_path: Path) -> None:
+def test_training_heals_a_damaged_artifact(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
     report = train(settings, log)
@@ -208,7 +208,7 @@ def test_training_heals_a_damaged_artefact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other_features", [{"feature_schema": 0}, {"case_columns": ("model", "family")}])
-def test_an_artefact_of_other_features_is_refused(
+def test_an_artifact_of_other_features_is_refused(
     trained: tuple[Settings, TrainingReport], tmp_path: Path, other_features: dict[str, object]
 ) -> None:
     settings, report = trained
@@ -221,7 +221,7 @@ def test_an_artefact_of_other_features_is_refused(
         load(copy, other)
 
 
-def test_an_artefact_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     content = json.dumps({"format": 99}).encode()
     name = artifact._predictor_id(content)
@@ -308,7 +308,7 @@ def test_what_somebody_went_back_from_does_not_return_by_itself(tmp_path: Path) 
     assert artifact.current_id(settings) == first.predictor_id
 
 
-def test_a_kept_artefact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path) -> None:
+def test_a_kept_artifact_that_cannot_be_read_is_not_gone_back_to(tmp_path: Path) -> None:
     settings = world(tmp_path)
     log = EventLog.open(settings)
     old = json.dumps({"format": 1, "latency": {}}).encode()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from accel_platform.bench.plan.plan import Cell, cell_key
-from accel_platform.bench.prepare.artifacts import Artefacts
+from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.workloads.build import build_model, built
@@ -109,9 +109,9 @@ def test_weights_come_from_a_folder_as_they_are(checkpoint: Path) -> None:
             np.testing.assert_allclose(value.numpy(), random[name].numpy() + 0.01, atol=1e-7)
 
 
-def test_real_and_random_weights_share_no_artefact_and_no_cell(checkpoint: Path, tmp_path: Path) -> None:
+def test_real_and_random_weights_share_no_artifact_and_no_cell(checkpoint: Path, tmp_path: Path) -> None:
     spec, settings = with_weights(TINY, str(checkpoint)), Settings(home=tmp_path)
-    assert Artefacts.of(spec, settings).folder != Artefacts.of(TINY, settings).folder
+    assert Artifacts.of(spec, settings).folder != Artifacts.of(TINY, settings).folder
     real, random = (cell_key(Cell(model, "cpu", 1, 16), "f") for model in (spec, TINY))
     assert real != random
     changed = tmp_path / "changed"
