@@ -37,9 +37,26 @@ def test_make_knows_the_targets_the_readme_names(target: str) -> None:
 
 
 def test_links_and_pictures_are_there() -> None:
-    local = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
-    assert local
-    assert [link for link in local if not (ROOT / link).exists()] == []
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_files_that_the_documentation_names_are_there() -> None:
+    named = {
+        path
+        for page in [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+        for path in re.findall(
+            r"`((?:accel_platform|assets|benchmarks|migrations|predictor|tests)/[\w/.]+)`", page.read_text()
+        )
+    }
+    assert named
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
 @pytest.mark.slow
