@@ -253,9 +253,9 @@ def publish(settings: Settings, swaps: int) -> None:
     expected = {}
 
     def note() -> None:
-        knowledge = advisor.knowledge()
-        predictor = knowledge.predictor
-        pair = f"{knowledge.evidence.snapshot_id} {predictor.predictor_id if predictor else None}"
+        state = advisor.state()
+        predictor = state.predictor
+        pair = f"{state.evidence.snapshot_id} {predictor.predictor_id if predictor else None}"
         expected[pair] = _digest(advisor.answer(PROBE))
 
     note()

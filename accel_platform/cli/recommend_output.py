@@ -64,11 +64,11 @@ def matrix(
     from predictor.advisor import batch_tables
     from predictor.schemas.requests import BatchQuery
 
-    evidence = advisor.knowledge().evidence
+    evidence = advisor.state().evidence
     try:
-        asked = batch_tables.questions(
-            models or batch_tables.models_known(evidence),
-            hardware or batch_tables.hardware_known(evidence),
+        asked = batch_tables.batch_queries(
+            models or batch_tables.measured_models(evidence),
+            hardware or batch_tables.known_hardware(evidence),
             batch_sizes,
             **same,
         )
@@ -76,7 +76,7 @@ def matrix(
     except ValidationError as error:
         wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
         raise InvalidInput(wrong) from error
-    return batch_tables.rows_of(asked, advisor.predict_many(query))
+    return batch_tables.answer_rows(asked, advisor.predict_many(query))
 
 
 def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) -> None:
@@ -87,10 +87,10 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
 
     if format_ == "html":
         size = rows[0]["batch_size"]
-        chart = charts.heat_map(rows, title=f"Milliseconds per item, batch size {size}")
+        chart = charts.heat_map_chart(rows, title=f"Milliseconds per item, batch size {size}")
         text = page(chart, heading="Models by hardware")
     elif format_ == "csv":
-        text = batch_tables.as_csv(rows)
+        text = batch_tables.rows_to_csv(rows)
     elif output is not None:
         raise InvalidInput("--output takes --format csv or html; JSON and tables go to stdout.")
     elif format_ == "json":
@@ -135,10 +135,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     length = known[0]["sequence_length"]
     title = names if length is None else f"{names}, sequence length {length}"
     if len(sizes) > 1:
-        write(charts.curves(known, title=title), path, heading=title)
+        write(charts.batch_size_chart(known, title=title), path, heading=title)
     else:
         title = f"{title}, batch size {sizes.pop()}"
-        write(charts.comparison(known, title=title), path, heading=title)
+        write(charts.comparison_chart(known, title=title), path, heading=title)
     note(f"drawn to {path}")
 
 

@@ -1,7 +1,7 @@
-"""The advisor in service: follows the pointers of warehouse and predictor, and answers. What it answers is not here.
+"""The advisor in service: it follows new snapshots and predictors, and answers queries as JSON.
 
-Knowledge is read whole when a pointer has moved, beside what is in service, and takes its place in one assignment; a
-question sees one snapshot and one predictor from beginning to end. Answers are kept with the knowledge they came from.
+A new state is loaded whole beside the one in service, and replaces it in one assignment. So every query sees one
+snapshot and one predictor from beginning to end. Answers are cached with the state they came from.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
+from predictor.advisor.answer_cache import LRUByteCache
 from predictor.advisor.model_estimates import warm_up
 from predictor.advisor.recommend import predict, predict_many, recommend
 from predictor.advisor.serving_state import ServingState
@@ -26,18 +26,18 @@ from predictor.schemas.responses import Answer, BatchAnswer, PredictAnswer
 from predictor.training import artifact
 from predictor.training.artifact import ArtifactRejected
 
-LOOK_EVERY_S = 0.2
-"""How long a pointer may have moved before a following advisor notices."""
-_REST = 4
-"""Times as long as reading took nothing is read again."""
-KEPT_BYTES = 64 << 20
+POLL_INTERVAL_S = 0.2
+"""Pause between two looks at the pointers."""
+_PAUSE_FACTOR = 4
+"""Wait 4 times the last load time before reloading, because loading slows the answers down."""
+CACHE_BYTES = 64 << 20
 _log = logging.getLogger("accel.advisor")
 
 
 class Advisor:
     """Answers from the newest published snapshot and predictor; safe to share between threads.
 
-    `swapped` is called whenever something new came into service.
+    `swapped` is called whenever a new state comes into service.
     """
 
     def __init__(self, settings: Settings, swapped: Callable[[], None] | None = None) -> None:
@@ -46,39 +46,39 @@ class Advisor:
         self._loading = threading.Lock()
         self._serving: _Serving | None = None
         self._swapped = swapped or (lambda: None)
-        self._followed = False
+        self._following = False
 
-    def knowledge(self) -> ServingState:
-        """What is known now, read first where a pointer has moved; but while something follows, what is in service:
-        then nobody waits for the next. Raises WarehouseEmpty before the first projection.
+    def state(self) -> ServingState:
+        """Return the newest state, loaded first where a pointer has moved; while `follow` runs, the one in service.
 
-        A refused predictor is no reason not to answer from measurements: its reason goes into the answers instead.
+        A rejected predictor is no error: answers come from measurements, and contain the reason. Raises WarehouseEmpty
+        before the first snapshot is published.
         """
-        serving = self._serving if self._followed else None
-        return (serving or self._newest()).knowledge
+        serving = self._serving if self._following else None
+        return (serving or self._load_newest()).state
 
     def recommend(self, query: RecommendQuery) -> Answer:
-        return recommend(self.knowledge(), query)
+        return recommend(self.state(), query)
 
     def predict(self, query: PredictQuery) -> PredictAnswer:
-        return predict(self.knowledge(), query)
+        return predict(self.state(), query)
 
     def predict_many(self, query: BatchQuery) -> BatchAnswer:
-        return predict_many(self.knowledge(), query.queries)
+        return predict_many(self.state(), query.queries)
 
-    def kept(self, query: RecommendQuery) -> bytes | None:
-        """The JSON of the answer, if this was asked before of what is in service; never waits for anything."""
-        return None if self._serving is None else self._serving.answers.get(_key(query))
+    def cached_answer(self, query: RecommendQuery) -> bytes | None:
+        """Return the cached JSON of the answer, None where there is none; never waits."""
+        return None if self._serving is None else self._serving.answers.get(_cache_key(query))
 
     def answer(self, query: RecommendQuery) -> bytes:
-        """The JSON of `recommend(query)` from what is in service, which only `follow` and `knowledge` renew."""
-        serving = self._serving or self._newest()
-        content = recommend(serving.knowledge, query).model_dump_json().encode()
-        serving.answers.keep(_key(query), content)
+        """Return the JSON of `recommend(query)` from the state in service; only `follow` and `state` renew that."""
+        serving = self._serving or self._load_newest()
+        content = recommend(serving.state, query).model_dump_json().encode()
+        serving.answers.put(_cache_key(query), content)
         return content
 
-    def answer_at_once(self, query: RecommendQuery) -> bytes | None:
-        """The same, unless it takes more than a moment: None then, and where nothing was read yet."""
+    def try_answer(self, query: RecommendQuery) -> bytes | None:
+        """Return the answer where it needs no slow path; None where it does, and before the first load."""
         if self._serving is None:
             return None
         try:
@@ -87,56 +87,54 @@ class Advisor:
         except SlowPathRequired:
             return None
 
-    def make_ready(self) -> None:
-        """Put what is published into service, with all that its first questions would wait for. Raises as `knowledge`
-        does."""
-        self._newest(ready=True)
+    def warm_up(self) -> None:
+        """Put the newest state into service, with all that its first queries would wait for. Raises as `state` does."""
+        self._load_newest(warm=True)
 
     def follow(self, stop: threading.Event) -> None:
-        """Put what is published into service until `stop` is set. Where it cannot be read, what is there stays.
-
-        Reading takes from those who ask: where something new comes all the time, it is read a fifth of the time.
-        """
-        problem, pause_s, self._followed = "", LOOK_EVERY_S, True
+        """Put new states into service until `stop` is set; where one cannot be loaded, the present one stays."""
+        problem, pause_s, self._following = "", POLL_INTERVAL_S, True
         while not stop.wait(pause_s):
             began = time.monotonic()
             try:
-                self.make_ready()
+                self.warm_up()
                 problem = ""
             except WarehouseEmpty:
-                continue  # nothing was there to stay, and every question says so
-            except Exception as error:  # noqa: BLE001  # whatever it is, what serves goes on serving and following
+                continue  # because there is no state to keep, and every query gets this error
+            except Exception as error:  # noqa: BLE001  # because the present state goes on serving whatever the error
                 if str(error) != problem:
                     problem = str(error)
-                    _log.error("still answering from the snapshot before: %s", problem, exc_info=_bug(error))
-            pause_s = max(LOOK_EVERY_S, _REST * (time.monotonic() - began))
-        self._followed = False
+                    # The log gets the traceback of an unforeseen error only.
+                    traceback = None if isinstance(error, AccelError) else error
+                    _log.error("still answering from the snapshot before: %s", problem, exc_info=traceback)
+            pause_s = max(POLL_INTERVAL_S, _PAUSE_FACTOR * (time.monotonic() - began))
+        self._following = False
 
-    def _newest(self, *, ready: bool = False) -> _Serving:
-        """With `ready`, it comes into service with all that its first questions would wait for."""
+    def _load_newest(self, *, warm: bool = False) -> _Serving:
+        """Load the newest state unless it is in service already; `warm` warms it up first."""
         with self._loading:
             snapshot_id = self.reader.snapshot_id
             predictor_id = artifact.current_id(self._settings)
             serving = self._serving
-            same_evidence = serving is not None and serving.knowledge.evidence.snapshot_id == snapshot_id
+            same_evidence = serving is not None and serving.state.evidence.snapshot_id == snapshot_id
             same_predictor = serving is not None and serving.predictor_id == predictor_id
             if serving is not None and same_evidence and same_predictor:
-                if ready:
-                    serving.make_ready()
+                if warm:
+                    serving.warm_up()
                 return serving
-            evidence = serving.knowledge.evidence if serving and same_evidence else load_evidence(self.reader)
+            evidence = serving.state.evidence if serving and same_evidence else load_evidence(self.reader)
             if serving and same_predictor:
-                predictor, problem = serving.knowledge.predictor, serving.knowledge.no_predictor
+                predictor, problem = serving.state.predictor, serving.state.no_predictor
             else:
-                predictor, problem = self._load(predictor_id)
-            found = _Serving(ServingState(evidence, predictor, problem), predictor_id)
-            if ready:
-                found.make_ready()
-            self._serving = found
+                predictor, problem = self._load_predictor(predictor_id)
+            loaded = _Serving(ServingState(evidence, predictor, problem), predictor_id)
+            if warm:
+                loaded.warm_up()
+            self._serving = loaded
             self._swapped()
-            return found
+            return loaded
 
-    def _load(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
+    def _load_predictor(self, predictor_id: str | None) -> tuple[Predictor | None, str]:
         if predictor_id is None:
             return None, "no predictor was trained yet (`accel train`)"
         try:
@@ -145,58 +143,22 @@ class Advisor:
             return None, f"the predictor was refused: {error}"
 
 
-def _bug(error: Exception) -> Exception | None:
-    """Of an error that nobody foresaw the log needs all."""
-    return None if isinstance(error, AccelError) else error
-
-
 class _Serving:
-    """Knowledge in service, and what was answered from it."""
+    """The state in service, and the answers from it."""
 
-    def __init__(self, knowledge: ServingState, predictor_id: str | None) -> None:
-        self.knowledge = knowledge
+    def __init__(self, state: ServingState, predictor_id: str | None) -> None:
+        self.state = state
         self.predictor_id = predictor_id
-        """What the pointer named, also where it was refused."""
-        self.answers = LRUByteCache(KEPT_BYTES)
-        self._ready = False
+        """Id that the pointer named, even if that predictor was rejected."""
+        self.answers = LRUByteCache(CACHE_BYTES)
+        self._warm = False
 
-    def make_ready(self) -> None:
-        if not self._ready:
-            warm_up(self.knowledge)
-            self._ready = True
-
-
-class LRUByteCache:
-    """The answers used last, up to so many bytes; safe to share between threads."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._answers: OrderedDict[str, bytes] = OrderedDict()
-
-    def get(self, key: str) -> bytes | None:
-        with self._lock:
-            found = self._answers.get(key)
-            if found is not None:
-                self._answers.move_to_end(key)
-            return found
-
-    def keep(self, key: str, content: bytes) -> None:
-        """Keep it as the newest; the oldest go where it gets too much."""
-        with self._lock:
-            self._bytes += len(content) + len(key) - self._size(key)
-            self._answers[key] = content
-            self._answers.move_to_end(key)
-            while self._bytes > self._most:
-                oldest = next(iter(self._answers))
-                self._bytes -= self._size(oldest)
-                del self._answers[oldest]
-
-    def _size(self, key: str) -> int:
-        return len(key) + len(self._answers[key]) if key in self._answers else 0
+    def warm_up(self) -> None:
+        if not self._warm:
+            warm_up(self.state)
+            self._warm = True
 
 
-def _key(query: RecommendQuery) -> str:
-    """Equal for queries that ask the same: every field in its order, defaults filled in."""
+def _cache_key(query: RecommendQuery) -> str:
+    """Return equal keys for equal queries: every field in its order, with its default."""
     return query.model_dump_json()

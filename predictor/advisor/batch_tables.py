@@ -1,4 +1,4 @@
-"""Many cells as one table: models by hardware, or a model over batch sizes. Questions out, rows back; no drawing."""
+"""Tables of many predictions: models by hardware, or a model over batch sizes."""
 
 from __future__ import annotations
 
@@ -21,42 +21,43 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def models_known(evidence: Evidence) -> list[str]:
-    """Every model with a usable measurement."""
+def measured_models(evidence: Evidence) -> list[str]:
+    """Return every model with a usable measurement."""
     return sorted(evidence.by_model)
 
 
-def hardware_known(evidence: Evidence) -> list[str]:
-    """Every hardware name that a host has or that figures tell of."""
+def known_hardware(evidence: Evidence) -> list[str]:
+    """Return every hardware name that a host has or results are of."""
     here = {target.hardware for target in evidence.available}
     return sorted(here | {target.hardware for target in evidence.by_target})
 
 
-def questions(
-    models: Sequence[Any], hardware: Sequence[Any], batch_sizes: Sequence[int], **same: Any
+def batch_queries(
+    models: Sequence[Any], hardware: Sequence[Any], batch_sizes: Sequence[int], **shared: Any
 ) -> list[PredictQuery]:
-    """Every model on every hardware at every batch size. Raises InvalidInput for more cells than are answered at once.
+    """Return a query for every model on every hardware at every batch size.
 
-    `same` are fields that all of them share; a sequence length goes to the models that read text.
+    All have the `shared` fields, but models with inputs of one size get no sequence length. Raises InvalidInput for
+    more than MAX_CELLS cells.
     """
     cells = len(models) * len(hardware) * len(batch_sizes)
     if cells > MAX_CELLS:
         raise InvalidInput(f"{cells:,} cells are more than the {MAX_CELLS:,} that are answered at once: name fewer.")
     return [
-        PredictQuery(model=model, hardware=name, batch_size=size, **_fitting(model, same))
+        PredictQuery(model=model, hardware=name, batch_size=size, **_shared_fields(model, shared))
         for model in models
         for name in hardware
         for size in batch_sizes
     ]
 
 
-def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[str, Any]]:
-    """One row per question, with the columns of COLUMNS; `asked` is the hardware as the question called it.
+def answer_rows(queries: Sequence[PredictQuery], batch: BatchAnswer) -> list[dict[str, Any]]:
+    """Return one row per query, with the columns of COLUMNS; `asked` is the hardware as the query named it.
 
-    What is not known is None, and why nothing is, is in `problem`.
+    Unknown is None; `problem` is the reason where there is no answer.
     """
     rows = []
-    for query, answer in zip(asked, answered.answers, strict=True):
+    for query, answer in zip(queries, batch.answers, strict=True):
         name = query.place
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {"model": answer.model, "asked": name, "batch_size": answer.batch_size}
@@ -71,9 +72,9 @@ def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[s
                 "device": answer.device,
                 "sequence_length": answer.sequence_length,
                 "provenance": answer.provenance,
-                **_limits("latency", "_ms", answer.latency_ms),
+                **_interval_columns("latency", "_ms", answer.latency_ms),
                 "level": answer.latency_ms.level,
-                **_limits("items_per_s", "", answer.throughput_items_per_s),
+                **_interval_columns("items_per_s", "", answer.throughput_items_per_s),
                 "memory_peak_mib": answer.memory_peak_mib and answer.memory_peak_mib.p50,
                 "usd_per_million_items": cost and cost.usd_per_million_items.p50,
                 "j_per_item": energy and energy.j_per_item.p50,
@@ -84,8 +85,8 @@ def rows_of(asked: Sequence[PredictQuery], answered: BatchAnswer) -> list[dict[s
     return rows
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows with a header; unknown is an empty field, and no text is a formula."""
+def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows as CSV with a header; unknown is an empty field, and text like a formula is escaped."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -93,13 +94,13 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _limits(name: str, unit: str, interval: Interval) -> dict[str, float | None]:
+def _interval_columns(name: str, unit: str, interval: Interval) -> dict[str, float | None]:
     return {f"{name}{unit}": interval.p50, f"{name}_low{unit}": interval.low, f"{name}_high{unit}": interval.high}
 
 
-def _fitting(model: Any, same: dict[str, Any]) -> dict[str, Any]:
-    """Without a sequence length for a model whose inputs have none."""
+def _shared_fields(model: Any, shared: dict[str, Any]) -> dict[str, Any]:
+    """Return the shared fields, less the sequence length for a model whose inputs have none."""
     spec = find_model(model) if isinstance(model, str) else None
     if spec is None or spec.sequence_length is not None:
-        return same
-    return {key: value for key, value in same.items() if key != "sequence_length"}
+        return shared
+    return {key: value for key, value in shared.items() if key != "sequence_length"}

@@ -1,5 +1,4 @@
-"""Which hardware a question is about: from names and specs, as people give them, to candidates. Nothing is measured or
-predicted here."""
+"""Candidate hardware of a query, from the names and specs that people give."""
 
 from __future__ import annotations
 
@@ -18,46 +17,46 @@ from predictor.data.samples import device_spec_for
 from predictor.schemas.requests import OwnDevice
 from predictor.schemas.responses import ExclusionCause
 
-_DRIVEN_AS = {
+_HARDWARE_BY_VENDOR = {
     ("NVIDIA", "gpu"): "cuda",
     ("AMD", "gpu"): "rocm",
     ("Apple", "gpu"): "mps",
     ("Intel", "gpu"): "openvino",
     ("Qualcomm", "npu"): "qnn",
 }
-"""The hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
-_OWN = "own:"
-_KINDS = {kind.casefold(): kind for kind in get_args(Hardware)}
-_OWN_DRIVEN_AS: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
+"""Hardware name under which a vendor's accelerators are measured; every processor is `cpu`."""
+_CUSTOM_PREFIX = "own:"
+_HARDWARE_NAMES = {name.casefold(): name for name in get_args(Hardware)}
+_CUSTOM_HARDWARE: dict[str, Hardware] = {"gpu": "cuda", "cpu": "cpu", "npu": "qnn"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Somewhere the model might run, and what is known of the silicon."""
+    """A target the model might run on, and the spec of its device."""
 
     target: Target
-    """Of a device that nobody here has, one of its own: no measurement is of it."""
+    """A target of its own where no host has the device, so no measurement is of it."""
     spec: DeviceSpec
     here: bool = True
-    """Evidence knows it: a host has it, looked for it, or sent or wrote figures of it."""
+    """Whether the evidence knows the target: a host has it or looked for it, or figures of it were imported."""
     own: bool = False
-    """The asker described it: its name says nothing to anyone else."""
+    """Whether the query describes the device: its name means nothing in other queries."""
 
     @property
     def device_id(self) -> str | None:
-        """For an answer: None where nobody here has the device."""
+        """Device id for an answer; None where no host has the device."""
         return self.target.device_id if self.here else None
 
     @property
     def hardware_name(self) -> str:
-        """What `accel bench` calls it."""
+        """Hardware name for `accel bench`."""
         beside_the_processor = self.target.hardware == "openvino" and self.spec.kind == "gpu"
         return "openvino:gpu" if beside_the_processor else self.target.hardware
 
 
 @dataclass(frozen=True)
 class AbsentDevice:
-    """Hardware that was named and that no target stands for."""
+    """Hardware that a query names and no target stands for."""
 
     hardware: str
     device: str | None
@@ -68,107 +67,115 @@ class AbsentDevice:
 def choose_candidates(
     evidence: Evidence, hardware: Sequence[str | OwnDevice] | None
 ) -> tuple[list[Candidate], list[AbsentDevice]]:
-    """The candidates that names and specs mean, and what has none.
+    """Return the candidates that names and specs stand for, and the hardware without a target.
 
-    A name is a hardware name, a device's name or a device id, whatever its case; a device of the spec sheet is meant by
-    any of its names. None means every target of the evidence. Raises InvalidInput, with close matches, for a name of
-    none of these.
+    Parameters
+    ----------
+    hardware
+        Hardware names, device names or device ids, in any case, and specs of custom devices. A device of the
+        catalogue goes by any of its names. None means every target of the evidence.
+
+    Raises
+    ------
+    InvalidInput
+        For an unknown name; the message lists close matches.
     """
     if hardware is None:
-        return [_known(evidence, target) for target in evidence.targets()], []
-    meaning = evidence.memoize("meaning", lambda: lru_cache(maxsize=1024)(partial(_meaning, evidence)))
+        return [_known_candidate(evidence, target) for target in evidence.targets()], []
+    resolve = evidence.memoize("meaning", lambda: lru_cache(maxsize=1024)(partial(_resolve_name, evidence)))
     chosen: dict[Candidate | Target, Candidate] = {}
-    missing: dict[AbsentDevice, None] = {}
-    for asked in hardware:
-        for found in [_own(asked)] if isinstance(asked, OwnDevice) else meaning(asked):
-            if isinstance(found, Candidate):
-                chosen[found if found.own else found.target] = found
+    absent: dict[AbsentDevice, None] = {}
+    for device in hardware:
+        for match in [_custom_candidate(device)] if isinstance(device, OwnDevice) else resolve(device):
+            if isinstance(match, Candidate):
+                chosen[match if match.own else match.target] = match
             else:
-                missing[found] = None
-    return list(chosen.values()), list(missing)
+                absent[match] = None
+    return list(chosen.values()), list(absent)
 
 
-def _meaning(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:
-    """What a name means. Raises InvalidInput if there is no such hardware."""
-    here = [_known(evidence, target) for target in _called(evidence, name)]
+def _resolve_name(evidence: Evidence, name: str) -> list[Candidate | AbsentDevice]:
+    """Return what a name stands for. Raises InvalidInput if there is no such hardware."""
+    known = [_known_candidate(evidence, target) for target in _targets_named(evidence, name)]
     spec = find_spec(name)
-    driven = None if spec is None else _driven(spec)
-    if spec is None or driven is None or any(c.target.backend == runtime_for(driven).backend for c in here):
-        return [*here] or [_elsewhere(name, evidence.targets())]
-    # Others ran something else on it; what runs here may be asked for all the same.
-    return [*here, _unmeasured(driven, spec, "catalogue:")]
+    hardware = None if spec is None else _hardware_of(spec)
+    if spec is None or hardware is None or any(c.target.backend == runtime_for(hardware).backend for c in known):
+        return [*known] or [_resolve_without_target(name, evidence.targets())]
+    # Others measured it with another runtime; the platform's own is a candidate too.
+    return [*known, _unmeasured_candidate(hardware, spec, "catalogue:")]
 
 
-def _elsewhere(name: str, targets: list[Target]) -> Candidate | AbsentDevice:
-    """What a name means that no target has. Raises InvalidInput if there is no such hardware."""
-    if name.casefold() in _KINDS:
+def _resolve_without_target(name: str, targets: list[Target]) -> Candidate | AbsentDevice:
+    """Return what a name stands for that no target has. Raises InvalidInput if there is no such hardware."""
+    if name.casefold() in _HARDWARE_NAMES:
         reason = "nothing was measured there, and no known host has it"
-        return AbsentDevice(_KINDS[name.casefold()], None, "unavailable", reason)
+        return AbsentDevice(_HARDWARE_NAMES[name.casefold()], None, "unavailable", reason)
     spec = find_spec(name)
     if spec is not None:
-        hardware = _driven(spec)
+        hardware = _hardware_of(spec)
         if hardware is None:
             return AbsentDevice(spec.kind, spec.name, "no_runtime", f"no runtime of this platform drives {spec.name}")
-        return _unmeasured(hardware, spec, "catalogue:")
-    known = {*_KINDS.values(), *(name for target in targets for name in _names(target))}
-    everything = sorted(known | {spec.name for spec in catalog()})
+        return _unmeasured_candidate(hardware, spec, "catalogue:")
+    known = {*_HARDWARE_NAMES.values(), *(name for target in targets for name in _names(target))}
+    all_names = sorted(known | {spec.name for spec in catalog()})
     words = set(name.casefold().split())
-    # `NVIDIA A100` is several devices, and spelt more like an A10 than like any of them.
-    holding = [candidate for candidate in everything if words <= set(candidate.casefold().split())]
-    close = holding[:5] or difflib.get_close_matches(name, everything, n=3)
+    # Whole words go first, because `NVIDIA A100` names several devices and is spelled most like an A10.
+    containing = [candidate for candidate in all_names if words <= set(candidate.casefold().split())]
+    close = containing[:5] or difflib.get_close_matches(name, all_names, n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(sorted(known))}."
     raise InvalidInput(f"No hardware is called {name!r}. {hint}")
 
 
-def _driven(spec: DeviceSpec) -> str | None:
-    return "cpu" if spec.kind == "cpu" else _DRIVEN_AS.get((str(spec.vendor), spec.kind))
+def _hardware_of(spec: DeviceSpec) -> str | None:
+    """Return the hardware name that drives a device; None where no runtime of this platform does."""
+    return "cpu" if spec.kind == "cpu" else _HARDWARE_BY_VENDOR.get((str(spec.vendor), spec.kind))
 
 
-def _own(asked: OwnDevice) -> Candidate:
+def _custom_candidate(device: OwnDevice) -> Candidate:
     spec = DeviceSpec(
-        **asked.model_dump(exclude={"hardware"}),
+        **device.model_dump(exclude={"hardware"}),
         vendor=None,
         release_year=None,
         source="as given in the question",
-        usd_source=None if asked.usd_per_hour is None else "as given in the question",
+        usd_source=None if device.usd_per_hour is None else "as given in the question",
     )
-    return _unmeasured(asked.hardware or _OWN_DRIVEN_AS[asked.kind], spec, _OWN)
+    return _unmeasured_candidate(device.hardware or _CUSTOM_HARDWARE[device.kind], spec, _CUSTOM_PREFIX)
 
 
-def _unmeasured(hardware: str, spec: DeviceSpec, whose: str) -> Candidate:
-    target = Target(hardware, runtime_for(hardware).backend, f"{whose}{spec.name}", spec.name)
-    return Candidate(target, spec, here=False, own=whose == _OWN)
+def _unmeasured_candidate(hardware: str, spec: DeviceSpec, prefix: str) -> Candidate:
+    target = Target(hardware, runtime_for(hardware).backend, f"{prefix}{spec.name}", spec.name)
+    return Candidate(target, spec, here=False, own=prefix == _CUSTOM_PREFIX)
 
 
-def _known(evidence: Evidence, target: Target) -> Candidate:
+def _known_candidate(evidence: Evidence, target: Target) -> Candidate:
     return evidence.memoize(
         ("candidate", target), lambda: Candidate(target, device_spec_for(target, evidence.by_device))
     )
 
 
-def _called(evidence: Evidence, name: str) -> list[Target]:
-    """The targets of that name, and of whatever name if they are of the device of the spec sheet that it means."""
+def _targets_named(evidence: Evidence, name: str) -> list[Target]:
+    """Return the targets of that name, and those of the catalogue's device of that name."""
     spec = find_spec(name)
-    found = {*evidence.memoize("names", lambda: _by_name(evidence)).get(name.casefold(), ())}
+    found = {*evidence.memoize("names", lambda: _targets_by_name(evidence)).get(name.casefold(), ())}
     if spec is not None:
-        found.update(evidence.memoize("specs", lambda: _by_spec(evidence)).get(spec.name, ()))
+        found.update(evidence.memoize("specs", lambda: _targets_by_spec(evidence)).get(spec.name, ()))
     return sorted(found, key=Target.sort_key)
 
 
-def _by_name(evidence: Evidence) -> dict[str, list[Target]]:
-    found: dict[str, list[Target]] = {}
+def _targets_by_name(evidence: Evidence) -> dict[str, list[Target]]:
+    by_name: dict[str, list[Target]] = {}
     for target in evidence.targets():
         for name in {name.casefold() for name in _names(target)}:
-            found.setdefault(name, []).append(target)
-    return found
+            by_name.setdefault(name, []).append(target)
+    return by_name
 
 
-def _by_spec(evidence: Evidence) -> dict[str, list[Target]]:
-    found: dict[str, list[Target]] = {}
+def _targets_by_spec(evidence: Evidence) -> dict[str, list[Target]]:
+    by_spec: dict[str, list[Target]] = {}
     for target in evidence.targets():
         if (spec := find_spec(target.device)) is not None:
-            found.setdefault(spec.name, []).append(target)
-    return found
+            by_spec.setdefault(spec.name, []).append(target)
+    return by_spec
 
 
 def _names(target: Target) -> set[str]:

@@ -1,7 +1,4 @@
-"""Tables of answers as pictures: a heat map of models by hardware, curves over batch sizes, hardware side by side.
-
-How a picture becomes a file is `accel_platform.reports.charts.render`.
-"""
+"""Charts of tables of predictions: a heat map, curves over batch sizes, hardware side by side."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ _PROVENANCE = ("measured", "scaled", "predicted")
 _LIMITS = f"limits: {INTERVAL_LEVEL:.0%} intervals where a cell has them"
 
 
-def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
-    """Milliseconds per item, models by hardware; what nothing supports is an empty cell. One batch size."""
+def heat_map_chart(rows: Rows, *, title: str) -> alt.LayerChart:
+    """Chart milliseconds per item, models by hardware, at one batch size; a cell without an answer is empty."""
     values = [
         {
             **row,
@@ -30,8 +27,8 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
         }
         for row in rows
     ]
-    known = [value["ms_per_item"] for value in values if value["ms_per_item"] is not None]
-    middle = (min(known) * max(known)) ** 0.5 if known else 1.0
+    answered = [value["ms_per_item"] for value in values if value["ms_per_item"] is not None]
+    middle = (min(answered) * max(answered)) ** 0.5 if answered else 1.0
     base = alt.Chart({"values": values}).encode(
         x=alt.X("place:N", title=None, sort=None).axis(labelAngle=-30, orient="top", labelLimit=220),
         y=alt.Y("model:N", title=None, sort=None).axis(labelLimit=260),
@@ -54,18 +51,18 @@ def heat_map(rows: Rows, *, title: str) -> alt.LayerChart:
     text = base.mark_text(fontSize=12).encode(
         text="text:N", color=alt.condition(dark, alt.value("white"), alt.value("black"))
     )
-    how = base.mark_text(fontSize=9, dy=13).encode(
+    basis_text = base.mark_text(fontSize=9, dy=13).encode(
         text="how:N", color=alt.condition(dark, alt.value("white"), alt.value("#333"))
     )
     sizes = {"width": alt.Step(110), "height": alt.Step(44)}
-    chart: alt.LayerChart = (cells + text + how).properties(title=title, **sizes)
+    chart: alt.LayerChart = (cells + text + basis_text).properties(title=title, **sizes)
     return chart
 
 
-def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
-    """Latency and throughput of each model over batch sizes, one line per hardware, the limits as bands."""
-    known = [row for row in rows if row["latency_ms"] is not None]
-    values = _named(known)
+def batch_size_chart(rows: Rows, *, title: str) -> alt.HConcatChart:
+    """Chart latency and throughput of each model over batch sizes, one line per hardware, the limits as bands."""
+    answered = [row for row in rows if row["latency_ms"] is not None]
+    values = _with_legend(answered)
     panels = [
         _curve(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _curve(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
@@ -74,10 +71,10 @@ def curves(rows: Rows, *, title: str) -> alt.HConcatChart:
     return chart
 
 
-def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
-    """Hardware side by side at one batch size: latency and throughput with their limits, the best first."""
-    known = sorted((row for row in rows if row["latency_ms"] is not None), key=lambda row: float(row["latency_ms"]))
-    values = _named(known)
+def comparison_chart(rows: Rows, *, title: str) -> alt.VConcatChart:
+    """Chart latency and throughput of hardware side by side at one batch size, with their limits, the best first."""
+    answered = sorted((row for row in rows if row["latency_ms"] is not None), key=lambda row: float(row["latency_ms"]))
+    values = _with_legend(answered)
     panels = [
         _side_by_side(values, "latency_ms", "latency_low_ms", "latency_high_ms", "milliseconds a batch"),
         _side_by_side(values, "items_per_s", "items_per_s_low", "items_per_s_high", "items per second"),
@@ -86,8 +83,8 @@ def comparison(rows: Rows, *, title: str) -> alt.VConcatChart:
     return chart
 
 
-def _named(rows: Rows) -> list[dict[str, Any]]:
-    """With what a row is called in a legend: its hardware, its model too where there are several."""
+def _with_legend(rows: Rows) -> list[dict[str, Any]]:
+    """Return the rows with their `line` in a legend: the hardware, and the model where there are several."""
     several = len({row["model"] for row in rows}) > 1
     return [{**row, "line": f"{row['model']}, {row['asked']}" if several else row["asked"]} for row in rows]
 

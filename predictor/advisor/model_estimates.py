@@ -1,4 +1,4 @@
-"""What the learned predictor says of what was not measured, if it stands behind it. Measurements are not looked at."""
+"""Estimates of the learned predictor for cells without a measurement, where it supports one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import partial
 
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.advisor.candidates import Candidate
-from predictor.advisor.resolved_query import PLAIN, ResolvedQuery
-from predictor.advisor.scaling import Estimate
+from predictor.advisor.resolved_query import DEFAULT_PRECISION, ResolvedQuery
+from predictor.advisor.scaling import Abstention, Estimate
 from predictor.advisor.serving_state import ServingState
 from predictor.calibration.cross_validation import Regime
 from predictor.calibration.predictor import Prediction, Predictor
@@ -23,200 +23,205 @@ from predictor.data.samples import Sample, find_published_decoder, make_sample
 from predictor.models.explanations import Contribution
 from predictor.schemas.responses import ExclusionCause, Neighbour
 
-TOO_RISKY = 0.5
-"""Probability of a failure from which hardware is left out; it is warned of from a fifth of that."""
-_NEIGHBOURS = 3
-_REASONS = 5
-_TELLING = 0.02
-"""In logs: what changes the figure by less is no reason for it."""
+MAX_RISK = 0.5
+"""Probability of a failure from which hardware is left out; from a fifth of it there is a warning."""
+_MAX_NEIGHBORS = 3
+_MAX_REASONS = 5
+_MIN_LOG_FACTOR = 0.02
+"""Smallest absolute log factor of a contribution that counts as a reason."""
 
-Refusal = tuple[ExclusionCause, str]
-Wanted = tuple[ResolvedQuery, Candidate]
+Cell = tuple[ResolvedQuery, Candidate]
 
 
-def predicted(knowledge: ServingState, wanted: Sequence[Wanted]) -> list[Estimate | Refusal]:
-    """One for each question and candidate, in their order; the predictor is asked once about all of them."""
-    predictor = knowledge.predictor
+def predict_all(state: ServingState, cells: Sequence[Cell]) -> list[Estimate | Abstention]:
+    """Return an estimate or the reason for none for each query and candidate, in their order.
+
+    The predictor is called once for all of them.
+    """
+    predictor = state.predictor
     if predictor is None:
-        return [("unsupported", f"not measured, and {knowledge.no_predictor}") for _ in wanted]
-    cases = list(_cases(knowledge, predictor, wanted))
-    askable = [case for case in cases if isinstance(case, Sample)]
-    judgements = iter(predictor.predict(askable, explain=True) if askable else [])
+        return [Abstention("unsupported", f"not measured, and {state.no_predictor}") for _ in cells]
+    samples = list(_samples(state, predictor, cells))
+    complete = [sample for sample in samples if isinstance(sample, Sample)]
+    predictions = iter(predictor.predict(complete, explain=True) if complete else [])
     return [
-        ("unsupported", f"not measured, and {case}")
-        if isinstance(case, str)
-        else _estimate(knowledge.evidence, asked, candidate, case, next(judgements))
-        for case, (asked, candidate) in zip(cases, wanted, strict=True)
+        Abstention("unsupported", f"not measured, and {sample}")
+        if isinstance(sample, str)
+        else _estimate(state.evidence, query, candidate, sample, next(predictions))
+        for sample, (query, candidate) in zip(samples, cells, strict=True)
     ]
 
 
-def _cases(knowledge: ServingState, predictor: Predictor, wanted: Sequence[Wanted]) -> Iterator[Sample | str]:
-    """The case of each, or the reason why there is none or why nothing is ever said of one like it."""
-    last: ResolvedQuery | None = None
-    like: Sample | str = ""
-    for asked, candidate in wanted:
-        case: Sample | str | None = None
-        if asked is not last:
-            # What cannot be made a case of on one device can on none, and what it reads is the same on all.
-            last = asked
-            case = like = queried_sample(knowledge.evidence, asked, candidate)
-        if isinstance(like, str):
-            yield like
+def _samples(state: ServingState, predictor: Predictor, cells: Sequence[Cell]) -> Iterator[Sample | str]:
+    """Yield the sample of each cell, or the reason why it has none or the predictor never supports one like it."""
+    last_query: ResolvedQuery | None = None
+    first: Sample | str = ""
+    for query, candidate in cells:
+        sample: Sample | str | None = None
+        if query is not last_query:
+            # The first candidate stands for all, because what a query lacks for one device it lacks for every device.
+            last_query = query
+            sample = first = queried_sample(state.evidence, query, candidate)
+        if isinstance(first, str):
+            yield first
             continue
-        way = candidate.target, like.precision, like.mode, like.counted, like.reads
-        blind = None if candidate.own else knowledge.blind.get(way)
-        if blind is not None:
-            yield blind
+        kind = candidate.target, first.precision, first.mode, first.counted, first.reads
+        reason = None if candidate.own else state.unsupported.get(kind)
+        if reason is not None:
+            yield reason
             continue
-        case = case or queried_sample(knowledge.evidence, asked, candidate)
+        sample = sample or queried_sample(state.evidence, query, candidate)
         if (
-            isinstance(case, Sample)
+            isinstance(sample, Sample)
             and not candidate.own
-            and (reason := predictor.unsupported_reason(case)) is not None
+            and (reason := predictor.unsupported_reason(sample)) is not None
         ):
-            knowledge.blind[way] = reason
-        yield case
+            state.unsupported[kind] = reason
+        yield sample
 
 
-def warm_up(knowledge: ServingState) -> None:
-    """Make what the first questions would wait for; it takes a while, and nothing is answered otherwise by it."""
-    evidence, predictor = knowledge.evidence, knowledge.predictor
+def warm_up(state: ServingState) -> None:
+    """Compute what the first queries would wait for; it takes seconds and changes no answer."""
+    evidence, predictor = state.evidence, state.predictor
     if predictor is None:
         return
-    knowledge.learned("")
+    state.known_model("")
     places: set[Target | str] = {*evidence.by_target, *(target.hardware for target in evidence.by_target)}
-    for mode, known in predictor.modes.items():
-        known.latency_model.warm_up()
-        for among in places:
-            _by_work(evidence, among, mode)
+    for mode, model in predictor.modes.items():
+        model.latency_model.warm_up()
+        for place in places:
+            _cells_by_work(evidence, place, mode)
 
 
-def queried_sample(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate) -> Sample | str:
-    """The question as the predictor sees it, or why it cannot be put."""
+def queried_sample(evidence: Evidence, query: ResolvedQuery, candidate: Candidate) -> Sample | str:
+    """Return the predictor's input for a query, or the reason why there is none."""
     target = candidate.target
-    generates = asked.mode == "generation"
     return make_sample(
-        model=asked.model,
-        family=asked.family,
-        cost=asked.cost,
-        mode=asked.mode,
-        batch_size=asked.batch_size,
-        size=asked.size,
-        precision=asked.precisions[0],
+        model=query.model,
+        family=query.family,
+        cost=query.cost,
+        mode=query.mode,
+        batch_size=query.batch_size,
+        size=query.size,
+        precision=query.precisions[0],
         device=candidate.spec,
         hardware=target.hardware,
         backend=target.backend,
-        output_tokens=asked.output_tokens,
-        decoder=_decoder(evidence, asked) if generates else None,
+        output_tokens=query.output_tokens,
+        decoder=_decoder(evidence, query) if query.mode == "generation" else None,
     )
 
 
-def _decoder(evidence: Evidence, asked: ResolvedQuery) -> Decoder | None:
-    """That of the files it was learned from where they hold it, for those are what it is compared with."""
-    subject = asked.subject
+def _decoder(evidence: Evidence, query: ResolvedQuery) -> Decoder | None:
+    """Return the model's decoder, as the training files have it where they do, because it is compared with theirs."""
+    subject = query.subject
     if subject.config is not None:
         return subject.decoder
-    return find_published_decoder(asked.model) or lookup_decoder(subject.model_id, subject.spec, evidence.models)
+    return find_published_decoder(query.model) or lookup_decoder(subject.model_id, subject.spec, evidence.models)
 
 
 def _estimate(
-    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, case: Sample, judged: Prediction
-) -> Estimate | Refusal:
+    evidence: Evidence, query: ResolvedQuery, candidate: Candidate, sample: Sample, prediction: Prediction
+) -> Estimate | Abstention:
     target = candidate.target
-    risk, share = max(judged.risks.items(), key=lambda item: item[1], default=("", 0.0))
-    if share >= TOO_RISKY:
-        cause: ExclusionCause = "does_not_fit" if risk == "out_of_memory" else "predicted_failure"
-        return cause, f"{_words(risk)} with a probability of {share:.0%}, by what failed and what did not"
-    if not judged.supported or judged.latency_ms is None:
-        return "unsupported", f"not measured, and {judged.reason}"
+    failure, risk = max(prediction.risks.items(), key=lambda item: item[1], default=("", 0.0))
+    if risk >= MAX_RISK:
+        cause: ExclusionCause = "does_not_fit" if failure == "out_of_memory" else "predicted_failure"
+        reason = f"{_failure_phrase(failure)} with a probability of {risk:.0%}, by what failed and what did not"
+        return Abstention(cause, reason)
+    if not prediction.supported or prediction.latency_ms is None:
+        return Abstention("unsupported", f"not measured, and {prediction.reason}")
     cautions = []
-    if judged.extrapolation_factor > 1:
-        cautions.append(f"{target.hardware}: {judged.extrapolation_factor:.1f} times beyond anything learned from.")
-    if judged.regime in (Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH):
+    if prediction.extrapolation_factor > 1:
+        cautions.append(f"{target.hardware}: {prediction.extrapolation_factor:.1f} times beyond anything learned from.")
+    if prediction.regime in (Regime.UNSEEN_DEVICE, Regime.UNSEEN_BOTH):
         cautions.append(f"{target.label}: nothing was measured on the device, its spec sheet stands for it.")
-    if share >= TOO_RISKY / 5:
-        cautions.append(f"{target.label}: {_words(risk)} with a probability of {share:.0%}.")
-    near = nearest(evidence, asked, target)
+    if risk >= MAX_RISK / 5:
+        cautions.append(f"{target.label}: {_failure_phrase(failure)} with a probability of {risk:.0%}.")
+    neighbors = nearest_neighbors(evidence, query, target)
+    reasons = [c for c in prediction.contributions[:_MAX_REASONS] if abs(math.log(c.factor)) > _MIN_LOG_FACTOR]
     return Estimate(
         provenance="predicted",
-        latency_ms=judged.latency_ms,
-        memory_peak_mib=judged.memory_peak_mib,
-        event_ids=tuple(n.event_id for n in near),
-        basis=judged.reason,
+        latency_ms=prediction.latency_ms,
+        memory_peak_mib=prediction.memory_peak_mib,
+        event_ids=tuple(n.event_id for n in neighbors),
+        basis=prediction.reason,
         cautions=tuple(cautions),
-        why=tuple(_reason(c) for c in judged.contributions[:_REASONS] if abs(math.log(c.factor)) > _TELLING),
-        neighbours=near,
-        case=case,
+        why=tuple(map(_describe_contribution, reasons)),
+        neighbours=neighbors,
+        sample=sample,
     )
 
 
-def _words(risk: str) -> str:
-    return "it runs out of memory" if risk == "out_of_memory" else f"it fails ({risk.replace('_', ' ')})"
+def _failure_phrase(failure: str) -> str:
+    return "it runs out of memory" if failure == "out_of_memory" else f"it fails ({failure.replace('_', ' ')})"
 
 
-def _reason(contribution: Contribution) -> str:
-    """`device (NVIDIA L4): 2.1 times slower than typical`."""
+def _describe_contribution(contribution: Contribution) -> str:
+    """Return text like `device (NVIDIA L4): 2.1 times slower than typical`."""
     factor = contribution.factor
     times = f"{factor:.3g} times slower" if factor >= 1 else f"{1 / factor:.3g} times faster"
     return f"{contribution.name} ({contribution.value}): {times}"
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """Measured cells in the order of their work."""
+class _SortedCells:
+    """Measured cells in the order of their work per batch."""
 
     log_flops: list[float]
-    neighbours: list[Neighbour]
+    neighbors: list[Neighbour]
 
 
-def nearest(evidence: Evidence, asked: ResolvedQuery, target: Target) -> tuple[Neighbour, ...]:
-    """The cells in the same precision on this target whose work is most like it; where it has none, those of any of its
-    hardware."""
-    if asked.cost is None or asked.cost.flops <= 0:
+def nearest_neighbors(evidence: Evidence, query: ResolvedQuery, target: Target) -> tuple[Neighbour, ...]:
+    """Return the measured cells on a target whose work is closest to the query's, in the same precision.
+
+    Where the target has none, those on any target with its hardware name.
+    """
+    if query.cost is None or query.cost.flops <= 0:
         return ()
     places = [place for place in (target, target.hardware) if place != target or target in evidence.by_target]
-    by_place = (_by_work(evidence, among, asked.mode) for among in places)
-    known = next((found[asked.precision] for found in by_place if asked.precision in found), None)
-    if known is None:
+    by_place = (_cells_by_work(evidence, place, query.mode) for place in places)
+    cells = next((found[query.precision] for found in by_place if query.precision in found), None)
+    if cells is None:
         return ()
-    wanted = math.log(asked.cost.flops * asked.batch_size)
-    middle = bisect_left(known.log_flops, wanted)
-    around = range(max(0, middle - _NEIGHBOURS), min(len(known.log_flops), middle + _NEIGHBOURS))
-    closest = sorted(around, key=lambda i: (abs(known.log_flops[i] - wanted), known.neighbours[i].event_id))
-    return tuple(known.neighbours[i] for i in closest[:_NEIGHBOURS])
+    work = math.log(query.cost.flops * query.batch_size)
+    middle = bisect_left(cells.log_flops, work)
+    around = range(max(0, middle - _MAX_NEIGHBORS), min(len(cells.log_flops), middle + _MAX_NEIGHBORS))
+    closest = sorted(around, key=lambda i: (abs(cells.log_flops[i] - work), cells.neighbors[i].event_id))
+    return tuple(cells.neighbors[i] for i in closest[:_MAX_NEIGHBORS])
 
 
-def _by_work(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
-    return evidence.memoize(("work", among, mode), partial(_in_order, evidence, among, mode))
+def _cells_by_work(evidence: Evidence, place: Target | str, mode: str) -> dict[str, _SortedCells]:
+    return evidence.memoize(("work", place, mode), partial(_sort_by_work, evidence, place, mode))
 
 
-def _in_order(evidence: Evidence, among: Target | str, mode: str) -> dict[str, _Measured]:
-    """By precision; figures that state none are taken for float32."""
+def _sort_by_work(evidence: Evidence, place: Target | str, mode: str) -> dict[str, _SortedCells]:
+    """Return the measured cells of each precision; figures that state none count as float32."""
     require_slow_path()
-    if isinstance(among, Target):
-        cells = evidence.by_target[among]
+    if isinstance(place, Target):
+        cells = evidence.by_target[place]
     else:
-        cells = [p for target, found in evidence.by_target.items() if target.hardware == among for p in found]
-    found: dict[str, list[tuple[float, str, CellSummary]]] = defaultdict(list)
-    for pooled in cells:
-        row = evidence.models.get(pooled.cell.model_id)
-        if pooled.cell.mode == mode and row is not None and row["flops_per_item"]:
-            work = math.log(row["flops_per_item"] * pooled.cell.batch_size)
-            found[pooled.cell.precision or PLAIN].append((work, pooled.event_ids[0], pooled))
-    return {precision: _measured(sorted(entries, key=lambda e: e[:2])) for precision, entries in found.items()}
+        cells = [cell for target, found in evidence.by_target.items() if target.hardware == place for cell in found]
+    by_precision: dict[str, list[tuple[float, str, CellSummary]]] = defaultdict(list)
+    for summary in cells:
+        row = evidence.models.get(summary.cell.model_id)
+        if summary.cell.mode == mode and row is not None and row["flops_per_item"]:
+            work = math.log(row["flops_per_item"] * summary.cell.batch_size)
+            by_precision[summary.cell.precision or DEFAULT_PRECISION].append((work, summary.event_ids[0], summary))
+    return {precision: _sorted_cells(sorted(found, key=lambda e: e[:2])) for precision, found in by_precision.items()}
 
 
-def _measured(entries: Sequence[tuple[float, str, CellSummary]]) -> _Measured:
-    neighbours = [
+def _sorted_cells(entries: Sequence[tuple[float, str, CellSummary]]) -> _SortedCells:
+    neighbors = [
         Neighbour(
             event_id=event_id,
-            model=pooled.cell.model_id,
-            hardware=pooled.cell.target.hardware,
-            device=pooled.cell.target.device,
-            batch_size=pooled.cell.batch_size,
-            sequence_length=pooled.cell.sequence_length,
-            latency_ms=pooled.latency_ms.p50,
+            model=summary.cell.model_id,
+            hardware=summary.cell.target.hardware,
+            device=summary.cell.target.device,
+            batch_size=summary.cell.batch_size,
+            sequence_length=summary.cell.sequence_length,
+            latency_ms=summary.latency_ms.p50,
         )
-        for _, event_id, pooled in entries
+        for _, event_id, summary in entries
     ]
-    return _Measured([work for work, _, _ in entries], neighbours)
+    return _SortedCells([work for work, _, _ in entries], neighbors)

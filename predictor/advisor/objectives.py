@@ -1,4 +1,7 @@
-"""What an answer can be ranked by: what an item costs in dollars and joules, and the order of recommendations."""
+"""Objectives and constraints of a recommendation: cost and energy per item, ranking, and limits.
+
+Both look at the pessimistic bound of a figure, so that a wide prediction does not outrank a measurement.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from accel_platform.hardware.catalog import DeviceSpec
-from predictor.schemas.requests import Objective
+from predictor.schemas.requests import Constraints, Objective
 from predictor.schemas.responses import Cost, Energy, Figures, Interval
 
 _ITEMS = 1e6
-_UNLIKE = 0.15
+_MAX_LEVEL_SPREAD = 0.15
 
 
-def cost_of_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
-    """Dollars per million items on a device that is rented by the hour and kept busy; None without a price."""
+def cost_per_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
+    """Return dollars per million items on a device rented by the hour and kept busy; None without a price."""
     if spec.usd_per_hour is None:
         return None
     dollars = spec.usd_per_hour / 3600 * _ITEMS
@@ -31,10 +34,13 @@ def cost_of_items(throughput: Interval, spec: DeviceSpec) -> Cost | None:
     )
 
 
-def energy_of_item(counted: Interval | None, latency_ms: Interval, batch_size: int, spec: DeviceSpec) -> Energy | None:
-    """Joules per item: as counted, else at most what the thermal design power comes to over the latency."""
-    if counted is not None:
-        return Energy(j_per_item=counted, how="measured")
+def energy_per_item(metered: Interval | None, latency_ms: Interval, batch_size: int, spec: DeviceSpec) -> Energy | None:
+    """Return joules per item: metered, else bounded by the thermal design power over the latency.
+
+    None where the device has no meter and no published power.
+    """
+    if metered is not None:
+        return Energy(j_per_item=metered, how="measured")
     if spec.tdp_w is None:
         return None
     per_ms = spec.tdp_w / 1e3 / batch_size
@@ -44,17 +50,14 @@ def energy_of_item(counted: Interval | None, latency_ms: Interval, batch_size: i
 
 
 def pessimistic_bound(interval: Interval | None) -> float:
-    """The unfavourable limit of what should be small, p50 where there is no limit; infinity where nothing is known."""
+    """Return the high limit of a figure that should be small: p50 where it has none, infinity where it is unknown."""
     if interval is None:
         return math.inf
     return interval.p50 if interval.high is None else interval.high
 
 
 def ranking(objective: Objective) -> Callable[[Figures], float]:
-    """Smaller is better: what can be relied on, so that a wide prediction does not outrank a measurement.
-
-    That is the unfavourable limit of the interval, or p50 where there is no limit; what is not known comes last.
-    """
+    """Return the sort key of an objective; the smallest is best, unknown figures come last."""
     keys: dict[Objective, Callable[[Figures], float]] = {
         "latency": lambda r: pessimistic_bound(r.latency_ms),
         "throughput": lambda r: -(r.throughput_items_per_s.low or r.throughput_items_per_s.p50),
@@ -65,18 +68,48 @@ def ranking(objective: Objective) -> Callable[[Figures], float]:
     return keys[objective]
 
 
-def unlike_levels(objective: Objective, ranked: Sequence[Figures]) -> str | None:
-    """A warning where the limits that a ranking compares hold with very different probabilities."""
-    limits = [told.memory_peak_mib if objective == "memory" else told.latency_ms for told in ranked]
+def level_mismatch(objective: Objective, ranked: Sequence[Figures]) -> str | None:
+    """Return a warning where the limits that a ranking compares hold at very different levels."""
+    limits = [figures.memory_peak_mib if objective == "memory" else figures.latency_ms for figures in ranked]
     levels = [limit.level for limit in limits if limit is not None and limit.level is not None]
-    if not levels or max(levels) - min(levels) < _UNLIKE:
+    if not levels or max(levels) - min(levels) < _MAX_LEVEL_SPREAD:
         return None
     return f"What is compared are limits that hold at {min(levels):.0%} for some and at {max(levels):.0%} for others."
 
 
-def unknown_for(objective: Objective, figures: Figures) -> str | None:
-    """Why a recommendation comes last under this objective; None where its figure is known."""
+def missing_figure(objective: Objective, figures: Figures) -> str | None:
+    """Return why a recommendation comes last under this objective; None where its figure is known."""
     if math.isfinite(ranking(objective)(figures)):
         return None
-    lacking = {"cost": "no price per hour", "energy": "no counted energy and no TDP", "memory": "no peak memory"}
-    return f"{lacking[objective]} is known of it, so it comes last"
+    missing = {"cost": "no price per hour", "energy": "no counted energy and no TDP", "memory": "no peak memory"}
+    return f"{missing[objective]} is known of it, so it comes last"
+
+
+def violations(constraints: Constraints, figures: Figures, spec: DeviceSpec) -> str | None:
+    """Return every violated limit in words, None where there is none; an unknown figure violates its limit."""
+    found = [
+        _figure_violation("latency", "ms", constraints.max_latency_ms, figures.latency_ms),
+        _figure_violation("peak memory", "MiB", constraints.max_memory_mib, figures.memory_peak_mib),
+        _spec_violation("price", "USD per hour", constraints.max_usd_per_hour, spec.usd_per_hour),
+        _spec_violation("thermal design power", "W", constraints.max_watts, spec.tdp_w),
+    ]
+    return "; ".join(filter(None, found)) or None
+
+
+def _figure_violation(name: str, unit: str, limit: float | None, interval: Interval | None) -> str | None:
+    bound = pessimistic_bound(interval)
+    if limit is None or bound <= limit:
+        return None
+    if math.isinf(bound) or interval is None:
+        return f"its {name} is not known, and at most {limit:g} {unit} was asked"
+    if interval.p50 > limit:
+        return f"{name} {interval.p50:.4g} {unit}, over the {limit:g} asked"
+    return f"{name} may reach {bound:.4g} {unit}, over the {limit:g} asked (p50 {interval.p50:.4g})"
+
+
+def _spec_violation(name: str, unit: str, limit: float | None, value: float | None) -> str | None:
+    if limit is None or (value is not None and value <= limit):
+        return None
+    if value is None:
+        return f"its {name} is not known, and at most {limit:g} {unit} was asked"
+    return f"{name} {value:g} {unit}, over the {limit:g} asked"

@@ -1,33 +1,30 @@
-"""The answer: candidates ranked, and what is left out and why. A pure function of a question and what is known."""
+"""Answers to queries: candidates ranked, and those left out with the reason. Pure functions of query and state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import AccelError, NotFound
 from predictor.advisor.answer_cache import CandidateResult
-from predictor.advisor.bound import bound_of, bound_of_generation
-from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
-from predictor.advisor.constraints import violations
-from predictor.advisor.estimation import Abstention, as_found, compatibility_of, estimates
+from predictor.advisor.bound import generation_bound, roofline_bound
+from predictor.advisor.candidates import Candidate
+from predictor.advisor.estimation import estimate_all, in_answering_precision, matrix_verdict
 from predictor.advisor.model_estimates import queried_sample
-from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
-from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
-from predictor.advisor.scaling import Estimate
-from predictor.advisor.serving_state import ServingState
-from predictor.advisor.suggestions import suggestion
-from predictor.data.evidence import Evidence
-from predictor.schemas.requests import (
-    Constraints,
-    ModelConfig,
-    Objective,
-    OwnDevice,
-    PredictQuery,
-    Query,
-    RecommendQuery,
+from predictor.advisor.objectives import (
+    cost_per_items,
+    energy_per_item,
+    level_mismatch,
+    missing_figure,
+    ranking,
+    violations,
 )
+from predictor.advisor.resolved_query import ResolvedQuery, resolve_query
+from predictor.advisor.scaling import Abstention, Estimate
+from predictor.advisor.serving_state import ServingState
+from predictor.advisor.suggestions import suggest_measurement
+from predictor.data.evidence import Evidence
+from predictor.schemas.requests import Constraints, ModelConfig, Objective, PredictQuery, RecommendQuery
 from predictor.schemas.responses import (
     Answer,
     BatchAnswer,
@@ -40,159 +37,146 @@ from predictor.schemas.responses import (
     Unanswered,
 )
 
-_INSTEAD: dict[ExclusionCause, str] = {
+_OTHER_QUERY: dict[ExclusionCause, str] = {
     "constraint": "ask with a wider limit, or for other hardware",
     "does_not_fit": "ask for a device with more memory, or in a smaller precision",
 }
-"""What to do where no measurement would help."""
-_DRIVEN = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
-_ORDER = {"measured": 0, "scaled": 1, "predicted": 2}
+"""Suggestion for causes that no measurement would remove."""
+_DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
+_PROVENANCE_RANK = {"measured": 0, "scaled": 1, "predicted": 2}
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """A question and all that it may be answered with."""
+def recommend(state: ServingState, query: RecommendQuery) -> Answer:
+    """Rank every candidate that has an estimate.
 
-    asked: ResolvedQuery
-    candidates: list[Candidate]
-    missing: list[AbsentDevice]
-    warnings: list[str]
-
-
-def recommend(knowledge: ServingState, query: RecommendQuery) -> Answer:
-    """Rank every candidate that something is known for.
-
-    Raises NotFound for the model, InvalidInput for hardware, config or sizes that cannot be.
+    Raises NotFound for the model, InvalidInput for hardware, a config or sizes that cannot be.
     """
-    prepared = _prepare(knowledge, query, query.hardware)
-    return _answer(knowledge, prepared, _said(knowledge, prepared), query.objective, query.constraints)
+    resolved = resolve_query(state, query, query.hardware)
+    return _answer(state, resolved, _results(state, resolved), query.objective, query.constraints)
 
 
-def predict(knowledge: ServingState, query: PredictQuery) -> PredictAnswer:
-    """One cell, on a device that a known host has rather than on one that only imported files tell of.
+def predict(state: ServingState, query: PredictQuery) -> PredictAnswer:
+    """Return the figures of one cell, on a device of a known host rather than one known from imported files only.
 
-    Raises NotFound, with what to measure, where nothing supports a figure.
+    Raises NotFound, with what to measure, where no figure is supported.
     """
-    prepared = _prepare(knowledge, query, [query.hardware])
-    return _one(knowledge, query, prepared, _said(knowledge, prepared))
+    resolved = resolve_query(state, query, [query.hardware])
+    return _best(state, query, resolved, _results(state, resolved))
 
 
-def predict_many(knowledge: ServingState, queries: Sequence[PredictQuery]) -> BatchAnswer:
-    """One answer per question, in their order; one that cannot be answered says why and stops no other."""
-    prepared: list[_Prepared | AccelError] = []
+def predict_many(state: ServingState, queries: Sequence[PredictQuery]) -> BatchAnswer:
+    """Return one answer per query, in their order; a query without an answer has the reason instead."""
+    resolved: list[ResolvedQuery | AccelError] = []
     for query in queries:
         try:
-            prepared.append(_prepare(knowledge, query, [query.hardware]))
+            resolved.append(resolve_query(state, query, [query.hardware]))
         except AccelError as error:
-            prepared.append(error)
-    wanted = [(p.asked, candidate) for p in prepared if isinstance(p, _Prepared) for candidate in p.candidates]
-    found = iter(estimates(knowledge, wanted))
+            resolved.append(error)
+    cells = [(one, candidate) for one in resolved if isinstance(one, ResolvedQuery) for candidate in one.candidates]
+    found = iter(estimate_all(state, cells))
     answers: list[PredictAnswer | Unanswered] = []
-    for query, ready in zip(queries, prepared, strict=True):
+    for query, one in zip(queries, resolved, strict=True):
         try:
-            if isinstance(ready, AccelError):
-                raise ready
-            told = [_told(knowledge.evidence, ready.asked, candidate, next(found)) for candidate in ready.candidates]
-            answers.append(_one(knowledge, query, ready, told))
+            if isinstance(one, AccelError):
+                raise one
+            results = [_result(state.evidence, one, candidate, next(found)) for candidate in one.candidates]
+            answers.append(_best(state, query, one, results))
         except AccelError as error:
-            answers.append(_unanswered(query, ready, error))
-    return BatchAnswer(answers=answers, snapshot_id=knowledge.evidence.snapshot_id, predictor_id=_predictor(knowledge))
+            answers.append(_unanswered(query, one, error))
+    return BatchAnswer(answers=answers, snapshot_id=state.evidence.snapshot_id, predictor_id=_predictor_id(state))
 
 
-def _prepare(knowledge: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None) -> _Prepared:
-    asked, warnings = resolve_query(knowledge, query)
-    candidates, missing = choose_candidates(knowledge.evidence, hardware)
-    return _Prepared(asked, candidates, missing, warnings)
-
-
-def _said(knowledge: ServingState, prepared: _Prepared) -> list[CandidateResult]:
-    """What is said of each candidate; what was said before is said again."""
-    asked, before = prepared.asked, knowledge.said.about(prepared.asked)
-    new = [c for c in prepared.candidates if c.own or c.target not in before]
+def _results(state: ServingState, query: ResolvedQuery) -> list[CandidateResult]:
+    """Return the result of each candidate, from the cache where it is there; custom devices are never cached."""
+    cached = state.results.get(query)
+    new = [c for c in query.candidates if c.own or c.target not in cached]
     if not new:
-        return [before[candidate.target] for candidate in prepared.candidates]
-    found = estimates(knowledge, [(asked, candidate) for candidate in new])
-    told = iter([_told(knowledge.evidence, asked, c, said) for c, said in zip(new, found, strict=True)])
-    said = [next(told) if c.own or c.target not in before else before[c.target] for c in prepared.candidates]
-    knowledge.said.keep(asked, {c.target: s for c, s in zip(prepared.candidates, said, strict=True) if not c.own})
-    return said
+        return [cached[c.target] for c in query.candidates]
+    estimates = estimate_all(state, [(query, candidate) for candidate in new])
+    computed = iter([_result(state.evidence, query, c, e) for c, e in zip(new, estimates, strict=True)])
+    results = [next(computed) if c.own or c.target not in cached else cached[c.target] for c in query.candidates]
+    state.results.put(query, {c.target: r for c, r in zip(query.candidates, results, strict=True) if not c.own})
+    return results
 
 
-def _told(
-    evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, said: Estimate | Abstention
+def _result(
+    evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate | Abstention
 ) -> CandidateResult:
-    if isinstance(said, Estimate):
-        return CandidateResult(figures=_figures(evidence, asked, candidate, said), cautions=said.cautions)
+    if isinstance(estimate, Estimate):
+        return CandidateResult(figures=_figures(evidence, query, candidate, estimate), cautions=estimate.cautions)
     target = candidate.target
-    # Figures of a device that nobody named are no hardware one could measure on.
+    # Figures of an unnamed device are not reported, because nobody could measure on it.
     named = target.device_id is not None or target not in evidence.by_target
-    return CandidateResult(excluded=_excluded(evidence, asked, candidate, said) if named else None)
+    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if named else None)
 
 
 def _answer(
-    knowledge: ServingState,
-    prepared: _Prepared,
-    found: Sequence[CandidateResult],
+    state: ServingState,
+    query: ResolvedQuery,
+    results: Sequence[CandidateResult],
     objective: Objective = "latency",
     constraints: Constraints | None = None,
 ) -> Answer:
-    evidence, asked = knowledge.evidence, prepared.asked
-    warnings = list(prepared.warnings)
+    evidence, warnings = state.evidence, list(query.warnings)
     excluded = [
         Excluded(
-            hardware=gone.hardware,
-            device=gone.device,
-            cause=gone.cause,
-            reason=gone.reason,
-            suggestion=_DRIVEN if gone.cause == "no_runtime" else suggestion(asked, gone.hardware, here=False),
+            hardware=absent.hardware,
+            device=absent.device,
+            cause=absent.cause,
+            reason=absent.reason,
+            suggestion=_DRIVEN_DEVICES
+            if absent.cause == "no_runtime"
+            else suggest_measurement(query, absent.hardware, here=False),
         )
-        for gone in prepared.missing
+        for absent in query.absent
     ]
-    figures: list[Figures] = []
-    for candidate, said in zip(prepared.candidates, found, strict=True):
-        if said.figures is None:
-            excluded += filter(None, [said.excluded])
+    kept: list[Figures] = []
+    for candidate, result in zip(query.candidates, results, strict=True):
+        if result.figures is None:
+            excluded += filter(None, [result.excluded])
             continue
-        wrong = violations(constraints, said.figures, candidate.spec) if constraints else None
-        if wrong is None:
-            warnings += said.cautions
-            figures.append(said.figures)
+        violated = violations(constraints, result.figures, candidate.spec) if constraints else None
+        if violated is None:
+            warnings += result.cautions
+            kept.append(result.figures)
         else:
-            excluded.append(_excluded(evidence, asked, candidate, Abstention("constraint", wrong)))
+            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
     key = ranking(objective)
-    # Where the objective tells none apart, as where no price is known, the faster goes first.
-    fast = ranking("latency")
-    ranked = sorted(figures, key=lambda r: (key(r), fast(r), r.hardware, r.device_id or r.device or ""))
-    for told in ranked:
-        if (unknown := unknown_for(objective, told)) is not None:
-            warnings.append(f"{told.hardware}{f' ({told.device})' if told.device else ''}: {unknown}.")
-    warnings += filter(None, [unlike_levels(objective, ranked)])
+    # The faster goes first where the objective tells none apart, as where no price is known.
+    latency_key = ranking("latency")
+    ranked = sorted(kept, key=lambda r: (key(r), latency_key(r), r.hardware, r.device_id or r.device or ""))
+    for figures in ranked:
+        if (missing := missing_figure(objective, figures)) is not None:
+            warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
+    warnings += filter(None, [level_mismatch(objective, ranked)])
     # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
     answered = {r.hardware for r in ranked}
     return Answer(
-        model=asked.subject.model_id,
-        batch_size=asked.batch_size,
-        sequence_length=asked.sequence_length,
-        output_tokens=asked.output_tokens,
-        recommendations=[Recommendation(**vars(told), rank=i) for i, told in enumerate(ranked, start=1)],
+        model=query.subject.model_id,
+        batch_size=query.batch_size,
+        sequence_length=query.sequence_length,
+        output_tokens=query.output_tokens,
+        recommendations=[Recommendation(**vars(figures), rank=i) for i, figures in enumerate(ranked, start=1)],
         excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
         warnings=list(dict.fromkeys(warnings)),
         snapshot_id=evidence.snapshot_id,
-        predictor_id=_predictor(knowledge),
+        predictor_id=_predictor_id(state),
     )
 
 
-def _one(
-    knowledge: ServingState, query: PredictQuery, prepared: _Prepared, found: Sequence[CandidateResult]
+def _best(
+    state: ServingState, query: PredictQuery, resolved: ResolvedQuery, results: Sequence[CandidateResult]
 ) -> PredictAnswer:
-    answer = _answer(knowledge, prepared, found)
+    answer = _answer(state, resolved, results)
     name = query.place
     if not answer.recommendations:
-        why = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
-        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {why}.")
+        reasons = "; ".join(dict.fromkeys(f"{e.reason.rstrip('.')}: {e.suggestion}" for e in answer.excluded))
+        raise NotFound(f"Nothing supports a figure for {answer.model} on {name}: {reasons}.")
     ranked = answer.recommendations
-    ours = {(target.hardware, target.device_id) for target in knowledge.evidence.available}
-    best = min(ranked, key=lambda r: ((r.hardware, r.device_id) not in ours, _ORDER[r.provenance], r.rank))
+    available = {(target.hardware, target.device_id) for target in state.evidence.available}
+    best = min(
+        ranked, key=lambda r: ((r.hardware, r.device_id) not in available, _PROVENANCE_RANK[r.provenance], r.rank)
+    )
     warnings = list(answer.warnings)
     if len(ranked) > 1:
         names = ", ".join(f"{r.device} ({r.device_id})" if r.device else "one without a name" for r in ranked)
@@ -209,26 +193,19 @@ def _one(
     )
 
 
-def _unanswered(query: PredictQuery, ready: _Prepared | AccelError, error: AccelError) -> Unanswered:
-    if isinstance(ready, _Prepared):
-        model = ready.asked.subject.model_id
+def _unanswered(query: PredictQuery, resolved: ResolvedQuery | AccelError, error: AccelError) -> Unanswered:
+    if isinstance(resolved, ResolvedQuery):
+        model = resolved.subject.model_id
+    elif isinstance(query.model, str):
+        model = query.model
     else:
-        model = query.model if isinstance(query.model, str) else _kind_of(query.model)
-    return Unanswered(
-        model=model,
-        hardware=query.place,
-        batch_size=query.batch_size,
-        problem=str(error),
-    )
+        model = "a config" if isinstance(query.model, ModelConfig) else "cost figures"
+    return Unanswered(model=model, hardware=query.place, batch_size=query.batch_size, problem=str(error))
 
 
-def _kind_of(model: object) -> str:
-    return "a config" if isinstance(model, ModelConfig) else "cost figures"
-
-
-def _figures(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
+def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
     latency, target = estimate.latency_ms, candidate.target
-    items_ms = asked.batch_size * 1e3
+    items_ms = query.batch_size * 1e3
     throughput = Interval(
         p50=items_ms / latency.p50,
         low=items_ms / latency.high if latency.high else None,
@@ -243,34 +220,34 @@ def _figures(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, est
         latency_ms=latency,
         throughput_items_per_s=throughput,
         memory_peak_mib=estimate.memory_peak_mib,
-        cost=cost_of_items(throughput, candidate.spec),
-        energy=energy_of_item(estimate.energy_j_per_item, latency, asked.batch_size, candidate.spec),
-        bound=bound_of_generation(queried_sample(evidence, as_found(asked, estimate), candidate))
-        if asked.mode == "generation"
-        else bound_of(asked, candidate.spec),
+        cost=cost_per_items(throughput, candidate.spec),
+        energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
+        bound=generation_bound(queried_sample(evidence, in_answering_precision(query, estimate), candidate))
+        if query.mode == "generation"
+        else roofline_bound(query, candidate.spec),
         provenance=estimate.provenance,
         evidence=list(estimate.event_ids),
         neighbours=list(estimate.neighbours),
         basis=estimate.basis,
         why=list(estimate.why),
-        compatibility=compatibility_of(evidence, asked, target)[0],
+        compatibility=matrix_verdict(evidence, query, target)[0],
     )
 
 
-def _excluded(evidence: Evidence, asked: ResolvedQuery, candidate: Candidate, why: Abstention) -> Excluded:
+def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
     target = candidate.target
     device = evidence.by_device.get(target)
-    # Measuring an emulated one would settle nothing.
+    # An emulated device does not count as present, because measuring it would settle nothing.
     here = device is not None and device.available and not device.emulated
     return Excluded(
         hardware=target.hardware,
         device=target.device,
         device_id=candidate.device_id,
-        cause=why.cause,
-        reason=why.reason,
-        suggestion=_INSTEAD.get(why.cause) or suggestion(asked, candidate.hardware_name, here=here),
+        cause=abstention.cause,
+        reason=abstention.reason,
+        suggestion=_OTHER_QUERY.get(abstention.cause) or suggest_measurement(query, candidate.hardware_name, here=here),
     )
 
 
-def _predictor(knowledge: ServingState) -> str | None:
-    return knowledge.predictor.predictor_id if knowledge.predictor else None
+def _predictor_id(state: ServingState) -> str | None:
+    return state.predictor.predictor_id if state.predictor else None

@@ -1,11 +1,13 @@
-"""A question made definite: one model, its sizes, and the cells whose measurement would answer it. No answers here."""
+"""A query made definite: one model, its sizes and cost, the candidates, and the cells that answer it on each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from accel_platform.errors import InvalidInput
 from accel_platform.precisions import PRECISIONS, canonical
+from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import CellKey, Target
 from predictor.data.model_resolution import (
@@ -18,47 +20,54 @@ from predictor.data.model_resolution import (
     resolve_sequence_length,
 )
 from predictor.data.traced_models import InputSizes, ItemCost
-from predictor.schemas.requests import ModelConfig, ModelFigures, Query
+from predictor.schemas.requests import ModelConfig, ModelFigures, OwnDevice, Query
 
-PLAIN = "float32"
+DEFAULT_PRECISION = "float32"
 
 
 @dataclass(frozen=True)
 class ResolvedQuery:
-    """What a query means."""
+    """A query with every default filled in; equal for queries that have the same figures on every target."""
 
     subject: ResolvedModel
     mode: str
     precisions: tuple[str | None, ...]
-    """Any of these answers it, the first best; None is a figure that states none."""
+    """Precisions that answer it, the best first; None stands for figures that state none."""
     batch_size: int
     sequence_length: int | None
     sizes: InputSizes
     cost: ItemCost | None
-    """Of one item; None where nothing tells what it costs."""
+    """Cost of one item; None where it is unknown."""
     model: str
-    """The name that the predictor may have learned it by."""
+    """The model's name in the training set, where it has one."""
     family: str
     size: float | None
-    """Tokens in; None where inputs have one size, of images told by `cost`."""
+    """Input tokens; None where inputs have one size (that of images is in `cost`)."""
     image_size: float | None
-    """Pixels along an edge of the model's own images, where they are known."""
+    """Pixels along an edge of the model's own images, where known."""
     output_tokens: int | None = None
-    """Of each item, in generation."""
+    """Generated tokens per item."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """How the query was understood, where it left something open."""
+    candidates: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
+    absent: tuple[AbsentDevice, ...] = field(default=(), compare=False, repr=False)
+    """Hardware that was named and that no target stands for."""
 
     @property
     def precision(self) -> str:
-        """That a measurement would have to have."""
-        return self.precisions[0] or PLAIN
+        """Precision that a measurement would need."""
+        return self.precisions[0] or DEFAULT_PRECISION
 
     @property
     def weights_mib(self) -> float | None:
-        """Of the weights alone in this precision; None where parameters or the width of one are not known."""
-        known = PRECISIONS.get(self.precision)
-        return None if self.cost is None or known is None else self.cost.parameters * known.weight_bytes / 2**20
+        """Size of the weights in this precision; None where their number or width is unknown."""
+        precision = PRECISIONS.get(self.precision)
+        if self.cost is None or precision is None:
+            return None
+        return self.cost.parameters * precision.weight_bytes / 2**20
 
     def cells(self, target: Target) -> list[CellKey]:
-        """The cells that answer it, the best first."""
+        """Return the cells on a target that answer the query, the best first."""
         model_id, batch_size, length = self.subject.model_id, self.batch_size, self.sequence_length
         return [
             CellKey(model_id, target, self.mode, precision, batch_size, length, image_size, self.output_tokens)
@@ -67,7 +76,7 @@ class ResolvedQuery:
         ]
 
     def _image_sizes(self) -> list[float | None]:
-        """As figures tell them: ours are of the model's own size and say nothing of it, files may state it."""
+        """Return the image sizes that results state: None for the platform's own, files may state the model's."""
         if self.sizes.audio_seconds is not None:
             return []
         own: list[float | None] = [] if self.sizes.image_size else [None]
@@ -75,44 +84,39 @@ class ResolvedQuery:
         return own if pixels is None else [*own, pixels]
 
 
-def _stored_otherwise(model: str | ModelConfig | ModelFigures) -> str | None:
-    """A warning where a config says that its weights are not of the precision that is answered for."""
-    if not isinstance(model, ModelConfig):
-        return None
-    quantized, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
-    if isinstance(quantized, dict):
-        what = f"quantised ({quantized.get('quant_method', 'it does not say how')})"
-    elif isinstance(dtype, str) and canonical(dtype) != PLAIN:
-        what = f"kept in {canonical(dtype)}"
-    else:
-        return None
-    return f"The config's weights are {what}; no precision was given, so this is of {PLAIN}."
+def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | OwnDevice] | None) -> ResolvedQuery:
+    """Return the query with one model, its sizes, its cost and its candidates.
 
+    Parameters
+    ----------
+    hardware
+        As for `choose_candidates`; None means every target of the evidence.
 
-def resolve_query(knowledge: ServingState, query: Query) -> tuple[ResolvedQuery, list[str]]:
-    """The question and what its asker should know about how it was understood.
-
-    Raises NotFound for the model, InvalidInput for a config or a size that cannot be.
+    Raises
+    ------
+    NotFound
+        For an unknown model.
+    InvalidInput
+        For unknown hardware, and for a config or size that cannot be.
     """
-    evidence = knowledge.evidence
+    evidence = state.evidence
     subject = resolve_queried_model(query.model, evidence)
-    length, warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
-    own_images = None if subject.named_only else query.image_size
-    sizes = resolve_input_sizes(subject, own_images, query.audio_seconds)
+    length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
+    sizes = resolve_input_sizes(subject, None if subject.named_only else query.image_size, query.audio_seconds)
     cost = resolve_item_cost(subject, length, sizes, evidence.models)
-    cost, counted = (
+    cost, cost_warning = (
         (cost, None) if cost is None or subject.figures is None else convert_to_layer_outputs(cost, evidence.models)
     )
-    tokens, unsaid = None, None
+    tokens, tokens_warning = None, None
     if query.mode == "generation":
-        tokens, unsaid = resolve_output_tokens(subject, query.output_tokens, length, evidence)
-    stored = None if query.precision is not None else _stored_otherwise(query.model)
-    alone = (
+        tokens, tokens_warning = resolve_output_tokens(subject, query.output_tokens, length, evidence)
+    precision_warning = None if query.precision is not None else _stored_precision(query.model)
+    text_warning = (
         f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
         if subject.text_alone
         else None
     )
-    warnings = [told for told in (warning, unsaid, stored, counted, alone) if told is not None]
+    warnings = [*filter(None, [length_warning, tokens_warning, precision_warning, cost_warning, text_warning])]
     pixels = None if cost is None else cost.image_size
     if subject.named_only:
         stated = sorted(evidence.image_sizes.get(subject.model_id, ()))
@@ -126,26 +130,44 @@ def resolve_query(knowledge: ServingState, query: Query) -> tuple[ResolvedQuery,
             warnings.append(f"No image_size given: answering for {pixels:g}, the least that {subject.model_id} was "
                             "measured at.")  # fmt: skip
     names = (subject.model_id, *evidence.aliases(subject.model_id), *(subject.spec.aliases if subject.spec else ()))
-    learned = None
+    known = None
     if query.mode != "generation" and (
         subject.named_only or (subject.spec is not None and length is None and sizes == InputSizes())
     ):
-        # What a file says of a model's cost is what the predictor learned it by, and not counted as we count.
-        learned = knowledge.learned(*names)
-        learned = None if learned and cost and learned.name == subject.model_id else learned
-    known = knowledge.decoder(*names) if query.mode == "generation" else learned
-    asked = ResolvedQuery(
+        # The predictor learned the model by the cost its file states, which may be counted otherwise than ours.
+        known = state.known_model(*names)
+        known = None if known and cost and known.name == subject.model_id else known
+    trained = state.known_decoder(*names) if query.mode == "generation" else known
+    precisions = (DEFAULT_PRECISION, None) if query.precision is None else (canonical(query.precision),)
+    candidates, absent = choose_candidates(evidence, hardware)
+    return ResolvedQuery(
         subject=subject,
         mode=query.mode,
-        precisions=(PLAIN, None) if query.precision is None else (canonical(query.precision),),
+        precisions=precisions,
         batch_size=query.batch_size,
         sequence_length=length,
         sizes=sizes,
-        cost=cost if learned is None else learned.cost,
-        model=known.name if known else subject.model_id,
-        family=known.family if known else subject.family or subject.model_id,
-        size=length or (None if learned is None else learned.size),
+        cost=cost if known is None else known.cost,
+        model=trained.name if trained else subject.model_id,
+        family=trained.family if trained else subject.family or subject.model_id,
+        size=length or (None if known is None else known.size),
         image_size=pixels,
         output_tokens=tokens,
+        warnings=tuple(warnings),
+        candidates=tuple(candidates),
+        absent=tuple(absent),
     )
-    return asked, warnings
+
+
+def _stored_precision(model: str | ModelConfig | ModelFigures) -> str | None:
+    """Return a warning where a config stores its weights in another precision than the default; None otherwise."""
+    if not isinstance(model, ModelConfig):
+        return None
+    quantization, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
+    if isinstance(quantization, dict):
+        stored = f"quantised ({quantization.get('quant_method', 'it does not say how')})"
+    elif isinstance(dtype, str) and canonical(dtype) != DEFAULT_PRECISION:
+        stored = f"kept in {canonical(dtype)}"
+    else:
+        return None
+    return f"The config's weights are {stored}; no precision was given, so this is of {DEFAULT_PRECISION}."

@@ -1,4 +1,4 @@
-"""All that an answer may rest on, at one moment. Nothing is answered here."""
+"""The evidence and predictor that answers rest on, and a cache of what was computed from them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from predictor.data.traced_models import ItemCost
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model as the predictor knows it: by what the files it learned from say of its cost."""
+    """A model of the predictor's training set, with its cost as the training files state it."""
 
     name: str
     family: str
     cost: ItemCost
     size: float | None
-    """Pixels along an edge or tokens in, that most of its figures are of."""
+    """Most frequent input size in the training set: pixels along an edge, or input tokens."""
 
 
 @dataclass(frozen=True)
-class PredictorModelName:
-    """What the predictor calls a model."""
+class KnownDecoder:
+    """A generating model of the predictor's training set; its cost follows from the shape of its decoder."""
 
     name: str
     family: str
@@ -38,67 +38,73 @@ class PredictorModelName:
 
 @dataclass(frozen=True)
 class ServingState:
-    """Evidence of one snapshot and a predictor; `no_predictor` says why there is none."""
+    """Evidence of one snapshot, and a predictor; `no_predictor` is the reason where there is none."""
 
     evidence: Evidence
     predictor: Predictor | None = None
     no_predictor: str = "no predictor was trained yet (`accel train`)"
-    blind: dict[Hashable, str] = field(default_factory=dict, compare=False, repr=False)
-    """Why the predictor says nothing of any work that is run in a way; the ways are as few as hardware is known."""
-    said: AnswerCache = field(default_factory=AnswerCache, compare=False, repr=False)
-    """From it, to be said again."""
+    unsupported: dict[Hashable, str] = field(default_factory=dict, compare=False, repr=False)
+    """Reason by kind of workload and target, where the predictor never supports an estimate.
 
-    def learned(self, *names: str) -> KnownModel | None:
-        """What the predictor knows of the model that any of these names means, the first of them first."""
-        return next(filter(None, (self._learned.get(_compact(name)) for name in names)), None)
+    It stays small, because there are few targets.
+    """
+    results: AnswerCache = field(default_factory=AnswerCache, compare=False, repr=False)
+    """Results computed from this state, for reuse."""
 
-    def decoder(self, *names: str) -> PredictorModelName | None:
-        """The same of a model that generates, whose cost follows from the shape of its decoder."""
-        return next(filter(None, (self._decoders.get(_compact(name)) for name in names)), None)
+    def known_model(self, *names: str) -> KnownModel | None:
+        """Return the training set's model under the first of these names that has one."""
+        return next(filter(None, (self._known_models.get(_normalized(name)) for name in names)), None)
+
+    def known_decoder(self, *names: str) -> KnownDecoder | None:
+        """Return the training set's generating model under the first of these names that has one."""
+        return next(filter(None, (self._known_decoders.get(_normalized(name)) for name in names)), None)
 
     @cached_property
-    def _decoders(self) -> dict[str, PredictorModelName]:
+    def _known_decoders(self) -> dict[str, KnownDecoder]:
         mode = None if self.predictor is None else self.predictor.modes.get("generation")
-        cases = () if mode is None else mode.latency_model.known_samples
-        # The warehouse makes one word of a hub id, owner and all.
+        samples = () if mode is None else mode.latency_model.known_samples
+        # The warehouse writes a hub id as one word, with a dash between owner and name.
         return {
-            _compact(name): PredictorModelName(case.model, case.family)
-            for case in cases
-            for name in (case.model.replace("/", "-"), case.model)
+            _normalized(name): KnownDecoder(sample.model, sample.family)
+            for sample in samples
+            for name in (sample.model.replace("/", "-"), sample.model)
         }
 
     @cached_property
-    def _learned(self) -> dict[str, KnownModel]:
+    def _known_models(self) -> dict[str, KnownModel]:
         mode = None if self.predictor is None else self.predictor.modes.get("inference")
-        by_model: dict[str, list[Sample]] = defaultdict(list)
-        for case in mode.latency_model.known_samples if mode is not None else ():
-            by_model[_compact(case.model)].append(case)
-        return {slug: _of(cases) for slug, cases in by_model.items()}
+        by_name: dict[str, list[Sample]] = defaultdict(list)
+        for sample in mode.latency_model.known_samples if mode is not None else ():
+            by_name[_normalized(sample.model)].append(sample)
+        return {name: _summarize(samples) for name, samples in by_name.items()}
 
 
-def _of(cases: list[Sample]) -> KnownModel:
-    sizes = Counter(case.size for case in cases if not math.isnan(case.size))
-    size = max(sizes, key=lambda n: (sizes[n], -n), default=None)
-    case = next(case for case in cases if size is None or case.size == size)
-    known = PRECISIONS.get(case.precision)
-    width = known.activation_bytes if known else weight_bytes(case.precision, case.mode)
-    work, batch = case.work, case.batch_size
-    written = work.activation_bytes * 4 / width / batch
-    by_layers = case.counted == LAYER_OUTPUTS
+def _summarize(samples: list[Sample]) -> KnownModel:
+    """Return the model that all of these samples are of, with its cost at the most frequent input size."""
+    counts = Counter(sample.size for sample in samples if not math.isnan(sample.size))
+    size = max(counts, key=lambda n: (counts[n], -n), default=None)
+    sample = next(sample for sample in samples if size is None or sample.size == size)
+    precision = PRECISIONS.get(sample.precision)
+    width = precision.activation_bytes if precision else weight_bytes(sample.precision, sample.mode)
+    work, batch = sample.work, sample.batch_size
+    float32_bytes = work.activation_bytes * 4 / width / batch
+    by_layers = sample.counted == LAYER_OUTPUTS
     cost = ItemCost(
         work.parameters,
         None,
         work.flops / batch,
-        activation_bytes=None if by_layers else written,
-        layer_output_bytes=written if by_layers else None,
-        image_size=case.size if case.reads == IMAGES else None,
+        activation_bytes=None if by_layers else float32_bytes,
+        layer_output_bytes=float32_bytes if by_layers else None,
+        image_size=sample.size if sample.reads == IMAGES else None,
     )
-    return KnownModel(case.model, case.family, cost, size)
+    return KnownModel(sample.model, sample.family, cost, size)
 
 
 @lru_cache(maxsize=4096)
-def _compact(name: str) -> str:
-    """`vitbasepatch16224` of `google/vit-base-patch16-224` and, less the name of its weights, of
-    `vit_base_patch16_224.augreg_in1k`."""
+def _normalized(name: str) -> str:
+    """Return a model's name in lower case without owner, separators and the name of its weights.
+
+    `google/vit-base-patch16-224` and `vit_base_patch16_224.augreg_in1k` both give `vitbasepatch16224`.
+    """
     plain = re.sub(r"\.[a-z]\w*$", "", name.casefold().rpartition("/")[2])
     return re.sub(r"[^a-z0-9.]+", "", plain)

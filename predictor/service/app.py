@@ -1,4 +1,4 @@
-"""The HTTP service put together: routers, problems and what runs beside them. Of routes only the first is here."""
+"""The HTTP application: routers, middleware, error handling, and the threads that run beside the requests."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from predictor.service.api import (
     runs,
     sse,
 )
-from predictor.service.background.change_feed import ChangeFeed, on_leaving
+from predictor.service.background.change_feed import ChangeFeed, set_on_shutdown
 from predictor.service.background.past_tables import PastTables
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
 from predictor.service.dashboard.errors import page_for
 from predictor.service.http import problems
-from predictor.service.http.openapi import plain
+from predictor.service.http.openapi import simplify_nullable
 from predictor.service.middleware import metrics
-from predictor.service.middleware.identity import log_of
+from predictor.service.middleware.identity import audited_log_for
 
 _VERSION = version("accel-platform")
 # FastAPI would trace into whatever OpenTelemetry provider the process or its environment sets up.
@@ -57,29 +57,29 @@ _NO_TELEMETRY = {"tracing": False, "metrics": False, "logs": False, "operation_s
 
 
 def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
-    """The service over one installation. It follows new snapshots and predictors without a restart.
+    """Return the service over one installation; it follows new snapshots and predictors without a restart.
 
-    `host` is the address it listens on: where others than this machine can connect, nobody comes in without a key.
+    `host` is the address it listens on: every request needs an API key where other machines can connect.
     """
     advisor = Advisor(settings, swapped=metrics.SWAPS.inc)
-    projecting, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)
-    telling, past = ChangeFeed(advisor.reader, log), PastTables(settings, advisor.reader)
+    updater, sandbox, log = WarehouseUpdater(settings), Sandbox(settings), EventLog.open(settings)
+    feed, past_tables = ChangeFeed(advisor.reader, log), PastTables(settings, advisor.reader)
     # FastAPI's own /docs fetches its scripts from a CDN; this one serves them itself.
     app = FastAPIOffline(
         title="Accel advisor",
         summary="Which hardware for this model? Answers from measurements first, from a learned model second.",
         version=_VERSION,
         redoc_url=None,
-        lifespan=partial(_beside, advisor, projecting, telling, sandbox),
+        lifespan=partial(_run_beside, advisor, updater, feed, sandbox),
         telemetry=_NO_TELEMETRY,
     )
     problems.install(app, page_for)
     middleware.install(app, settings, host)
 
     def log_for(request: Request) -> AuditedLog:
-        return log_of(request, settings)
+        return audited_log_for(request, settings)
 
-    # Routes are tried in their order, so those that are asked most come first.
+    # The busiest routes come first, because they are tried in order.
     app.include_router(recommend.router(advisor))
     app.include_router(health.router(advisor, settings, _VERSION))
     app.include_router(results.router(advisor, log))
@@ -87,65 +87,68 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
     for noun in (models, hardware, runs, matrix, legacy):
         app.include_router(noun.router(advisor))
     app.include_router(charts.router(advisor, settings))
-    app.include_router(compare.router(advisor, past))
-    app.include_router(regressions.router(advisor, log_for, projecting.written))
-    app.include_router(ingest.router(log_for, projecting.written))
-    app.include_router(requests.router(log, log_for, projecting.written))
-    app.include_router(sse.router(telling))
+    app.include_router(compare.router(advisor, past_tables))
+    app.include_router(regressions.router(advisor, log_for, updater.request_update))
+    app.include_router(ingest.router(log_for, updater.request_update))
+    app.include_router(requests.router(log, log_for, updater.request_update))
+    app.include_router(sse.router(feed))
     app.include_router(query.router(sandbox))
-    pages.install(app, advisor, settings, past)
+    pages.install(app, advisor, settings, past_tables)
 
-    documented = app.openapi
-    app.openapi = cache(lambda: plain(documented()))  # type: ignore[method-assign]  # as FastAPI says to extend it
+    build_openapi = app.openapi
+    app.openapi = cache(lambda: simplify_nullable(build_openapi()))  # type: ignore[method-assign]  # as FastAPI says to extend it
 
     @app.get("/", include_in_schema=False, response_model=None)
     def index(request: Request) -> dict[str, Any] | Response:
         if "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("/dashboard")
         base = str(request.base_url).removesuffix("/")
-        opened = {"GET": [f"{base}/{page}" for page in ("dashboard", "docs", "openapi.json")]}
+        urls = {"GET": [f"{base}/{page}" for page in ("dashboard", "docs", "openapi.json")]}
         for path, operations in app.openapi()["paths"].items():
             for method in operations:
                 if "{" not in path:
-                    opened.setdefault(method.upper(), []).append(base + path)
-        return {"name": app.title, "open": opened}
+                    urls.setdefault(method.upper(), []).append(base + path)
+        return {"name": app.title, "open": urls}
 
     return app
 
 
 @asynccontextmanager
-async def _beside(
-    advisor: Advisor, projecting: WarehouseUpdater, telling: ChangeFeed, sandbox: Sandbox, _: FastAPI
+async def _run_beside(
+    advisor: Advisor, updater: WarehouseUpdater, feed: ChangeFeed, sandbox: Sandbox, _: FastAPI
 ) -> AsyncIterator[None]:
-    """Beside the requests: put what is published into service, project what is written, import what costs models."""
+    """Run the threads beside the requests: warm up, follow publications, update the warehouse, feed listeners."""
     stop = threading.Event()
-    threading.Thread(target=_warm, args=(advisor, stop), name="warm", daemon=True).start()
-    on_leaving(telling.ending)
-    beside = [
+    threading.Thread(target=_warm_up, args=(advisor, stop), name="warm", daemon=True).start()
+    set_on_shutdown(feed.closing)
+    threads = [
         threading.Thread(target=advisor.follow, args=(stop,), name="follow", daemon=True),
-        threading.Thread(target=projecting.run, name="project", daemon=True),
-        threading.Thread(target=telling.watch, name="tell", daemon=True),
+        threading.Thread(target=updater.run, name="warehouse", daemon=True),
+        threading.Thread(target=feed.watch, name="feed", daemon=True),
     ]
-    for thread in beside:
+    for thread in threads:
         thread.start()
     yield
     stop.set()
     sandbox.close()
-    projecting.stop()
-    telling.ending.set()
-    for thread in beside:
+    updater.stop()
+    feed.closing.set()
+    for thread in threads:
         thread.join()
     gc.unfreeze()
 
 
-def _warm(advisor: Advisor, stop: threading.Event) -> None:
-    """Trace a small model: the first takes seconds, for its imports. What is there then, and what is known, stays, and
-    is not looked through for garbage again, which would stop every request for a quarter of a second now and then."""
-    smallest = resolve_model("bert-tiny")
-    lookup_item_cost(smallest.model_id, smallest, smallest.sequence_length, {})
-    # Where nothing can be read yet, every question says so.
+def _warm_up(advisor: Advisor, stop: threading.Event) -> None:
+    """Trace a small model, because the first trace imports for seconds, and load the newest state.
+
+    Objects that exist then are frozen out of garbage collection, because a pass over them stops every request for a
+    quarter of a second.
+    """
+    model = resolve_model("bert-tiny")
+    lookup_item_cost(model.model_id, model, model.sequence_length, {})
+    # Without tables there is nothing to load, and every query gets the error.
     with suppress(AccelError):
-        advisor.make_ready()
+        advisor.warm_up()
     gc.collect()
     if not stop.is_set():
         gc.freeze()

@@ -1,4 +1,4 @@
-"""Runs the service with uvicorn: where it may listen, and how it starts and stops. Routes are in `app.py`."""
+"""The service under uvicorn: where it may listen, and how it starts and stops."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from predictor.service.middleware.connections import (
     ConnectionLimits,
     ConnectionTable,
     GuardedProtocol,
-    most_connections,
+    raise_connection_limit,
 )
 
 _STOP_S = 5
-"""How long requests that are being answered may take to end once the service was told to stop."""
+"""Time for running requests to end once the service was told to stop."""
 _HANDSHAKE_S = 0.2
 """Time for connections that are being opened to do so, once the service was told to stop."""
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it
-_WITHOUT_SYN = (
+_DROP_SYN = (
     (0x30, 0, 0, 13),  # load the byte of the TCP flags
     (0x45, 0, 1, 0x02),  # is SYN set?
     (0x06, 0, 0, 0),  # drop the segment
@@ -61,33 +61,33 @@ def serve(
     workers: int = 1,
     log_format: log_setup.Form = "text",
 ) -> None:
-    """Serve until interrupted. `ready` gets the base URL once the port is ours.
+    """Serve until interrupted; `ready` gets the base URL once the port is bound.
 
-    Raises InvalidInput for a host other than loopback where there are no keys, AccelError where the port cannot be had.
+    Raises InvalidInput for a host other than loopback without API keys, AccelError for a port that cannot be bound.
     """
     if not is_loopback(host):
-        _require_keys(settings, host)
-    with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="accel-metrics-") as shared:
+        _require_api_key(settings, host)
+    with listen(host, port) as listener, tempfile.TemporaryDirectory(prefix="accel-metrics-") as shared:
         name = f"[{host}]" if ":" in host else host
-        ready(f"http://{name}:{listening.getsockname()[1]}")
+        ready(f"http://{name}:{listener.getsockname()[1]}")
         if workers == 1:
-            run(_app(settings, host, log_format), listening)
+            run(_create_worker_app(settings, host, log_format), listener)
         else:
-            os.environ[metrics.SHARED] = shared
-            config = _config(partial(_app, settings, host, log_format), factory=True, workers=workers)
+            os.environ[metrics.MULTIPROCESS_DIR] = shared
+            config = _config(partial(_create_worker_app, settings, host, log_format), factory=True, workers=workers)
             # uvicorn's supervisor has no parameter for its workers' class.
             supervisor.Process = _Worker  # type: ignore[misc]
-            _Workers(config, sockets=[listening]).run()
+            _Workers(config, sockets=[listener]).run()
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with limits on connections, which answers what the kernel accepted before it stops."""
+    """A uvicorn server with limits on connections, which answers every accepted connection before it stops."""
 
     server_state: ConnectionTable
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits | None = None) -> None:
         super().__init__(config)
-        self.server_state = ConnectionTable(limits or ConnectionLimits(most_connections()))
+        self.server_state = ConnectionTable(limits or ConnectionLimits(raise_connection_limit()))
 
     async def on_tick(self, counter: int) -> bool:
         self.server_state.end_overdue()
@@ -96,11 +96,11 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        listening = sockets or []
+        listeners = sockets or []
         if self.config.workers == 1:  # of several, the parent does it, because one may stop while others go on
-            add_no_connections(listening)
+            stop_accepting(listeners)
         self.server_state.stop()
-        await _emptied(listening)
+        await _drain_backlog(listeners)
         for server in self.servers:
             server.close()
         # A client that has just connected sends its request now; closed before that is read, it would see a reset.
@@ -110,28 +110,28 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def _emptied(listening: Sequence[socket.socket]) -> None:
-    """Return once the event loop, or other workers, have taken all connections that the kernel accepted."""
+async def _drain_backlog(listeners: Sequence[socket.socket]) -> None:
+    """Wait until the event loop, or other workers, have taken all connections that the kernel accepted."""
     started = time.monotonic()
     poll = select.poll()
-    for one in listening:
-        poll.register(one, select.POLLIN)
+    for listener in listeners:
+        poll.register(listener, select.POLLIN)
     while (now := time.monotonic()) < started + _HANDSHAKE_S or (poll.poll(0) and now < started + _STOP_S):
         await asyncio.sleep(0.02)
 
 
-def add_no_connections(listening: Sequence[socket.socket]) -> None:
-    """Have the kernel ignore whoever wants to connect, as if it were busy; those it accepted stay in the queue.
+def stop_accepting(listeners: Sequence[socket.socket]) -> None:
+    """Have the kernel ignore new connections, as if it were busy; those it accepted stay in the queue.
 
-    They try again, and are refused once the socket is closed. Closing it at once would reset those in the queue.
+    Ignored clients try again, and are refused once the socket is closed. Closing it at once would reset the queue.
     """
     if sys.platform != "linux":
         return
-    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _WITHOUT_SYN))
-    filter_ = struct.pack("HP", len(_WITHOUT_SYN), ctypes.addressof(program))
-    for one in listening:
-        with suppress(OSError):  # a kernel without it: who connects in the very last moment is reset
-            one.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _DROP_SYN))
+    filter_ = struct.pack("HP", len(_DROP_SYN), ctypes.addressof(program))
+    for listener in listeners:
+        with suppress(OSError):  # because without socket filters only the last moment's clients are reset
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
 class _Worker(supervisor.Process):
@@ -145,10 +145,10 @@ class _Worker(supervisor.Process):
 
 
 class _Workers(Multiprocess):
-    """uvicorn's, but that Ctrl-C reaches their parent alone, which ends them: not each amid its imports."""
+    """uvicorn's supervisor, which alone gets Ctrl-C and ends its workers, because one amid its imports would break."""
 
     def terminate_all(self) -> None:
-        add_no_connections(self.sockets)
+        stop_accepting(self.sockets)
         super().terminate_all()
 
     def init_processes(self) -> None:
@@ -160,27 +160,27 @@ class _Workers(Multiprocess):
             super().keep_subprocess_alive()
 
 
-def run(app: FastAPI, listening: socket.socket) -> None:
-    """Serve the app there until interrupted, as one worker."""
+def run(app: FastAPI, listener: socket.socket) -> None:
+    """Serve the app on a socket until interrupted, as one worker."""
     try:
-        Server(_config(app)).run(sockets=[listening])
+        Server(_config(app)).run(sockets=[listener])
     except KeyboardInterrupt:
         # uvicorn has finished its requests by now and passes the signal on; the command ends well.
         return
 
 
-def _app(settings: Settings, host: str, log_format: log_setup.Form) -> FastAPI:
-    """The app of one worker, made in its own process."""
+def _create_worker_app(settings: Settings, host: str, log_format: log_setup.Form) -> FastAPI:
+    """Return the app of one worker, in the worker's process."""
     from predictor.service.app import create_app
 
     log_setup.configure(log_format)
     if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_stop_with_parent, args=(parent,), daemon=True).start()
     return create_app(settings, host=host)
 
 
-def _end_after(parent: BaseProcess) -> None:
-    """End well when the process that started the workers was killed: nobody else would tell them."""
+def _stop_with_parent(parent: BaseProcess) -> None:
+    """Stop this worker when its parent ends, because a killed parent stops no workers."""
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -191,7 +191,7 @@ def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, work
         factory=factory,
         workers=workers,
         http=GuardedProtocol,
-        ws="none",  # there is none, and a connection that became one would be under no limit
+        ws="none",  # because WebSocket connections would escape the limits
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -200,7 +200,7 @@ def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, work
     )
 
 
-def _require_keys(settings: Settings, host: str) -> None:
+def _require_api_key(settings: Settings, host: str) -> None:
     now = datetime.now(UTC)
     if not any(key.works(now) for key in Keys(settings).all()):
         raise InvalidInput(
@@ -210,16 +210,16 @@ def _require_keys(settings: Settings, host: str) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises AccelError, with what to do, where the port cannot be had."""
+    """Return a listening socket. Raises AccelError, with what to do, for a port that cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
-        listening.listen(2048)
+        listener.bind((host, port))
+        listener.listen(2048)
     except OSError as error:
-        listening.close()
+        listener.close()
         raise AccelError(
             f"Port {port} on {host} cannot be had ({error.strerror}): choose another with --port."
         ) from error
-    return listening
+    return listener

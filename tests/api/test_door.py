@@ -24,8 +24,8 @@ from accel_platform.settings import Settings
 from predictor.service.app import create_app
 from predictor.service.http.problems import CONTENT_TYPE
 from predictor.service.middleware import log_setup
-from predictor.service.middleware.auth import ASKS, needed_for
-from predictor.service.middleware.identity import log_of
+from predictor.service.middleware.auth import QUERY_PATHS, required_scope
+from predictor.service.middleware.identity import audited_log_for
 from predictor.service.middleware.rate_limit import TokenBuckets
 from predictor_world import MODELS, measured_grid, world
 
@@ -53,7 +53,11 @@ def _asking(settings: Settings, host: str | None = LOOPBACK, base: str = HERE) -
     def observed(request: Request) -> dict[str, int]:
         payload = HostObserved(hostname="h", os="Linux", cpu_model="c", cpu_cores_logical=1, memory_mib=1)
         events = [Event.of(payload, source="api")]
-        return {"events": log_of(request, settings).append(events, key=request.headers.get("idempotency-key")).events}
+        return {
+            "events": audited_log_for(request, settings)
+            .append(events, key=request.headers.get("idempotency-key"))
+            .events
+        }
 
     @app.delete("/observed")
     def deleted() -> dict[str, int]:
@@ -146,9 +150,9 @@ def test_scopes(home: Settings) -> None:
 def test_every_question_by_post_is_a_route_and_everything_else_changes_something(home: Settings) -> None:
     schema = create_app(home).openapi()["paths"]
     posts = {path for path, methods in schema.items() if "post" in methods}
-    assert posts >= ASKS
-    assert {needed_for("POST", path) for path in posts - ASKS} <= {Scope.write}
-    assert needed_for("GET", "/anything") == Scope.read
+    assert posts >= QUERY_PATHS
+    assert {required_scope("POST", path) for path in posts - QUERY_PATHS} <= {Scope.write}
+    assert required_scope("GET", "/anything") == Scope.read
 
 
 def test_a_write_names_who_wrote_in_the_same_segment(home: Settings, tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from predictor.service.app import create_app
-from predictor.service.middleware.security_headers import ALONE, NOTHING, policy
+from predictor.service.middleware.security_headers import DENY_ALL, SANDBOX, page_policy
 from predictor_world import MODELS, measured_grid
 
-PAGE, API = policy(), NOTHING.decode()
+PAGE, API = page_policy(), DENY_ALL.decode()
 OWN = {"x-request-id"}
 """Headers of one answer alone."""
 LEFT_OUT = {"content-type", "content-length"}
@@ -146,7 +146,7 @@ def test_a_page_has_the_policy_of_pages_and_all_else_that_of_the_api(
             elif path.startswith("/docs"):
                 assert re.search(r"script-src 'self'( 'sha256-[^']+')+;", told), asked
             else:
-                assert told == (ALONE if "/charts/" in asked and page else PAGE if page else API), asked
+                assert told == (SANDBOX if "/charts/" in asked and page else PAGE if page else API), asked
             assert ("x-frame-options" in answer.headers) == page, asked
             if page:
                 pages.add(path)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_every_operation_keeps_what_its_schema_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        WarehouseUpdater, "written", lambda self: None
+        WarehouseUpdater, "request_update", lambda self: None
     )  # writes are many, and their tables asked of nobody
     app = create_app(world(tmp_path / "home", measured_grid(MODELS[:2])))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))

@@ -15,7 +15,7 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from faults import no_room
 from predictor.service.app import create_app
-from predictor.service.http.problems import CONTENT_TYPE, MOST_BODY_BYTES
+from predictor.service.http.problems import CONTENT_TYPE, MAX_BODY_BYTES
 from predictor.training.train import train
 from predictor_world import MODELS, append, measured_grid, result, world
 
@@ -158,12 +158,12 @@ def test_no_body_is_a_surprise(client: TestClient, content: bytes) -> None:
 
 
 def test_a_huge_body_is_not_read(client: TestClient) -> None:
-    announced = client.post("/recommend", content=b"x" * (MOST_BODY_BYTES + 1))
+    announced = client.post("/recommend", content=b"x" * (MAX_BODY_BYTES + 1))
     _problem(announced, 413, "request-entity-too-large")
 
     def chunks() -> Iterator[bytes]:
         for _ in range(20):
-            yield b"x" * (MOST_BODY_BYTES // 10)
+            yield b"x" * (MAX_BODY_BYTES // 10)
 
     _problem(client.post("/recommend", content=chunks()), 413, "request-entity-too-large")
 

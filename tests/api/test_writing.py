@@ -18,7 +18,7 @@ from accel_platform.events.types import MeasuredSeries, RegressionFound, WriteAu
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from predictor.service.app import create_app
-from predictor.service.background.intake import request_id, store
+from predictor.service.background.intake import request_id, store_once
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor_world import MODELS, measured_grid, world
 
@@ -171,10 +171,10 @@ def test_a_key_means_one_body_whatever_comes_in_which_order(
         cause = request_id("/results", {"body": body})
         event = Event.of(result(batch_size=body + 1), source="api", causation_id=cause)
         if owners.setdefault(key, body) == body:
-            store(log, [event], key=key)
+            store_once(log, [event], key=key)
         else:
             with pytest.raises(InvalidInput):
-                store(log, [event], key=key)
+                store_once(log, [event], key=key)
     stored = [event.payload for event in log.read() if not isinstance(event.payload, WriteAudited)]
     assert sorted(payload.batch_size - 1 for payload in stored) == sorted(owners.values())  # type: ignore[attr-defined]
 

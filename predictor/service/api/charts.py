@@ -1,4 +1,4 @@
-"""Routes that draw: every kind of chart, of what the filters leave, as a specification, a picture or a page."""
+"""Routes for charts of selected results, as a specification, an image or a page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from accel_platform.reports.charts.render import Kind, render
 from accel_platform.reports.charts.theme import Theme
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
-from predictor.service.background.charts import drawn, made_of
-from predictor.service.http.conditional import NOT_MODIFIED, conditional_response, validators
-from predictor.service.http.problems import documented
-from predictor.service.middleware.security_headers import ALONE
+from predictor.service.background.charts import chart_version, draw_chart
+from predictor.service.http.conditional import NOT_MODIFIED, cache_headers, conditional_response
+from predictor.service.http.problems import problem_responses
+from predictor.service.middleware.security_headers import SANDBOX
 
 _TYPES: dict[Kind, str] = {
     "json": "application/json",
@@ -27,13 +27,13 @@ _TYPES: dict[Kind, str] = {
 
 
 class ChartQuery(Selection):
-    """What is drawn, and in which colours."""
+    """Filters of the results, and the theme."""
 
     theme: Theme = "light"
 
 
 class Chart(BaseModel):
-    """One kind of chart."""
+    """A kind of chart."""
 
     name: str
     shows: str
@@ -55,25 +55,24 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
 
     @routes.get("/charts")
     def charts() -> Charts:
-        """The kinds of charts there are."""
+        """List the kinds of charts."""
         return Charts(charts=[Chart(name=n, shows=d.shows, needs=d.needs) for n, d in CHARTS.items()])
 
     @routes.get(
         "/charts/{name}.{kind}",
-        responses={**answers, **documented(404, 422, 503), **NOT_MODIFIED},
+        responses={**answers, **problem_responses(404, 422, 503), **NOT_MODIFIED},
         response_class=Response,
     )
     def one(request: Request, name: str, kind: Kind, asked: Annotated[ChartQuery, Query()]) -> Response:
-        """A chart as Vega-Lite, SVG, PNG, or a page with everything in it. 404, and why, where there is nothing to
-        draw."""
+        """Draw a chart as Vega-Lite, SVG, PNG, or a page with everything in it; 404 where there is nothing to draw."""
         now = reader.pinned()
-        headers = validators(now, request, f"{kind}{made_of(name, settings)}", media_type=_TYPES[kind])
+        headers = cache_headers(now, request, f"{kind}{chart_version(name, settings)}", media_type=_TYPES[kind])
         if kind == "html":
-            headers["Content-Security-Policy"] = ALONE
+            headers["Content-Security-Policy"] = SANDBOX
         selection = Selection(**asked.model_dump(exclude={"theme"}))
 
         def made() -> Response:
-            content = render(drawn(name, now, settings, selection), kind, asked.theme)
+            content = render(draw_chart(name, now, settings, selection), kind, asked.theme)
             return Response(content, headers=headers)
 
         return conditional_response(request, headers, made)

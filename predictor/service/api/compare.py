@@ -1,4 +1,4 @@
-"""Routes that hold figures against each other: side by side, over time, between two snapshots. `analysis` judges."""
+"""Routes for comparisons: side by side, over time, and between two snapshots."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from accel_platform.analysis.summaries.comparison import By, side_by_side
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.past_tables import PastTables
-from predictor.service.http.conditional import NOT_MODIFIED, answer
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, table_response
+from predictor.service.http.problems import problem_responses
 
 Models = Annotated[tuple[str, ...], Field(min_length=1, max_length=50, description="Keys, ids or families.")]
 Ref = Annotated[str, Field(min_length=1, max_length=200)]
@@ -23,14 +23,14 @@ Rows = list[dict[str, Any]]
 
 
 class CompareQuery(Selection):
-    """What stands side by side."""
+    """Models or hardware to compare."""
 
     model: Models
     by: By = Field(default="hardware", description="One model over hardware names, or models on one of them.")
 
 
 class ChangesQuery(Selection):
-    """Which cells, and between which snapshots."""
+    """Cells and snapshots to compare."""
 
     model: Models
     before: Ref = Field(description="A snapshot's name or id, or a date.")
@@ -39,7 +39,7 @@ class ChangesQuery(Selection):
 
 
 class TrendQuery(Selection):
-    """Which series of which figure."""
+    """Series of one figure."""
 
     model: Models
     metric: Metric = "latency_ms"
@@ -60,7 +60,7 @@ class SideBySide(BaseModel):
 
 
 class Changed(BaseModel):
-    """Cells that were measured before and again since."""
+    """Cells that were measured in both snapshots."""
 
     before: str = Field(description="Id of the snapshot.")
     after: str
@@ -92,26 +92,28 @@ class Trends(BaseModel):
 def router(advisor: Advisor, past: PastTables) -> APIRouter:
     routes = APIRouter(tags=["comparing"])
     reader = advisor.reader
-    problems = documented(400, 404, 422, 503)
+    problems = problem_responses(400, 404, 422, 503)
 
     @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
     def compare(request: Request, asked: Annotated[CompareQuery, Query()]) -> Response:
-        """Equal shapes side by side: one model over its hardware, or several models on one hardware name.
+        """Compare equal shapes side by side: one model over its hardware, or several models on one hardware name.
 
         Nothing is averaged over unlike shapes, devices or provenance.
         """
-        return answer(reader, request, lambda now: asdict(side_by_side(now, _selection(asked), asked.by)))
+        return table_response(reader, request, lambda now: asdict(side_by_side(now, _selection(asked), asked.by)))
 
     @routes.get("/changes", responses=problems)
     def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
-        """What got slower, faster or broke between two snapshots. Tables of the past are made where there are none,
-        which takes seconds: for one at a time, others come again."""
-        found = past.changed(asked.before, asked.after, _selection(asked), asked.min_change_percent)
+        """List cells that got slower, faster or broke between two snapshots.
+
+        Tables of a past snapshot may have to be built, which takes seconds; other clients get 503 meanwhile.
+        """
+        found = past.compare(asked.before, asked.after, _selection(asked), asked.min_change_percent)
         return Changed.model_validate(asdict(found))
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
     def trend(request: Request, asked: Annotated[TrendQuery, Query()]) -> Response:
-        """A figure over time: a series per cell, device and fingerprint, where it moved, and the commits around it."""
+        """Return a figure over time: a series per cell, device and fingerprint, its shifts, and the commits around."""
 
         def read(now: Reader) -> dict[str, Any]:
             found = trends(now, _selection(asked), asked.metric, min_change_percent=asked.min_change_percent)
@@ -119,7 +121,7 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
             told = [one.document() for one in found[: asked.limit]]
             return {"trends": told, "series": len(found), "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes
 

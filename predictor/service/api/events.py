@@ -1,4 +1,4 @@
-"""Routes that read the log: its events as the tables have them, and its snapshots."""
+"""Routes for the events of the log, as the tables have them, and for its snapshots."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from accel_platform.events.snapshots import taken
 from accel_platform.events.types import SnapshotTaken
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.background.intake import PENDING, pending
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.background.intake import PENDING, pending_response
+from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import EventsQuery
 from predictor.service.schemas.rows import EventPage, StoredEvent
 
 _COLUMNS = ", ".join(f"r.{name}" for name in StoredEvent.model_fields)
-_EVENTS = Listing("events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), found_by="event_id")
+_EVENTS = PagedTable(
+    "events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), found_by="event_id"
+)
 _ONE = f"SELECT {_COLUMNS} FROM events AS r WHERE event_id = $id"
 
 
@@ -36,7 +38,7 @@ class OneEvent(BaseModel):
 
 
 class NewSnapshot(BaseModel):
-    """A snapshot that somebody took to come back to."""
+    """A snapshot taken for later reference."""
 
     snapshot_id: str
     name: str | None
@@ -46,7 +48,7 @@ class NewSnapshot(BaseModel):
 
 
 class Snapshots(BaseModel):
-    """What the log is, what the tables are of, and the snapshots taken, oldest first."""
+    """Present snapshots of log and tables, and the snapshots taken, oldest first."""
 
     log: str = Field(description="Snapshot of the log as it is now.")
     tables: str | None = Field(description="Snapshot in service; null before the first.")
@@ -57,9 +59,9 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     routes = APIRouter(tags=["events"])
     reader = advisor.reader
 
-    @routes.get("/events", response_model=EventPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/events", response_model=EventPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def events(request: Request, asked: Annotated[EventsQuery, Query()]) -> Response:
-        """Events as the tables have them, the latest recorded first."""
+        """List events as the tables have them, the latest recorded first."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = equal(**asked.model_dump(include={"type", "run_id", "host_id", "source"}))
@@ -68,29 +70,31 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
                     condition += f" AND r.recorded_at {sign} ${name}"
                     values[name] = moment
             rows, more = _EVENTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"events": parsed(rows, "payload"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+            return {"events": parse_json_columns(rows, "payload"), "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     @routes.get(
-        "/events/{event_id}", response_model=OneEvent, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+        "/events/{event_id}",
+        response_model=OneEvent,
+        responses=PENDING | problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def event(request: Request, event_id: UUID) -> Response:
-        """One event. What was just written is 202 until the tables have followed."""
+        """Return one event; 202 for one just written, until the tables have it."""
 
         def read(now: Reader) -> dict[str, Any] | Response:
-            rows = parsed(now.rows(_ONE, {"id": event_id}), "payload")
+            rows = parse_json_columns(now.rows(_ONE, {"id": event_id}), "payload")
             if not rows:
-                if (soon := pending(log, event_id, now)) is not None:
+                if (soon := pending_response(log, event_id, now)) is not None:
                     return soon
                 raise NotFound(f"There is no event {event_id}.")
             return {"event": rows[0], "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/snapshots", responses=documented(503))
+    @routes.get("/snapshots", responses=problem_responses(503))
     def snapshots() -> Snapshots:
-        """The snapshot the log is at, the one the tables are of, and those that somebody took."""
+        """Return the snapshot of the log, that of the tables, and those taken by users."""
         found = []
         for event in taken(log):
             payload = event.payload

@@ -1,4 +1,4 @@
-"""Routes that read hardware: the names and what answers to them here, devices seen on hosts, and the spec sheet."""
+"""Routes for hardware: names with their results, devices seen on hosts, and the catalogue of specs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import DevicesQuery
 from predictor.service.schemas.rows import Device, DevicePage
 
-_DEVICES = Listing(
+_DEVICES = PagedTable(
     "devices",
     ", ".join(f"r.{name}" for name in Device.model_fields),
     (
@@ -44,7 +44,7 @@ FROM results WHERE hardware = $name GROUP BY device_id ORDER BY results DESC, de
 
 
 class Hardware(BaseModel):
-    """One hardware name: what drives it, whether some host has it, and how much is known of it."""
+    """One hardware name: its runtime, whether a host has it, and how many results there are."""
 
     hardware: str
     backend: str | None = Field(description="null for names that only imported results have.")
@@ -111,16 +111,18 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["hardware"])
     reader = advisor.reader
 
-    @routes.get("/hardware", response_model=HardwareList, responses=documented(503) | NOT_MODIFIED)
+    @routes.get("/hardware", response_model=HardwareList, responses=problem_responses(503) | NOT_MODIFIED)
     def hardware(request: Request) -> Response:
-        """Every hardware name that this platform runs or has results of."""
-        return answer(
+        """List every hardware name that this platform runs or has results of."""
+        return table_response(
             reader, request, lambda now: {"hardware": [*_names(now).values()], "snapshot_id": now.snapshot_id}
         )
 
-    @routes.get("/hardware/{name}", response_model=OneHardware, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/hardware/{name}", response_model=OneHardware, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def one(request: Request, name: str) -> Response:
-        """One hardware name: what hosts found under it, and the devices that results are of."""
+        """Return one hardware name: devices that hosts found under it, and devices that results are of."""
 
         def read(now: Reader) -> dict[str, Any]:
             found = _names(now, name)
@@ -128,27 +130,31 @@ def router(advisor: Advisor) -> APIRouter:
                 raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(now))}.")
             return {
                 "hardware": found[name],
-                "seen": parsed(now.rows(_SEEN, {"name": name}), "runtime_versions"),
+                "seen": parse_json_columns(now.rows(_SEEN, {"name": name}), "runtime_versions"),
                 "measured": now.rows(_MEASURED, {"name": name}),
                 "snapshot_id": now.snapshot_id,
             }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/devices", response_model=DevicePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/devices", response_model=DevicePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def devices(request: Request, asked: Annotated[DevicesQuery, Query()]) -> Response:
-        """Each hardware name on each host as it was last seen: the device behind it, or why there is none."""
+        """List each hardware name on each host as last seen: the device behind it, or why there is none."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = equal(host_id=asked.host_id, hardware=asked.hardware, available=asked.available)
             rows, more = _DEVICES.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"devices": parsed(rows, "runtime_versions"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+            return {
+                "devices": parse_json_columns(rows, "runtime_versions"),
+                "next_cursor": more,
+                "snapshot_id": now.snapshot_id,
+            }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     @routes.get("/catalogue")
     def catalogue() -> Catalogue:
-        """The spec sheet that questions may name devices of: peaks, bandwidth, memory, power, price."""
+        """Return the specs of devices that queries may name: peaks, bandwidth, memory, power, price."""
         specs = [Spec.model_validate(asdict(spec)) for spec in catalog()]
         return Catalogue(devices=specs, version=version("accel-platform"))
 
@@ -156,7 +162,7 @@ def router(advisor: Advisor) -> APIRouter:
 
 
 def _names(now: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
-    """All names, or one."""
+    """Return all hardware names with their counts, or one."""
     counted = {row["hardware"]: row for row in now.rows(_RESULTS, {"name": name})}
     answering = {row["hardware"] for row in now.rows(_SEEN, {"name": name}) if row["available"]}
     known = [known for known in RUNTIMES if name in (None, known)]

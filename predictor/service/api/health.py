@@ -1,4 +1,4 @@
-"""Routes about the service itself: whether it can answer, and from what."""
+"""Routes for probes of the service: health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel_platform.errors import AccelError, WarehouseEmpty
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import require_complete
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.problems import documented
+from predictor.service.http.problems import problem_responses
 from predictor.service.middleware import metrics
 from predictor.service.schemas.queries import Health, Ready
 
@@ -25,32 +25,34 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
     if log_problem is not None:
         _log.error("%s", log_problem)
 
-    @routes.get("/health", responses=documented(503))
+    @routes.get("/health", responses=problem_responses(503))
     def health() -> Health:
-        """200 while the service can answer; 503 with the command to run before anything was measured."""
-        knowledge = advisor.knowledge()
-        predictor = knowledge.predictor
+        """Return 200 while the service can answer; 503, with the command to run, before anything was measured."""
+        state = advisor.state()
+        predictor = state.predictor
         [row] = advisor.reader.rows("SELECT count(*) AS results FROM results")
         return Health(
             status="ok",
             version=version,
-            snapshot_id=knowledge.evidence.snapshot_id,
+            snapshot_id=state.evidence.snapshot_id,
             predictor_id=predictor.predictor_id if predictor else None,
-            predictor_missing=None if predictor else knowledge.no_predictor,
+            predictor_missing=None if predictor else state.no_predictor,
             log_problem=log_problem,
             results=row["results"],
-            cells=len(knowledge.evidence.summaries),
+            cells=len(state.evidence.summaries),
         )
 
-    @routes.get("/ready", responses=documented(503))
+    @routes.get("/ready", responses=problem_responses(503))
     def ready() -> Ready:
-        """200 once what is in service has been read and questions are answered from it; else 503 with the reason."""
-        return Ready(status="ready", snapshot_id=advisor.knowledge().evidence.snapshot_id)
+        """Return 200 once a state is loaded and queries are answered from it; else 503 with the reason."""
+        return Ready(status="ready", snapshot_id=advisor.state().evidence.snapshot_id)
 
-    @routes.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=problem_responses(503))
     def figures() -> Response:
-        """Figures for Prometheus."""
-        return Response(metrics.exposed(_gauges(advisor, settings)), headers={"Content-Type": metrics.CONTENT_TYPE})
+        """Return metrics in the Prometheus text format."""
+        return Response(
+            metrics.render_metrics(_gauges(advisor, settings)), headers={"Content-Type": metrics.CONTENT_TYPE}
+        )
 
     return routes
 
@@ -65,7 +67,7 @@ def _log_problem(settings: Settings) -> str | None:
 
 
 def _gauges(advisor: Advisor, settings: Settings) -> dict[str, tuple[str, float]]:
-    """How much is known and how old it is; of what is not there, nothing."""
+    """Return the number of results and the age of the tables; nothing before the first publication."""
     try:
         [row] = advisor.reader.rows("SELECT count(*) AS results FROM results")
         published_at = (settings.warehouse_dir / "CURRENT").stat().st_mtime

@@ -1,4 +1,4 @@
-"""Routes that add to the log: results that somebody states, and events of measurements made elsewhere."""
+"""Routes that add to the log: stated results, and events of measurements made elsewhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from fastapi import APIRouter, Body, Header, Request, Response
 
 from accel_platform.events import Event
 from accel_platform.events.audited import AuditedLog
-from predictor.service.background.intake import SOURCE, ItemsRefused, StoredResponse, refuse_broken, request_id, store
-from predictor.service.http.bodies import LinesRoute, or_lines, strictly
-from predictor.service.http.problems import documented
-from predictor.service.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unbelievable
+from predictor.service.background.intake import (
+    SOURCE,
+    InvalidItems,
+    StoredResponse,
+    request_id,
+    require_data_rules,
+    store_once,
+)
+from predictor.service.http.bodies import JsonOrNdjsonRoute, ndjson_body, require_strict_body
+from predictor.service.http.problems import problem_responses
+from predictor.service.schemas.ingest import ClaimedResult, Claims, Posted, PostedEvents, unsupported_claims
 
 Key = Annotated[
     str | None,
@@ -27,29 +34,29 @@ Key = Annotated[
     ),
 ]
 LogFor = Callable[[Request], AuditedLog]
-"""The log in the name of whoever asks."""
+"""Return the log in the name of a request's caller."""
 
 
-def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
-    routes = APIRouter(route_class=LinesRoute)
-    problems = documented(400, 413, 415, 422, 503)
+def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
+    routes = APIRouter(route_class=JsonOrNdjsonRoute)
+    problems = problem_responses(400, 413, 415, 422, 503)
 
     @routes.post(
         "/results",
         status_code=202,
         response_model=StoredResponse,
         responses=problems,
-        openapi_extra=or_lines("ClaimedResult"),
-        dependencies=[strictly(Claims)],
+        openapi_extra=ndjson_body("ClaimedResult"),
+        dependencies=[require_strict_body(Claims)],
         tags=["results"],
     )
     def post_results(
         request: Request, response: Response, claims: Annotated[Claims, Body()], idempotency_key: Key = None
     ) -> StoredResponse:
-        """Add one result or several that somebody states; all are stored or none.
+        """Add one or more stated results; all are stored or none.
 
-        They are `imported` and count like those of an imported file. What a process of this platform measured, with its
-        samples and its verification, goes to `/events`.
+        They are `imported` and count like those of an imported file. Measurements of a process of this platform, with
+        samples and verification, go to `/events`.
         """
         items: Sequence[ClaimedResult] = claims if isinstance(claims, list) else [claims]
         cause = request_id(request.url.path, items)
@@ -61,30 +68,29 @@ def router(log_for: LogFor, written: Callable[[], None]) -> APIRouter:
         status_code=202,
         response_model=StoredResponse,
         responses=problems,
-        openapi_extra=or_lines("Posted"),
-        dependencies=[strictly(PostedEvents)],
+        openapi_extra=ndjson_body("Posted"),
+        dependencies=[require_strict_body(PostedEvents)],
         tags=["events"],
     )
     def post_events(
         request: Request, response: Response, posted: Annotated[PostedEvents, Body()], idempotency_key: Key = None
     ) -> StoredResponse:
-        """Add events of measurements made where the log is not; all are stored or none.
+        """Add events of measurements made on another machine; all are stored or none.
 
-        A result brings samples, device and fingerprint, and in the same request the verification of its cell, by which
-        alone it may count as compatible. The service cannot repeat the measurement: it takes the writer's word for it,
-        and `source` says that it came this way.
+        A result needs samples, device and fingerprint, and in the same request the verification of its cell, without
+        which it never counts as compatible. The service trusts the measurement; `source` marks it as sent this way.
         """
         items: Sequence[Posted] = posted if isinstance(posted, list) else [posted]
-        if wrong := unbelievable(items):
-            raise ItemsRefused(wrong)
+        if wrong := unsupported_claims(items):
+            raise InvalidItems(wrong)
         cause = request_id(request.url.path, items)
         events = [_event(item, cause, event_id=item.event_id) for item in items]
         return _answered(request, response, events, idempotency_key)
 
     def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> StoredResponse:
-        refuse_broken(events)
-        stored = store(log_for(request), events, key=key)
-        written()
+        require_data_rules(events)
+        stored = store_once(log_for(request), events, key=key)
+        request_update()
         ids = [event.event_id for event in stored.events]
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"

@@ -1,7 +1,7 @@
-"""Routes of the API that this service replaces, under the column names of its tables. New programs use the others.
+"""Deprecated routes of the API that this service replaced, under the column names of its tables.
 
-`/hardware`, `/models` and `POST /query` keep their paths with answers of today; `POST /performance` is `POST /results`.
-Memory is in MiB under names that end in `_mb`, as those tables had it, and unknown is null where they wrote 0.
+`/hardware`, `/models` and `POST /query` keep their paths with new answers; `POST /performance` became `POST /results`.
+Memory is in MiB under names that end in `_mb`, as in those tables; unknown is null where they wrote 0.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from accel_platform.analysis.query.filters import Selection, recorded_id
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.conditional import NOT_MODIFIED, answer
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import MatrixQuery, ResultsQuery
 from predictor.service.schemas.rows import Page
 
-_PERFORMANCE = Listing(
+_PERFORMANCE = PagedTable(
     "results",
     """r.result_id, r.model_id AS model_name, r.model_family, r.hardware AS hardware_type, r.device_name,
     r.batch_size, r.precision, r.sequence_length, r.mode AS test_case, r.latency_mean_ms AS average_latency_ms,
@@ -34,7 +34,7 @@ _PERFORMANCE = Listing(
     (("r.result_id", "UUID"),),
     found_by="result_id",
 )
-_COMPATIBILITY = Listing(
+_COMPATIBILITY = PagedTable(
     "compat_matrix",
     """r.model_id AS model_name, r.model_family, r.hardware AS hardware_type, r.device_name, r.mode AS test_case,
     r.state = 'compatible' AS is_compatible, r.rating AS performance_rating, r.latency_p50_ms AS median_latency_ms,
@@ -79,7 +79,7 @@ class PerformancePage(Page):
 
 
 class HardwareFigures(BaseModel):
-    """One cell of a model on one device: the median over its results, of one provenance."""
+    """One cell of a model on one device: the median over its results of one provenance."""
 
     hardware_type: str
     device_name: str | None
@@ -95,7 +95,7 @@ class HardwareFigures(BaseModel):
 
 
 class ModelComparison(BaseModel):
-    """A model on all hardware that has figures of it, by shape."""
+    """A model on all hardware with figures of it, by shape."""
 
     model_name: str
     comparison: list[HardwareFigures]
@@ -127,24 +127,26 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["old routes"], deprecated=True)
     reader = advisor.reader
 
-    @routes.get("/performance", response_model=PerformancePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/performance", response_model=PerformancePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def performance(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
-        """`GET /results` under the old names."""
+        """List `GET /results` under the old names."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = asked.where()
             rows, more = _PERFORMANCE.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"performance": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     @routes.get(
         "/performance/comparison/{model:path}",
         response_model=ModelComparison,
-        responses=documented(404, 422, 503) | NOT_MODIFIED,
+        responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def comparison(request: Request, model: str) -> Response:
-        """A model on all hardware that has figures of it. `GET /compare` says more."""
+        """Return a model's figures on all hardware; `GET /compare` says more."""
 
         def read(now: Reader) -> dict[str, Any]:
             cells = read_cells(now, Selection(model=(model,)))
@@ -168,17 +170,19 @@ def router(advisor: Advisor) -> APIRouter:
             ]
             return {"model_name": recorded_id(model), "comparison": figures, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/compatibility", response_model=CompatibilityPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/compatibility", response_model=CompatibilityPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def compatibility(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
-        """`GET /matrix` under the old names."""
+        """List `GET /matrix` under the old names."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = asked.where()
             rows, more = _COMPATIBILITY.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"compatibility": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes

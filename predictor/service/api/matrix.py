@@ -1,4 +1,4 @@
-"""Routes that read the compatibility matrix and the coverage of architectures."""
+"""Routes for the compatibility matrix, its history, and the coverage of architectures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from accel_platform.analysis.query.filters import Selection, equal
 from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import CoverageQuery, MatrixQuery
 from predictor.service.schemas.rows import Coverage, CoveragePage, MatrixCell, MatrixPage
 
-_MATRIX = Listing(
+_MATRIX = PagedTable(
     "compat_matrix",
     ", ".join(f"r.{name}" for name in MatrixCell.model_fields),
     (
@@ -28,7 +28,7 @@ _MATRIX = Listing(
     ),
     descending=False,
 )
-_COVERAGE = Listing(
+_COVERAGE = PagedTable(
     "coverage",
     ", ".join(f"r.{name}" for name in Coverage.model_fields),
     (("r.model_type", "VARCHAR"), ("r.hardware", "VARCHAR"), ("coalesce(r.host_id, '')", "VARCHAR")),
@@ -37,7 +37,7 @@ _COVERAGE = Listing(
 
 
 class MatrixHistoryQuery(BaseModel):
-    """Of which models, hardware and mode."""
+    """Filters of the matrix's history."""
 
     model_config = ConfigDict(extra="forbid")
     model: tuple[str, ...] = Field(min_length=1, max_length=50, description="Keys, ids or families.")
@@ -56,37 +56,39 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["matrix"])
     reader = advisor.reader
 
-    @routes.get("/matrix", response_model=MatrixPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/matrix", response_model=MatrixPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def matrix(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
-        """Cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
+        """List cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = asked.where()
             rows, more = _MATRIX.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"cells": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/matrix/history", response_model=MatrixHistory, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/matrix/history", response_model=MatrixHistory, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def history(request: Request, asked: Annotated[MatrixHistoryQuery, Query()]) -> Response:
-        """How cells came to be what they are: each day on which a verdict changed, replayed from the log."""
+        """List each day on which a cell's verdict changed, replayed from the log."""
 
         def read(now: Reader) -> dict[str, Any]:
             selection = Selection(model=asked.model, hardware=asked.hardware)
             return {"changes": matrix_history(now, selection, mode=asked.mode), "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/coverage", response_model=CoveragePage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/coverage", response_model=CoveragePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def coverage(request: Request, asked: Annotated[CoverageQuery, Query()]) -> Response:
-        """Whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
+        """List whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
 
         def read(now: Reader) -> dict[str, Any]:
             filters = asked.model_dump(exclude={"limit", "cursor"})
             rows, more = _COVERAGE.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
-            found = parsed(rows, "versions")
+            found = parse_json_columns(rows, "versions")
             return {"coverage": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes

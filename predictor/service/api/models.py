@@ -1,4 +1,4 @@
-"""Routes that read models: those that were described or have results, and what a name of the catalogue means."""
+"""Routes for models: those that were described or have results, by any of their names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import ModelsQuery
 from predictor.service.schemas.rows import MatrixCell, Model, ModelPage
 
-_MODELS = Listing("models", ", ".join(Model.model_fields), (("r.model_id", "VARCHAR"),), descending=False)
+_MODELS = PagedTable("models", ", ".join(Model.model_fields), (("r.model_id", "VARCHAR"),), descending=False)
 _ONE = f"SELECT {', '.join(Model.model_fields)} FROM models WHERE model_id = $model"
 _COUNTS = """
 SELECT hardware, mode, provenance, status, count(*) AS results, count(DISTINCT run_id) AS runs
@@ -28,7 +28,7 @@ _CELLS = f"SELECT {', '.join(MatrixCell.model_fields)} FROM compat_matrix WHERE 
 
 
 class ResultCount(BaseModel):
-    """How many results there are of one kind."""
+    """Number of results of one kind."""
 
     hardware: str
     mode: str
@@ -39,7 +39,7 @@ class ResultCount(BaseModel):
 
 
 class OneModel(BaseModel):
-    """A model, where it runs, and what of it was measured or imported."""
+    """A model, where it runs, and how often it was measured or imported."""
 
     model: Model
     sets: list[str] = Field(description="The named sets of the catalogue that hold it.")
@@ -52,25 +52,31 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["models"])
     reader = advisor.reader
 
-    @routes.get("/models", response_model=ModelPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/models", response_model=ModelPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def models(request: Request, asked: Annotated[ModelsQuery, Query()]) -> Response:
-        """Models by id: those that were described, and those that have results."""
+        """List models by id: those that were described, and those that have results."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = equal(family=asked.family, modality=asked.modality)
             rows, more = _MODELS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"models": parsed(rows, "aliases", "config"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+            return {
+                "models": parse_json_columns(rows, "aliases", "config"),
+                "next_cursor": more,
+                "snapshot_id": now.snapshot_id,
+            }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     # A model's id may have slashes in it.
-    @routes.get("/models/{model_id:path}", response_model=OneModel, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/models/{model_id:path}", response_model=OneModel, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def model(request: Request, model_id: str) -> Response:
-        """One model, by its id or another name that the catalogue has for it."""
+        """Return one model, by its id or another name that the catalogue has for it."""
 
         def read(now: Reader) -> dict[str, Any]:
             values = {"model": recorded_id(model_id)}
-            rows = parsed(now.rows(_ONE, values), "aliases", "config")
+            rows = parse_json_columns(now.rows(_ONE, values), "aliases", "config")
             if not rows:
                 known = find_model(model_id)
                 hint = f"`accel bench run --models {known.model_id}` measures it" if known else "GET /models has them"
@@ -83,6 +89,6 @@ def router(advisor: Advisor) -> APIRouter:
                 "snapshot_id": now.snapshot_id,
             }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes

@@ -1,4 +1,4 @@
-"""SQL over the warehouse for whoever may ask: one SELECT, run by the sandbox. What it may do is decided there."""
+"""Route for SQL over the warehouse: one SELECT, run by the sandbox."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import Busy
 from accel_platform.table_io import files
 from accel_platform.warehouse.sandbox import Rows, Sandbox
-from predictor.service.http.problems import documented
+from predictor.service.http.problems import problem_responses
 from predictor.service.http.streaming import TYPES
 
 ARROW = TYPES["arrow"]
-MOST_ROWS = 100_000
-_AT_THE_DOOR = 8
-"""Queries that run or wait for their turn; more are sent away, for each holds a thread."""
+MAX_ROWS = 100_000
+_MAX_PENDING = 8
+"""Queries that run or wait; more are rejected, because each holds a thread."""
 _BYTES = {"type": "string", "format": "binary"}
 Scalar = str | bool | int | float | None
 
@@ -40,7 +40,7 @@ class SqlQuery(BaseModel):
     parameters: list[Scalar] | dict[Annotated[str, Field(max_length=200)], Scalar] = Field(
         default=[], description="Values for `?` or `$1` (a list) or for `$name` (an object)."
     )
-    max_rows: int = Field(default=1000, ge=1, le=MOST_ROWS)
+    max_rows: int = Field(default=1000, ge=1, le=MAX_ROWS)
 
 
 class Column(BaseModel):
@@ -49,7 +49,7 @@ class Column(BaseModel):
 
 
 class SqlRows(BaseModel):
-    """What the query found."""
+    """Rows of a query."""
 
     columns: list[Column]
     rows: list[list[Any]] = Field(description="In the order of the columns. Unknown is null; NaN and infinity are too.")
@@ -60,49 +60,51 @@ class SqlRows(BaseModel):
 
 def router(sandbox: Sandbox) -> APIRouter:
     routes = APIRouter(tags=["tables"])
-    threads = CapacityLimiter(_AT_THE_DOOR)
+    threads = CapacityLimiter(_MAX_PENDING)
 
     @routes.post(
         "/query",
         response_model=SqlRows,
         responses={
             200: {"content": {kind: {"schema": _BYTES} for kind in (ARROW, "text/csv")}},
-            **documented(400, 413, 422, 503),
+            **problem_responses(400, 413, 422, 503),
         },
     )
-    async def query(asked: SqlQuery, request: Request) -> Response:
-        """Run one SELECT in a process of its own: no files, no network, 10 s, 512 MiB. `Accept` chooses JSON, Arrow or
-        CSV; of the latter two the header `X-Truncated` tells whether there were more rows. Text that a spreadsheet
-        would take for a formula has an apostrophe before it in CSV."""
+    async def query(query_: SqlQuery, request: Request) -> Response:
+        """Run one SELECT in a process of its own: no files, no network, 10 s, 512 MiB.
+
+        `Accept` chooses JSON, Arrow or CSV; for the latter two the header `X-Truncated` is true where there were more
+        rows. In CSV, text that a spreadsheet would take for a formula gets an apostrophe before it.
+        """
         if threads.available_tokens < 1:
             raise Busy("Many queries wait already: ask again in a few seconds.")
-        gone = threading.Event()
-        watching = create_task(_watch(request, gone))
-        run = partial(sandbox.query, asked.sql, asked.parameters, max_rows=asked.max_rows, cancelled=gone)
+        disconnected = threading.Event()
+        watcher = create_task(_watch_disconnect(request, disconnected))
+        run = partial(sandbox.query, query_.sql, query_.parameters, max_rows=query_.max_rows, cancelled=disconnected)
         try:
-            found = await run_sync(run, limiter=threads)
+            result = await run_sync(run, limiter=threads)
         finally:
-            watching.cancel()
+            watcher.cancel()
         accepted = request.headers.get("accept", "")
-        for kind, write in _STREAMS.items():
+        for kind, write in _ENCODERS.items():
             if kind.partition(";")[0] in accepted:
-                content = await run_sync(write, found.table, limiter=threads)
-                return Response(content, media_type=kind, headers=_about(found))
-        answer = await run_sync(_json, found, limiter=threads)
+                content = await run_sync(write, result.table, limiter=threads)
+                return Response(content, media_type=kind, headers=_headers(result))
+        answer = await run_sync(_json, result, limiter=threads)
         return Response(answer, media_type="application/json")
 
     return routes
 
 
-async def _watch(request: Request, gone: threading.Event) -> None:
-    """Tell the sandbox when whoever asked hangs up."""
+async def _watch_disconnect(request: Request, disconnected: threading.Event) -> None:
+    """Set the event when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
-    gone.set()
+    disconnected.set()
 
 
-def _about(found: Rows) -> dict[str, str]:
-    return {"X-Truncated": str(found.truncated).lower(), "X-Snapshot-ID": found.snapshot_id}
+def _headers(result: Rows) -> dict[str, str]:
+    return {"X-Truncated": str(result.truncated).lower(), "X-Snapshot-ID": result.snapshot_id}
 
 
 def _arrow(table: pa.Table) -> bytes:
@@ -118,18 +120,18 @@ def _csv(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-_STREAMS = {ARROW: _arrow, TYPES["csv"]: _csv}
+_ENCODERS = {ARROW: _arrow, TYPES["csv"]: _csv}
 
 
-def _json(found: Rows) -> bytes:
-    columns = [[_plain(value) for value in column.to_pylist()] for column in found.table.columns]
+def _json(result: Rows) -> bytes:
+    columns = [[_plain(value) for value in column.to_pylist()] for column in result.table.columns]
     return (
         SqlRows(
-            columns=[Column(name=field.name, type=str(field.type)) for field in found.table.schema],
+            columns=[Column(name=field.name, type=str(field.type)) for field in result.table.schema],
             rows=[list(row) for row in zip(*columns, strict=True)],
-            truncated=found.truncated,
-            snapshot_id=found.snapshot_id,
-            elapsed_ms=found.elapsed_ms,
+            truncated=result.truncated,
+            snapshot_id=result.snapshot_id,
+            elapsed_ms=result.elapsed_ms,
         )
         .model_dump_json()
         .encode()
@@ -137,7 +139,7 @@ def _json(found: Rows) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: no NaN, decimals as numbers, bytes in hex, times and the rest as text."""
+    """Return a value as JSON has it: NaN as null, decimals as numbers, bytes in hex, times and the rest as text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float):

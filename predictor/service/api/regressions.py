@@ -1,4 +1,4 @@
-"""Routes about regressions: what was found to have moved, and what people say of it. `analysis` judges."""
+"""Routes for regressions: shifts found in series of measurements, and decisions about them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from accel_platform.events.types import ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.api.ingest import Key, LogFor
-from predictor.service.background.intake import SOURCE, StoredResponse, request_id, store
-from predictor.service.http.bodies import strictly
-from predictor.service.http.conditional import NOT_MODIFIED, answer
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
-from predictor.service.middleware.identity import speaker
+from predictor.service.background.intake import SOURCE, StoredResponse, request_id, store_once
+from predictor.service.http.bodies import require_strict_body
+from predictor.service.http.conditional import NOT_MODIFIED, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
+from predictor.service.middleware.identity import decision_author
 from predictor.service.schemas.queries import RegressionsQuery
 from predictor.service.schemas.rows import Regression, RegressionPage
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Regression.model_fields)
 _FOUND = "coalesce(r.found_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
-_REGRESSIONS = Listing("regressions", _COLUMNS, ((_FOUND, "TIMESTAMPTZ"), ("r.regression_id", "VARCHAR")))
+_REGRESSIONS = PagedTable("regressions", _COLUMNS, ((_FOUND, "TIMESTAMPTZ"), ("r.regression_id", "VARCHAR")))
 _ONE = f"SELECT {_COLUMNS} FROM regressions AS r WHERE regression_id = $id"
 
 
@@ -39,7 +39,7 @@ class OneRegression(BaseModel):
 
 
 class ShiftDecision(BaseModel):
-    """What a person says of a shift: who, and why; kept for ever."""
+    """A person's decision about a shift, with its reason; kept for ever."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -55,13 +55,19 @@ class ShiftDecision(BaseModel):
     reason: str = Field(min_length=1, max_length=2000)
 
 
-def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
+def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["regressions"])
-    reader, problems, body = advisor.reader, documented(400, 404, 409, 413, 422, 503), [strictly(ShiftDecision)]
+    reader, problems, body = (
+        advisor.reader,
+        problem_responses(400, 404, 409, 413, 422, 503),
+        [require_strict_body(ShiftDecision)],
+    )
 
-    @routes.get("/regressions", response_model=RegressionPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get(
+        "/regressions", response_model=RegressionPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
+    )
     def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
-        """Shifts found in series of measurements, the latest found first."""
+        """List shifts found in series of measurements, the latest found first."""
 
         def read(now: Reader) -> dict[str, Any]:
             filters = asked.model_dump(include={"hardware", "mode", "state", "direction"})
@@ -69,26 +75,28 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
             rows, more = _REGRESSIONS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"regressions": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     @routes.get(
-        "/regressions/{regression_id}", response_model=OneRegression, responses=documented(404, 422, 503) | NOT_MODIFIED
+        "/regressions/{regression_id}",
+        response_model=OneRegression,
+        responses=problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def regression(request: Request, regression_id: str) -> Response:
-        """One regression by its whole id."""
+        """Return one regression by its whole id."""
 
         def read(now: Reader) -> dict[str, Any]:
             return {"regression": _row(now, regression_id), "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     @routes.post("/regressions/{regression_id}/accept", status_code=202, responses=problems, dependencies=body)
     def accept(
         request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
     ) -> StoredResponse:
-        """Take a regression for granted: its level is the new baseline of its series. The history stays.
+        """Accept a regression: its level is the new baseline of its series, and the history stays.
 
-        Of accepting and rejecting the last word counts.
+        The last decision counts.
         """
         return _keep(request, response, regression_id, word, idempotency_key, acceptance, "accepted")
 
@@ -96,9 +104,9 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
     def reject(
         request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
     ) -> StoredResponse:
-        """Say that a regression is none: its results no longer count in their series, whose baseline stays as it was.
+        """Reject a regression: its results no longer count in their series, and the baseline stays.
 
-        The same level measured again is a regression again. Of accepting and rejecting the last word counts.
+        The same level measured again is a regression again. The last decision counts.
         """
         return _keep(request, response, regression_id, word, idempotency_key, rejection, "rejected")
 
@@ -111,15 +119,15 @@ def router(advisor: Advisor, log_for: LogFor, written: Callable[[], None]) -> AP
         make: Callable[..., ShiftAccepted | ShiftRejected],
         state: Literal["accepted", "rejected"],
     ) -> StoredResponse:
-        by = speaker(request, word.by)
+        by = decision_author(request, word.by)
         now = reader.pinned()
         row = _row(now, regression_id)
         payload = make(now, regression_id, by=by, reason=word.reason)
         event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, word))
         if key is None and row["state"] == state:
             raise Conflict(f"The regression {regression_id} was {state} already, by {row[f'{state}_by']}.")
-        stored = store(log_for(request), [event], key=key)
-        written()
+        stored = store_once(log_for(request), [event], key=key)
+        request_update()
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         response.headers["Location"] = f"/events/{stored.events[0].event_id}"

@@ -1,4 +1,4 @@
-"""Routes about benchmarks that are asked for: asking, following what becomes of a request, taking it back."""
+"""Routes for benchmark requests: submit, follow and cancel."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode
 from predictor.service.api.ingest import Key, LogFor
-from predictor.service.background.intake import request_id, store
-from predictor.service.http.bodies import strictly
-from predictor.service.http.paging import NO_PAGE
-from predictor.service.http.problems import documented
+from predictor.service.background.intake import request_id, store_once
+from predictor.service.http.bodies import require_strict_body
+from predictor.service.http.paging import UNKNOWN_CURSOR
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import PageQuery
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -35,7 +35,7 @@ HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
 
 
 class Benchmark(BaseModel):
-    """What to measure, as in a suite file, without what is the measuring machine's: files, browsers, weights."""
+    """What to measure, as in a suite file, less what only the measuring host has: files, browsers, weights."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -66,7 +66,7 @@ class Benchmark(BaseModel):
 
 
 class BenchmarkRequest(BaseModel):
-    """A benchmark that was asked for on one hardware name, and what became of it."""
+    """A requested benchmark on one hardware name, and its state."""
 
     request_id: UUID
     state: State
@@ -84,28 +84,28 @@ class BenchmarkRequest(BaseModel):
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, one: Asked) -> Self:
-        asked, closed = one.asked, one.closed
+    def of(cls, entry: Asked) -> Self:
+        query, closed = entry.asked, entry.closed
         return cls(
-            request_id=one.id,
-            state=one.state,
-            hardware=asked.hardware,
-            requested_by=asked.requested_by,
-            requested_at=one.requested_at,
-            priority=asked.priority,
-            max_runtime_s=asked.max_runtime_s,
-            attempts=one.attempts,
-            claimed_by=one.claimed_by,
-            claimed_at=one.claimed_at,
-            closed_at=one.closed_at,
+            request_id=entry.id,
+            state=entry.state,
+            hardware=query.hardware,
+            requested_by=query.requested_by,
+            requested_at=entry.requested_at,
+            priority=query.priority,
+            max_runtime_s=query.max_runtime_s,
+            attempts=entry.attempts,
+            claimed_by=entry.claimed_by,
+            claimed_at=entry.claimed_at,
+            closed_at=entry.closed_at,
             reason=closed.reason if closed else None,
             run_ids=list(closed.run_ids) if closed else [],
-            config=asked.config,
+            config=query.config,
         )
 
 
 class BenchmarkRequests(BaseModel):
-    """The requests that were stored, one per hardware name."""
+    """The stored requests, one per hardware name."""
 
     requests: list[BenchmarkRequest]
 
@@ -117,95 +117,95 @@ class RequestPage(BenchmarkRequests):
 
 
 class RequestsQuery(PageQuery):
-    """Which requests."""
+    """Filters and page of requests."""
 
     state: State | None = None
     hardware: str | None = Field(default=None, max_length=200)
 
 
-class Looking:
-    """The requests of the log, looked at anew by each question; safe to share between threads."""
+class RequestLookup:
+    """The requests of the log, refreshed by each look-up; safe to share between threads."""
 
     def __init__(self, log: EventLog) -> None:
         self._requests = Requests(log)
         self._lock = threading.Lock()
 
     def all(self) -> list[Asked]:
-        """The newest first."""
+        """Return all requests, the newest first."""
         with self._lock:
             self._requests.look()
             return self._requests.all()[::-1]
 
-    def one(self, request: UUID) -> Asked:
-        """Raises NotFound."""
+    def get(self, request_id: UUID) -> Asked:
+        """Return one request. Raises NotFound."""
         with self._lock:
             self._requests.look()
-            return self._requests[request]
+            return self._requests[request_id]
 
 
 def _decoded(cursor: str | None) -> UUID | None:
     try:
         return None if cursor is None else UUID(cursor)
     except ValueError as error:
-        raise NotFound(NO_PAGE) from error
+        raise NotFound(UNKNOWN_CURSOR) from error
 
 
-def router(log: EventLog, log_for: LogFor, written: Callable[[], None]) -> APIRouter:
+def router(log: EventLog, log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
     routes = APIRouter(tags=["requests"])
-    looking = Looking(log)
+    lookup = RequestLookup(log)
 
-    @routes.get("/requests", responses=documented(404, 422, 503))
-    def requests(asked: Annotated[RequestsQuery, Query()]) -> RequestPage:
-        """Benchmarks that were asked for, the newest first."""
-        before = _decoded(asked.cursor)
+    @routes.get("/requests", responses=problem_responses(404, 422, 503))
+    def requests(query: Annotated[RequestsQuery, Query()]) -> RequestPage:
+        """List requested benchmarks, the newest first."""
+        before = _decoded(query.cursor)
         found = [
-            one
-            for one in looking.all()
-            if (before is None or one.id < before)
-            and asked.state in (None, one.state)
-            and asked.hardware in (None, one.asked.hardware)
+            entry
+            for entry in lookup.all()
+            if (before is None or entry.id < before)
+            and query.state in (None, entry.state)
+            and query.hardware in (None, entry.asked.hardware)
         ]
-        page = [BenchmarkRequest.of(one) for one in found[: asked.limit]]
-        more = str(page[-1].request_id) if len(found) > asked.limit else None
+        page = [BenchmarkRequest.of(entry) for entry in found[: query.limit]]
+        more = str(page[-1].request_id) if len(found) > query.limit else None
         return RequestPage(requests=page, next_cursor=more)
 
-    @routes.get("/requests/{id}", responses=documented(404, 422, 503))
+    @routes.get("/requests/{id}", responses=problem_responses(404, 422, 503))
     def request_(id: UUID) -> BenchmarkRequest:  # noqa: A002
-        """One request."""
-        return BenchmarkRequest.of(looking.one(id))
+        """Return one request."""
+        return BenchmarkRequest.of(lookup.get(id))
 
     @routes.post(
         "/benchmarks",
         status_code=202,
-        responses=documented(400, 404, 413, 422, 503),
-        dependencies=[strictly(Benchmark)],
+        responses=problem_responses(400, 404, 413, 422, 503),
+        dependencies=[require_strict_body(Benchmark)],
     )
     def benchmark(
-        request: Request, response: Response, asked: Benchmark, idempotency_key: Key = None
+        request: Request, response: Response, query: Benchmark, idempotency_key: Key = None
     ) -> BenchmarkRequests:
-        """Ask for a benchmark on whichever host has the hardware; it is measured while that host is at work."""
-        config = asked.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
+        """Request a benchmark on whichever host has the hardware; it is measured while that host is at work."""
+        config = query.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
         events = asking(
             config,
             by="api",
-            priority=asked.priority,
-            max_runtime_s=asked.max_runtime_s,
-            causation_id=request_id(request.url.path, asked),
+            priority=query.priority,
+            max_runtime_s=query.max_runtime_s,
+            causation_id=request_id(request.url.path, query),
         )
-        stored = store(log_for(request), events, key=idempotency_key, prefix=PREFIX)
+        stored = store_once(log_for(request), events, key=idempotency_key, prefix=PREFIX)
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
-        written()
+        request_update()
         response.headers["Location"] = f"/requests/{stored.events[0].event_id}"
-        return BenchmarkRequests(requests=[BenchmarkRequest.of(looking.one(e.event_id)) for e in stored.events])
+        return BenchmarkRequests(requests=[BenchmarkRequest.of(lookup.get(e.event_id)) for e in stored.events])
 
-    @routes.post("/requests/{id}/cancel", responses=documented(404, 409, 422, 503))
+    @routes.post("/requests/{id}/cancel", responses=problem_responses(404, 409, 422, 503))
     def cancel(request: Request, id: UUID) -> BenchmarkRequest:  # noqa: A002
-        """Take a request back; it stays on record. What is being measured for it stops within seconds."""
-        found = looking.one(id)
+        """Cancel a request; it stays on record, and a measurement for it stops within seconds."""
+        found = lookup.get(id)
         if found.closed is not None or not close(log_for(request), found, "cancelled", "taken back through the API"):
-            raise Conflict(f"The request {id} has ended already: {looking.one(id).state}.")
-        written()
-        return BenchmarkRequest.of(looking.one(id))
+            raise Conflict(f"The request {id} has ended already: {lookup.get(id).state}.")
+        request_update()
+        return BenchmarkRequest.of(lookup.get(id))
 
     return routes

@@ -1,4 +1,4 @@
-"""Routes that read results: pages of them, one with all that is known of it, and all of them as a stream."""
+"""Routes for results: pages of them, one with its evidence, and all of them as a stream."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.background.intake import PENDING, pending
+from predictor.service.background.intake import PENDING, pending_response
 from predictor.service.http import streaming
-from predictor.service.http.conditional import NOT_MODIFIED, answer, conditional_response, parsed, validators
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import (
+    NOT_MODIFIED,
+    cache_headers,
+    conditional_response,
+    parse_json_columns,
+    table_response,
+)
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import ResultsQuery
 from predictor.service.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
-_RESULTS = Listing("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
+_RESULTS = PagedTable("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
 _ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
-# Of its own run alone: what another one found says nothing of it.
+# Verifications of the same run only, because another run's says nothing of this result.
 _VERIFICATIONS = f"""
 SELECT {", ".join(f"v.{name}" for name in Verification.model_fields)}
 FROM verifications AS v JOIN results AS r ON r.result_id = $id
@@ -46,7 +52,7 @@ _EVENT = f"SELECT {', '.join(StoredEvent.model_fields)} FROM events WHERE event_
 
 
 class OneResult(BaseModel):
-    """A result with what it rests on and what speaks against it."""
+    """A result with its samples, verifications, suspicions and event."""
 
     result: Result
     samples_ms: list[float] = Field(description="Raw samples in order, each of one whole batch; none for claims.")
@@ -60,48 +66,52 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     routes = APIRouter(tags=["results"])
     reader = advisor.reader
 
-    @routes.get("/results", response_model=ResultPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/results", response_model=ResultPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def results(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
-        """Rows of the results table, newest first."""
+        """List rows of the results table, newest first."""
 
         def read(now: Reader) -> dict[str, Any]:
             condition, values = asked.where()
             rows, more = _RESULTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
             return {"results": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/results.{form}", responses=_streams() | documented(422, 503) | NOT_MODIFIED, response_class=Response)
+    @routes.get(
+        "/results.{form}", responses=_streams() | problem_responses(422, 503) | NOT_MODIFIED, response_class=Response
+    )
     def export(request: Request, form: streaming.Form, asked: Annotated[Selection, Query()]) -> Response:
-        """All results that the filters leave, in no order, as a stream: Arrow IPC, CSV or a JSON object per line.
+        """Stream all selected results, in no order, as Arrow IPC, CSV or a JSON object per line.
 
-        Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
+        In CSV, text that a spreadsheet would take for a formula gets an apostrophe before it.
         """
         now = reader.pinned()
-        headers = validators(now, request, form, media_type=streaming.TYPES[form])
+        headers = cache_headers(now, request, form, media_type=streaming.TYPES[form])
         headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
 
         def streamed() -> Response:
             condition, values = asked.where()
-            rows = now.stream(f"SELECT {streaming.columns(form)} FROM results AS r WHERE {condition}", values)
-            return StreamingResponse(streaming.written(form, rows), headers=headers)
+            rows = now.stream(f"SELECT {streaming.select_list(form)} FROM results AS r WHERE {condition}", values)
+            return StreamingResponse(streaming.encode_rows(form, rows), headers=headers)
 
         return conditional_response(request, headers, streamed)
 
     @routes.get(
-        "/results/{result_id}", response_model=OneResult, responses=PENDING | documented(404, 422, 503) | NOT_MODIFIED
+        "/results/{result_id}",
+        response_model=OneResult,
+        responses=PENDING | problem_responses(404, 422, 503) | NOT_MODIFIED,
     )
     def result(request: Request, result_id: UUID) -> Response:
-        """One result with its raw samples, the verifications of its run, what speaks against it, and its event."""
+        """Return one result with its raw samples, the verifications of its run, its suspicions and its event."""
 
         def read(now: Reader) -> dict[str, Any] | Response:
             values = {"id": result_id}
             found = now.rows(_ONE, values)
             if not found:
-                if (soon := pending(log, result_id, now)) is not None:
+                if (soon := pending_response(log, result_id, now)) is not None:
                     return soon
                 raise NotFound(f"There is no result {result_id}.")
-            [event] = parsed(now.rows(_EVENT, values), "payload")
+            [event] = parse_json_columns(now.rows(_EVENT, values), "payload")
             return {
                 "result": found[0],
                 "samples_ms": [sample / 1e6 for sample in event["samples_ns"] or ()],
@@ -111,7 +121,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
                 "snapshot_id": now.snapshot_id,
             }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes
 

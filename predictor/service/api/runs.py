@@ -1,4 +1,4 @@
-"""Routes that read runs: benchmark runs, imports, trainings. Their results are `GET /results`."""
+"""Routes for runs: benchmarks, imports and trainings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from accel_platform.analysis.query.filters import equal
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
-from predictor.service.http.conditional import NOT_MODIFIED, answer, parsed
-from predictor.service.http.paging import Listing
-from predictor.service.http.problems import documented
+from predictor.service.http.conditional import NOT_MODIFIED, parse_json_columns, table_response
+from predictor.service.http.paging import PagedTable
+from predictor.service.http.problems import problem_responses
 from predictor.service.schemas.queries import RunsQuery
 from predictor.service.schemas.rows import Run, RunPage
 
 _COLUMNS = ", ".join(f'r."{name}"' for name in Run.model_fields)
 _STARTED = "coalesce(r.started_at, TIMESTAMPTZ '1970-01-01 00:00:00+00')"
-_RUNS = Listing("runs", _COLUMNS, ((_STARTED, "TIMESTAMPTZ"), ("r.run_id", "VARCHAR")))
+_RUNS = PagedTable("runs", _COLUMNS, ((_STARTED, "TIMESTAMPTZ"), ("r.run_id", "VARCHAR")))
 _ONE = f"SELECT {_COLUMNS} FROM runs AS r WHERE run_id = $id"
 _CELLS = """
 SELECT model_id, hardware, mode, status, count(*) AS results
@@ -28,7 +28,7 @@ FROM results WHERE run_id = $id GROUP BY ALL ORDER BY ALL LIMIT 1000
 
 
 class RunCell(BaseModel):
-    """What a run found for one model on one hardware name."""
+    """Results of a run for one model on one hardware name."""
 
     model_id: str
     hardware: str
@@ -50,24 +50,24 @@ def router(advisor: Advisor) -> APIRouter:
     routes = APIRouter(tags=["runs"])
     reader = advisor.reader
 
-    @routes.get("/runs", response_model=RunPage, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/runs", response_model=RunPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def runs(request: Request, asked: Annotated[RunsQuery, Query()]) -> Response:
-        """Runs, the latest start first; those of which only results are known come last."""
+        """List runs, the latest start first; those known by their results only come last."""
 
         def read(now: Reader) -> dict[str, Any]:
             filters = asked.model_dump(include={"kind", "status", "host_id", "commit"})
             rows, more = _RUNS.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
-            found = parsed(rows, "plan", "software", "labels")
+            found = parse_json_columns(rows, "plan", "software", "labels")
             return {"runs": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
-    @routes.get("/runs/{run_id:path}", response_model=OneRun, responses=documented(404, 422, 503) | NOT_MODIFIED)
+    @routes.get("/runs/{run_id:path}", response_model=OneRun, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
     def run(request: Request, run_id: str) -> Response:
-        """One run: what it was to do, in which environment, how it ended and what it found."""
+        """Return one run: its plan, environment, end and results."""
 
         def read(now: Reader) -> dict[str, Any]:
-            rows = parsed(now.rows(_ONE, {"id": run_id}), "plan", "software", "labels")
+            rows = parse_json_columns(now.rows(_ONE, {"id": run_id}), "plan", "software", "labels")
             if not rows:
                 raise NotFound(f"There is no run {run_id!r}: GET /runs has them.")
             types = "SELECT type, count(*) AS events FROM events WHERE run_id = $id GROUP BY type ORDER BY type"
@@ -78,6 +78,6 @@ def router(advisor: Advisor) -> APIRouter:
                 "snapshot_id": now.snapshot_id,
             }
 
-        return answer(reader, request, read)
+        return table_response(reader, request, read)
 
     return routes

@@ -1,4 +1,4 @@
-"""The route that tells what happens as it happens: Server-Sent Events. What there is to tell is `change_feed.py`."""
+"""Route for live changes, as Server-Sent Events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
-from predictor.service.background.change_feed import LOOK_EVERY_S, ChangeFeed, ChangeNotice
-from predictor.service.http.problems import documented
+from predictor.service.background.change_feed import POLL_INTERVAL_S, ChangeFeed, ChangeNotice
+from predictor.service.http.problems import problem_responses
 
 HEARTBEAT_S = 15.0
 _STREAM = "text/event-stream"
@@ -34,10 +34,10 @@ _DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(telling: ChangeFeed) -> APIRouter:
+def router(feed: ChangeFeed) -> APIRouter:
     routes = APIRouter(tags=["service"])
 
-    @routes.get("/progress", responses={**_DOCUMENTED, **documented(422)}, response_class=StreamingResponse)
+    @routes.get("/progress", responses={**_DOCUMENTED, **problem_responses(422)}, response_class=StreamingResponse)
     async def progress(
         request: Request,
         for_s: Annotated[float, Query(ge=0, le=3600, description="The stream ends after so many seconds.")] = 3600,
@@ -45,29 +45,31 @@ def router(telling: ChangeFeed) -> APIRouter:
             str | None, Header(max_length=200, description="The last that came: what it missed is sent first.")
         ] = None,
     ) -> StreamingResponse:
-        """New snapshots and changed requests as they come, until the service stops; a browser's `EventSource` comes
-        back by itself and says which was its last."""
-        stream = _stream(telling, request, last_event_id, for_s)
+        """Stream new snapshots and changed requests until the service stops.
+
+        A browser's `EventSource` reconnects by itself and names the last event it got.
+        """
+        stream = _stream(feed, request, last_event_id, for_s)
         return StreamingResponse(stream, media_type=_STREAM, headers={"Cache-Control": "no-store"})
 
     return routes
 
 
-async def _stream(telling: ChangeFeed, request: Request, last_id: str | None, for_s: float) -> AsyncIterator[bytes]:
-    until, spoke = time.monotonic() + for_s, time.monotonic()
-    with telling.listening():
+async def _stream(feed: ChangeFeed, request: Request, last_id: str | None, for_s: float) -> AsyncIterator[bytes]:
+    until, sent_at = time.monotonic() + for_s, time.monotonic()
+    with feed.listening():
         yield b"retry: 2000\n\n"
         while True:
-            for told in telling.after(last_id):
-                last_id, spoke = telling.id_of(told), time.monotonic()
-                yield _event(last_id, told)
-            if time.monotonic() >= until or telling.ending.is_set() or await request.is_disconnected():
+            for notice in feed.after(last_id):
+                last_id, sent_at = feed.id_of(notice), time.monotonic()
+                yield _event(last_id, notice)
+            if time.monotonic() >= until or feed.closing.is_set() or await request.is_disconnected():
                 return
-            if time.monotonic() - spoke > HEARTBEAT_S:
-                spoke = time.monotonic()
+            if time.monotonic() - sent_at > HEARTBEAT_S:
+                sent_at = time.monotonic()
                 yield b": still here\n\n"
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
 
-def _event(identity: str, told: ChangeNotice) -> bytes:
-    return f"id: {identity}\nevent: {told.kind}\ndata: {to_json(told.data).decode()}\n\n".encode()
+def _event(identity: str, notice: ChangeNotice) -> bytes:
+    return f"id: {identity}\nevent: {notice.kind}\ndata: {to_json(notice.data).decode()}\n\n".encode()

@@ -1,6 +1,6 @@
-"""What happens, for those who listen: new snapshots in service, and requests that change. How it is sent is a route's.
+"""Feed of changes for listeners: new snapshots in service, and benchmark requests that change.
 
-One thread looks, however many listen. It keeps what it told last, so that a listener who comes back misses nothing.
+One thread polls for all listeners. It keeps the last notices, so that a listener who reconnects misses nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from accel_platform.errors import AccelError
 from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader
 
-LOOK_EVERY_S = 0.5
-_KEPT = 1_000
+POLL_INTERVAL_S = 0.5
+_MAX_NOTICES = 1_000
 _COUNT = "SELECT count(*) AS results FROM results"
 
 
 @dataclass(frozen=True)
 class ChangeNotice:
-    """One thing that happened. Ids sort as it was told, within one process."""
+    """One change; numbers grow with time within one process."""
 
     number: int
     kind: str
@@ -37,25 +37,25 @@ class ChangeNotice:
 
 
 class ChangeFeed:
-    """Looks at pointer and log while anybody listens; safe to share between threads."""
+    """Notices from polling the published snapshot and the log while anybody listens; safe to share between threads."""
 
     def __init__(self, reader: Reader, log: EventLog) -> None:
         self._reader = reader
         self._requests = Requests(log)
         self._states: dict[UUID, State] = {}
-        self._looked = False
+        self._polled = False
         self._process = token_hex(4)
-        self._kept: deque[ChangeNotice] = deque(maxlen=_KEPT)
-        self._present: ChangeNotice | None = None
+        self._notices: deque[ChangeNotice] = deque(maxlen=_MAX_NOTICES)
+        self._latest_snapshot: ChangeNotice | None = None
         self._listeners = 0
-        self.ending = threading.Event()
-        """Listeners are to go home."""
+        self.closing = threading.Event()
+        """Set when the service stops; listeners then disconnect."""
 
     def watch(self) -> None:
-        """Until `ending` is set."""
-        while not self.ending.wait(LOOK_EVERY_S):
+        """Poll until `ending` is set."""
+        while not self.closing.wait(POLL_INTERVAL_S):
             if self._listeners:
-                self._look()
+                self._poll()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -66,62 +66,62 @@ class ChangeFeed:
             self._listeners -= 1
 
     def after(self, last_id: str | None) -> list[ChangeNotice]:
-        """What was told after that id; for one that is not known here, how things are."""
-        kept = list(self._kept)
+        """Return the notices after an id; for an id of another process or too old, the present snapshot's."""
+        notices = list(self._notices)
         process, _, number = (last_id or "").partition("-")
         known = process == self._process and number.isdecimal() and len(number) < 20
-        if known and (not kept or kept[0].number <= int(number) + 1):
-            return [told for told in kept if told.number > int(number)]
-        return [self._present] if self._present is not None else []
+        if known and (not notices or notices[0].number <= int(number) + 1):
+            return [notice for notice in notices if notice.number > int(number)]
+        return [self._latest_snapshot] if self._latest_snapshot is not None else []
 
-    def id_of(self, told: ChangeNotice) -> str:
-        return f"{self._process}-{told.number}"
+    def id_of(self, notice: ChangeNotice) -> str:
+        return f"{self._process}-{notice.number}"
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
-            self._look_at_tables()
-            self._look_at_requests()
+            self._poll_tables()
+            self._poll_requests()
         except AccelError:
-            return  # nothing to tell of where nothing can be read, and every other route says why
+            return  # because every other route reports the problem
 
-    def _look_at_tables(self) -> None:
+    def _poll_tables(self) -> None:
         now = self._reader.pinned()
-        before = self._present.data if self._present else None
-        if before is not None and before["snapshot_id"] == now.snapshot_id:
+        previous = self._latest_snapshot.data if self._latest_snapshot else None
+        if previous is not None and previous["snapshot_id"] == now.snapshot_id:
             return
-        [counted] = now.rows(_COUNT)
-        new = counted["results"] - before["results"] if before else None
-        self._present = self._tell("snapshot", {"snapshot_id": now.snapshot_id, **counted, "new_results": new})
+        [counts] = now.rows(_COUNT)
+        new = counts["results"] - previous["results"] if previous else None
+        self._latest_snapshot = self._append("snapshot", {"snapshot_id": now.snapshot_id, **counts, "new_results": new})
 
-    def _look_at_requests(self) -> None:
-        if not self._requests.look() and self._looked:
+    def _poll_requests(self) -> None:
+        if not self._requests.look() and self._polled:
             return
-        first, self._looked = not self._looked, True
-        for one in self._requests.all():
-            if self._states.get(one.id) == one.state:
+        first, self._polled = not self._polled, True
+        for request in self._requests.all():
+            if self._states.get(request.id) == request.state:
                 continue
-            self._states[one.id] = one.state
+            self._states[request.id] = request.state
             if not first:
-                closed = one.closed.reason if one.closed else None
-                about = {"request_id": str(one.id), "state": one.state, "hardware": one.asked.hardware}
-                self._tell("request", {**about, "claimed_by": one.claimed_by, "reason": closed})
+                closed = request.closed.reason if request.closed else None
+                about = {"request_id": str(request.id), "state": request.state, "hardware": request.asked.hardware}
+                self._append("request", {**about, "claimed_by": request.claimed_by, "reason": closed})
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> ChangeNotice:
-        told = ChangeNotice(self._kept[-1].number + 1 if self._kept else 1, kind, data)
-        self._kept.append(told)
-        return told
+    def _append(self, kind: str, data: dict[str, Any]) -> ChangeNotice:
+        notice = ChangeNotice(self._notices[-1].number + 1 if self._notices else 1, kind, data)
+        self._notices.append(notice)
+        return notice
 
 
-def on_leaving(end: threading.Event) -> None:
+def set_on_shutdown(event: threading.Event) -> None:
     """Set `end` when the process is told to stop, before the server waits for its streams to end."""
     if threading.current_thread() is not threading.main_thread():
-        return  # signals are somebody else's
+        return  # because only the main thread may set signal handlers
     for number in (signal.SIGTERM, signal.SIGINT):
-        before = signal.getsignal(number)
-        if callable(before):
+        previous = signal.getsignal(number)
+        if callable(previous):
 
-            def both(received: int, frame: FrameType | None, before: Any = before) -> None:
-                end.set()
-                before(received, frame)
+            def handler(received: int, frame: FrameType | None, previous: Any = previous) -> None:
+                event.set()
+                previous(received, frame)
 
-            signal.signal(number, both)
+            signal.signal(number, handler)

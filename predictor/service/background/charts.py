@@ -1,4 +1,4 @@
-"""Charts as the service has them: of the tables, or of what was held out of the predictor. HTTP is not here."""
+"""Charts of the tables, and of the predictor's held-out results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from predictor.training import artifact
 from predictor.training.evaluation_pairs import holdout_rows
 
 
-def drawn(
+def draw_chart(
     name: str, reader: Reader, settings: Settings, selection: Selection, *, drawable: Drawable | None = None
 ) -> alt.ConcatChart:
-    """A chart of what the selection leaves, `drawable` as in `chart`. Raises NothingToDraw with the reason, NotFound
-    for the name."""
-    outside = {"predicted": lambda: holdout_rows(settings, selection)}
-    return chart(name, reader, selection, drawable=drawable, outside=outside)
+    """Return a chart of the selected results, with `drawable` as in `chart`.
+
+    Raises NothingToDraw with the reason, NotFound for an unknown chart.
+    """
+    sources = {"predicted": lambda: holdout_rows(settings, selection)}
+    return chart(name, reader, selection, drawable=drawable, outside=sources)
 
 
-def made_of(name: str, settings: Settings) -> str:
-    """What a chart depends on beside the tables: the predictor it is made of, if any. Raises NotFound for the name."""
+def chart_version(name: str, settings: Settings) -> str:
+    """Return the id of the predictor that a chart shows, empty for a chart of the tables; NotFound if unknown."""
     return "" if drawing(name).read is not None else artifact.current_id(settings) or "none"

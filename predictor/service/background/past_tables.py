@@ -1,4 +1,4 @@
-"""What changed since a snapshot, over tables of the past made for one asker at a time; `analysis.changes` judges."""
+"""Comparison of past snapshots, with their tables built on demand for one client at a time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from accel_platform.warehouse.time_travel import tables_as_of
 
 
 class PastTables:
-    """Tables of snapshots are made where there are none, which takes seconds."""
+    """Changes between snapshots; building the tables of one takes seconds."""
 
     def __init__(self, settings: Settings, reader: Reader) -> None:
         self._settings, self._reader = settings, reader
-        self._making = threading.Lock()
+        self._building = threading.Lock()
 
-    def changed(self, before: str, after: str | None, selection: Selection, min_change_percent: float) -> Changes:
-        """Between two snapshots, each a name, an id or a date; without the second, up to what is in service.
+    def compare(self, before: str, after: str | None, selection: Selection, min_change_percent: float) -> Changes:
+        """Return the changes between two snapshots, each a name, an id or a date; None is the one in service.
 
-        Raises Busy while somebody else asks, NotFound or InvalidInput for what is no snapshot.
+        Raises Busy while another client's tables are built, NotFound or InvalidInput for an unknown snapshot.
         """
-        if not self._making.acquire(blocking=False):
+        if not self._building.acquire(blocking=False):
             raise Busy("Tables of the past are being read for somebody else: ask again in a few seconds.")
         try:
             old = Reader(tables_as_of(self._settings, before))
             new = self._reader.pinned() if after is None else Reader(tables_as_of(self._settings, after))
             return changes(old, new, selection, min_change_percent=min_change_percent)
         finally:
-            self._making.release()
+            self._building.release()

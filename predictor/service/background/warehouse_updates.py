@@ -1,7 +1,6 @@
-"""The tables follow what was written through the service: a child projects, audits and publishes beside the requests.
+"""Warehouse updates after writes through the service, by a child process beside the requests.
 
-One child at a time, however much is written meanwhile. Others who project (Dagster, a command) do no harm: whoever
-comes first publishes, and the rest find nothing left to do. What the child does is `warehouse_worker.py`.
+One child runs at a time. Dagster or a command may publish too: the first does, and the others find nothing to do.
 """
 
 from __future__ import annotations
@@ -15,39 +14,39 @@ from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTim
 WORKER = "predictor.service.background.warehouse_worker"
 _LONGEST_S = 3_600.0
 _PAUSE_S = 5.0
-"""After a child that broke."""
+"""Pause after a child crashed."""
 _log = logging.getLogger("accel.projecting")
 
 
 class WarehouseUpdater:
-    """Runs a child from the first write on until the log has been quiet for a while."""
+    """Runner of the child process, from the first write until the log has been quiet for a while."""
 
     def __init__(self, settings: Settings) -> None:
         self._job = {"home": str(settings.home), "log_uri": settings.log_uri}
-        self._written = threading.Event()
+        self._requested = threading.Event()
         self._stopping = threading.Event()
 
-    def written(self) -> None:
-        """Something is in the log that the tables lack."""
-        self._written.set()
+    def request_update(self) -> None:
+        """Ask for an update, because the log has events that the tables lack."""
+        self._requested.set()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Run a child after each write, until `stop`."""
         while not self._stopping.is_set():
-            self._written.wait()
-            self._written.clear()
+            self._requested.wait()
+            self._requested.clear()
             if not self._stopping.is_set():
-                self._follow()
+                self._update()
 
     def stop(self) -> None:
         self._stopping.set()
-        self._written.set()
+        self._requested.set()
 
-    def _follow(self) -> None:
+    def _update(self) -> None:
         try:
             with Child(WORKER, self._job, env=child_environment(1)) as child:
-                watch = threading.Thread(target=self._end, args=(child,), daemon=True)
-                watch.start()
+                killer = threading.Thread(target=self._kill_on_stop, args=(child,), daemon=True)
+                killer.start()
                 for message in child.messages(_LONGEST_S):
                     if "failed" in message:
                         _log.error("the tables do not follow what was written: %s", message["failed"])
@@ -55,8 +54,8 @@ class WarehouseUpdater:
             if not self._stopping.is_set():
                 _log.error("the tables do not follow what was written: %s", error)
                 self._stopping.wait(_PAUSE_S)
-                self._written.set()
+                self._requested.set()
 
-    def _end(self, child: Child) -> None:
+    def _kill_on_stop(self, child: Child) -> None:
         self._stopping.wait()
         child.kill()

@@ -1,4 +1,4 @@
-"""The child that brings the tables up to the log, again and again, and ends when the log has been quiet for a while."""
+"""Child process that updates the tables whenever the log grows, and ends when the log has been quiet for a while."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from accel_platform.subprocesses.json_child import Message, serve
 from accel_platform.warehouse.publish import bring_up_to_date
 
 QUIET_S = 60.0
-"""Longer than this nothing came: whoever writes next starts another child, which takes seconds for its imports."""
-LOOK_EVERY_S = 0.3
+"""Time without writes after which the child ends; the next write starts another, which imports for seconds."""
+POLL_INTERVAL_S = 0.3
 _NICE = 5
-"""Whoever waits for an answer goes before: where there is more to do than time, this gets a third of its share."""
+"""Niceness of the child, because requests go first: under load it gets a third of its share of the processor."""
 
 
 def follow(job: Message, send: Callable[[Message], None]) -> None:
-    """Project until the log is quiet. A refusal is told once, and tried again when the log has moved on."""
+    """Publish each new snapshot until the log is quiet; send a failure once, and try again when the log has grown."""
     os.nice(_NICE)
     settings = Settings(home=Path(job["home"]), log_uri=job["log_uri"])
-    log, seen, moved_at = EventLog.open(settings), "", time.monotonic()
-    while time.monotonic() - moved_at < QUIET_S:
-        now = log.snapshot().id
-        if now != seen:
-            seen, moved_at = now, time.monotonic()
+    log, published, changed_at = EventLog.open(settings), "", time.monotonic()
+    while time.monotonic() - changed_at < QUIET_S:
+        snapshot_id = log.snapshot().id
+        if snapshot_id != published:
+            published, changed_at = snapshot_id, time.monotonic()
             try:
                 bring_up_to_date(settings)
             except AccelError as error:
                 send({"failed": str(error)})
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) ->
         return content
     selection = Selection(**{name: getattr(query, name) for name in Selection.model_fields})
     try:
-        found = past.changed(query.before, query.after, selection, query.min_change_percent)
+        found = past.compare(query.before, query.after, selection, query.min_change_percent)
     except (InvalidInput, NotFound) as error:
         status = 404 if isinstance(error, NotFound) else 422
         return {**content, "problem": str(error), "status_code": status}

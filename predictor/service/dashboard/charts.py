@@ -14,10 +14,10 @@ from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.registry import Drawable, fit_to_draw
 from accel_platform.reports.charts.render import render
-from predictor.service.background.charts import drawn, made_of
+from predictor.service.background.charts import chart_version, draw_chart
 from predictor.service.dashboard.rendering import DashboardSite, release
 from predictor.service.dashboard.urls import asked
-from predictor.service.http.conditional import conditional_response, validators
+from predictor.service.http.conditional import cache_headers, conditional_response
 
 _MEDIA = {"svg": "image/svg+xml", "png": "image/png"}
 _NONE = (
@@ -43,15 +43,15 @@ def router(site: DashboardSite) -> APIRouter:
         kind: Literal["svg", "png"],
         query: Annotated[ChartPageParams, Depends(asked(ChartPageParams))],
     ) -> Response:
-        form = f"{release()}{made_of(name, site.settings)}"
-        headers = validators(site.reader, request, form, media_type=_MEDIA[kind])
+        form = f"{release()}{chart_version(name, site.settings)}"
+        headers = cache_headers(site.reader, request, form, media_type=_MEDIA[kind])
 
         def made() -> Response:
             selection = Selection(**query.model_dump(exclude={"theme"}))
             try:
                 # All cells are read once for all charts without a filter.
                 everything = None if selection != Selection() else site.once("drawable", lambda: _everything(site))
-                drawing = drawn(name, site.reader, site.settings, selection, drawable=everything)
+                drawing = draw_chart(name, site.reader, site.settings, selection, drawable=everything)
             except (NothingToDraw, InvalidInput) as nothing:
                 return Response(_said(str(nothing)), headers=headers | {"Content-Type": _MEDIA["svg"]})
             return Response(render(drawing, kind, query.theme), headers=headers)

@@ -48,7 +48,7 @@ def router(site: DashboardSite) -> APIRouter:
 
     @routes.get("")
     def recommend(request: Request, form: Annotated[RecommendForm, Depends(asked(RecommendForm))]) -> Response:
-        predictor = site.advisor.knowledge().predictor
+        predictor = site.advisor.state().predictor
         also = predictor.predictor_id if predictor else ""
         return site.page(request, "recommend.html", lambda: _content(site, form), also=also)
 
@@ -56,11 +56,11 @@ def router(site: DashboardSite) -> APIRouter:
 
 
 def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
-    evidence = site.advisor.knowledge().evidence
+    evidence = site.advisor.state().evidence
     content: dict[str, Any] = {
         "form": form,
         "models": [row["model_id"] for row in known_models(site)],
-        "known_hardware": batch_tables.hardware_known(evidence),
+        "known_hardware": batch_tables.known_hardware(evidence),
         "objectives": get_args(Objective),
         "limits": _LIMITS,
         "most": _MOST_ROWS,

@@ -20,7 +20,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked, link, read_pairs
-from predictor.service.middleware.identity import key_name_of, log_of, speaker
+from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
 
 _SHOWN = 100
 _LIST = """
@@ -74,7 +74,7 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
         pairs = parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
         try:
             form = read_pairs(ShiftDecisionForm, pairs)
-            by, log = speaker(request, form.by), log_of(request, settings)
+            by, log = decision_author(request, form.by), audited_log_for(request, settings)
             await run_in_threadpool(_decide, site, settings, log, regression_id, word, by, form.reason)
         except InvalidInput as error:
             given, problem = dict(pairs), str(error)
@@ -115,7 +115,7 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
         "first": sum(point.result_id < row["first_result"] for point in points),
         "rejected": read_decisions(site.reader).rejected,
         "said": site.reader.rows(_SAID, (regression_id,)),
-        "speaker": key_name_of(request),
+        "speaker": get_key_name(request),
         "given": {},
         "problem": None,
     }

@@ -17,7 +17,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.dashboard import formatting, sparklines, urls
-from predictor.service.http.conditional import conditional_response, validators
+from predictor.service.http.conditional import cache_headers, conditional_response
 
 HERE = Path(__file__).parent
 ROOT = urls.ROOT
@@ -60,7 +60,7 @@ class DashboardSite:
         while True:
             snapshot_id, projection_id = self.reader.snapshot_id, self.reader.projection_id
             form = f"{release()}{also}{_key_of(request) or ''}"
-            headers = validators(self.reader, request, form, media_type=HTML)
+            headers = cache_headers(self.reader, request, form, media_type=HTML)
             headers |= {"ETag": f"W/{headers['ETag']}", "Vary": "accept-encoding, cookie"}
             made = conditional_response(
                 request, headers, partial(self._made, request, template, make, snapshot_id, headers)

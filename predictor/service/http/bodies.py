@@ -14,11 +14,11 @@ from starlette.exceptions import HTTPException
 
 from predictor.service.schemas.ingest import require_storable
 
-LINES = "application/x-ndjson"
-_KINDS = ("application/json", LINES)
+NDJSON = "application/x-ndjson"
+_KINDS = ("application/json", NDJSON)
 
 
-class LinesRoute(APIRoute):
+class JsonOrNdjsonRoute(APIRoute):
     """A route whose body may be JSON or NDJSON; another media type is 415."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -28,7 +28,7 @@ class LinesRoute(APIRoute):
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind not in _KINDS:
                 raise HTTPException(415, f"The body must be {' or '.join(_KINDS)}")
-            return await handle(await _as_json(request) if kind == LINES else request)
+            return await handle(await _as_json(request) if kind == NDJSON else request)
 
         return handler
 
@@ -42,7 +42,7 @@ async def _as_json(request: Request) -> Request:
     return read
 
 
-def strictly(kind: Any) -> params.Depends:
+def require_strict_body(kind: Any) -> params.Depends:
     """A dependency that holds the body against its schema to the letter: of a figure, `false` and `"0"` are none.
 
     The framework's own reading takes both for 0, and what was never measured must not become a number.
@@ -63,7 +63,7 @@ def strictly(kind: Any) -> params.Depends:
     return params.Depends(check)
 
 
-def or_lines(what: str) -> dict[str, Any]:
+def ndjson_body(what: str) -> dict[str, Any]:
     """For OpenAPI: that the body may be lines, too."""
     lines = {"schema": {"type": "string", "description": f"One {what} per line, as a JSON object."}}
-    return {"requestBody": {"content": {LINES: lines}}}
+    return {"requestBody": {"content": {NDJSON: lines}}}

@@ -20,14 +20,14 @@ _VERSION = version("accel-platform")
 JSON = "application/json"
 
 
-def answer(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> Response:
+def table_response(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> Response:
     """What `read` finds at one snapshot, as JSON; 304 where the asker has it already, and then nothing is read.
 
     A response that `read` makes itself is the answer. The rows go out as they come: they were validated when they came
     into the tables.
     """
     now = reader.pinned()
-    headers = validators(now, request)
+    headers = cache_headers(now, request)
 
     def made() -> Response:
         found = read(now)
@@ -51,7 +51,7 @@ def conditional_response(request: Request, headers: dict[str, str], make: Callab
     return kept if "*" in named and made.status_code == 200 else made
 
 
-def validators(reader: Reader, request: Request, form: str = "json", *, media_type: str = JSON) -> dict[str, str]:
+def cache_headers(reader: Reader, request: Request, form: str = "json", *, media_type: str = JSON) -> dict[str, str]:
     """The headers by which an answer from these tables may be kept, the same for the answer and for its 304.
 
     The ETag is strong: one URL gives the same bytes as long as the projection in service and the version of the
@@ -64,6 +64,6 @@ def validators(reader: Reader, request: Request, form: str = "json", *, media_ty
     return {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Content-Type": media_type}
 
 
-def parsed(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
+def parse_json_columns(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
     """The rows with these columns as the objects that their JSON is of."""
     return [{**row, **{name: None if row[name] is None else json.loads(row[name]) for name in columns}} for row in rows]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
-def plain(schema: Any) -> Any:
+def simplify_nullable(schema: Any) -> Any:
     """`anyOf: [{type: number, …}, {type: null}]` as `type: [number, null], …`, throughout; the same values fit both."""
     if isinstance(schema, list):
-        return [plain(member) for member in schema]
+        return [simplify_nullable(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: plain(member) for name, member in schema.items()}
+    told = {name: simplify_nullable(member) for name, member in schema.items()}
     match told.get("anyOf"):
         case [{"type": str(kind)} as other, {"type": "null"}] if not told.keys() & other.keys():
             del told["anyOf"]

@@ -20,11 +20,11 @@ from accel_platform.warehouse.reader import Reader
 
 _READ: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
 _TEXTS = TypeAdapter(list[str])
-NO_PAGE = "There is no such page: begin again without a cursor."
+UNKNOWN_CURSOR = "There is no such page: begin again without a cursor."
 
 
 @dataclass(frozen=True)
-class Listing:
+class PagedTable:
     """The rows of one table in an order: expressions over it (as `r`) and their types, none ever NULL and all together
     different for any two rows."""
 
@@ -67,7 +67,7 @@ class Listing:
             texts = _TEXTS.validate_json(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
             return [_READ[kind](text) for text, (_, kind) in zip(texts, self.order, strict=True)]
         except ValueError as error:  # pydantic's ValidationError is one
-            raise NotFound(NO_PAGE) from error
+            raise NotFound(UNKNOWN_CURSOR) from error
 
 
 def _encode(place: list[Any]) -> str:

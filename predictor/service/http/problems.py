@@ -31,10 +31,10 @@ from accel_platform.warehouse.layers import WarehouseDamaged
 from predictor.service.schemas.queries import Problem
 
 CONTENT_TYPE = "application/problem+json"
-MOST_BODY_BYTES = 256 * 1024
-MOST_POSTED_BYTES = 16 * 1024 * 1024
+MAX_BODY_BYTES = 256 * 1024
+MAX_POSTED_BYTES = 16 * 1024 * 1024
 """Of what is posted to the log: results with their samples, many at a time."""
-POSTED_TO = ("/events", "/results")
+INGEST_PATHS = ("/events", "/results")
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
     (Conflict, 409, "conflict", "Not as things are"),
@@ -51,20 +51,20 @@ _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _log = logging.getLogger("accel.service")
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entries for the problems a route may answer."""
     content = {CONTENT_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
-PageFor = Callable[[Request, Problem], Response | None]
+PageRenderer = Callable[[Request, Problem], Response | None]
 """Renders a problem as a page, or returns None where the request is not for a page."""
 
 
-def install(app: FastAPI, page_for: PageFor) -> None:
+def install(app: FastAPI, page_for: PageRenderer) -> None:
     """Answer every foreseeable error of the app with a problem document or a page, and refuse huge bodies."""
     app.state.page_for = page_for
-    app.add_exception_handler(AccelError, accel_error)
+    app.add_exception_handler(AccelError, accel_error_response)
     app.add_exception_handler(OSError, _system_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -87,7 +87,7 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
 
 
-async def accel_error(request: Request, error: Exception) -> Response:
+async def accel_error_response(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
     return _answer(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
 
@@ -97,7 +97,7 @@ async def _system_error(request: Request, error: Exception) -> Response:
     told = storage_unavailable(error)
     if told is None:
         raise error
-    return await accel_error(request, told)
+    return await accel_error_response(request, told)
 
 
 def problem_response(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
@@ -152,7 +152,7 @@ def _methods(request: Request) -> list[str]:
     ]
 
 
-def bug(request: Request, error: Exception) -> Response:
+def internal_error(request: Request, error: Exception) -> Response:
     """What is said of an error that nobody foresaw; what it was goes into the log."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = f"A bug ({type(error).__name__}); the service's log has the details under the request's id."
@@ -167,7 +167,7 @@ class _BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = 0
-        most = MOST_POSTED_BYTES if scope["type"] == "http" and scope["path"] in POSTED_TO else MOST_BODY_BYTES
+        most = MAX_POSTED_BYTES if scope["type"] == "http" and scope["path"] in INGEST_PATHS else MAX_BODY_BYTES
 
         async def limited() -> Message:
             nonlocal read

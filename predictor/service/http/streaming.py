@@ -25,7 +25,7 @@ _ZONELESS = "strftime(r.{0}, '%Y-%m-%dT%H:%M:%S.%f')"
 _AS_JSON = {"occurred_at": _ZONED, "recorded_at": _ZONED, "occurred_local": _ZONELESS}
 
 
-def columns(form: Form) -> str:
+def select_list(form: Form) -> str:
     """What to select of `results` as `r` for a stream of this form."""
     names = list(Result.model_fields)
     if form != "ndjson":
@@ -34,7 +34,7 @@ def columns(form: Form) -> str:
     return f"to_json(struct_pack({members}))::VARCHAR AS line"
 
 
-def written(form: Form, rows: Rows) -> Iterator[bytes]:
+def encode_rows(form: Form, rows: Rows) -> Iterator[bytes]:
     """The rows of `columns(form)` as bytes, a piece per batch."""
     with rows as batches:
         if form == "ndjson":

@@ -26,9 +26,9 @@ from predictor.service.middleware.rate_limit import TokenBuckets
 
 COOKIE = "accel_key"
 SIGN_IN = "/sign-in"
-OPEN = frozenset((SIGN_IN, "/sign-out", "/health", "/ready"))
+OPEN_PATHS = frozenset((SIGN_IN, "/sign-out", "/health", "/ready"))
 """Without a key: what probes ask, and the way to sign in."""
-ASKS = frozenset(("/recommend", "/predict", "/predict/batch", "/query"))
+QUERY_PATHS = frozenset(("/recommend", "/predict", "/predict/batch", "/query"))
 """What is asked by POST, for its question does not fit into a URL; it changes nothing."""
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _BURST_S = 5
@@ -55,7 +55,7 @@ class AuthMiddleware:
         try:
             refusal = self._refusal(scope)
         except AccelError as error:
-            refusal = await problems.accel_error(Request(scope), error)
+            refusal = await problems.accel_error_response(Request(scope), error)
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -74,7 +74,7 @@ class AuthMiddleware:
         if not asks_for_keys:
             scope["state"]["caller"] = LOOPBACK
             return None
-        if scope["path"] in OPEN:
+        if scope["path"] in OPEN_PATHS:
             return None
         return self._refusal_by_key(scope, headers)
 
@@ -88,7 +88,7 @@ class AuthMiddleware:
             return _unknown(scope, headers, wrong=sent.key is not None)
         # Known from here on: a page that refuses lets them sign out, and the log names them.
         scope["state"]["caller"] = _caller(key)
-        needed = needed_for(scope["method"], scope["path"])
+        needed = required_scope(scope["method"], scope["path"])
         if not key.scope.includes(needed):
             return _problem(
                 scope, 403, "scope", f"The key {key.name!r} may {key.scope}; this needs {needed}: `accel keys create "
@@ -128,9 +128,9 @@ class _Sent:
         return cls(None, by_program=False)
 
 
-def needed_for(method: str, path: str) -> Allowed:
+def required_scope(method: str, path: str) -> Allowed:
     """What a key must allow: asking needs read, changing write, deleting admin."""
-    if method in _READS or path in ASKS:
+    if method in _READS or path in QUERY_PATHS:
         return Allowed.read
     return Allowed.admin if method == "DELETE" else Allowed.write
 

@@ -51,7 +51,7 @@ class ConnectionLimits:
         return max(1, self.most // 2)
 
 
-def most_connections() -> int:
+def raise_connection_limit() -> int:
     """Raise this process's soft limit on descriptors and return how many of them connections may use."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)

@@ -25,23 +25,23 @@ LOOPBACK = Caller("loopback", None, Scope.admin)
 """Anybody on this machine, where no keys are asked for."""
 
 
-def caller_of(request: Request) -> Caller:
+def get_caller(request: Request) -> Caller:
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
-def key_name_of(request: Request) -> str | None:
+def get_key_name(request: Request) -> str | None:
     """What the caller's key is called; None where no keys are asked for."""
-    caller = caller_of(request)
+    caller = get_caller(request)
     return None if caller.key_id is None else caller.name
 
 
-def speaker(request: Request, by: str | None) -> str:
+def decision_author(request: Request, by: str | None) -> str:
     """Who says what is kept for ever: the name of the key that was sent, or where none is asked for whom `by` names.
 
     Raises InvalidInput where that is nobody, or somebody else than whose key it is.
     """
-    name = key_name_of(request)
+    name = get_key_name(request)
     if by is not None and name not in (None, by):
         raise InvalidInput(f"The key that was sent is called {name}: leave `by` away, for nobody speaks for another.")
     if not (said := name or by):
@@ -49,9 +49,9 @@ def speaker(request: Request, by: str | None) -> str:
     return said
 
 
-def log_of(request: Request, settings: Settings) -> AuditedLog:
+def audited_log_for(request: Request, settings: Settings) -> AuditedLog:
     """The event log for a route that writes: each append also holds who asked for it, and by which request."""
-    caller = caller_of(request)
+    caller = get_caller(request)
     writer = Writer(
         by=caller.name,
         key_id=caller.key_id,

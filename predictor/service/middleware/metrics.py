@@ -11,7 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
+MULTIPROCESS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which prometheus-client learns, as it is imported, that several processes share their figures."""
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
@@ -28,7 +28,7 @@ _children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 """Of each set of labels, found again without locks: this stands in every request."""
 
 
-def count(method: str, route: str, status: int, seconds: float) -> None:
+def count_request(method: str, route: str, status: int, seconds: float) -> None:
     """Count one request; an answer that never began has status 0."""
     known = _children.get((method, route, status))
     if known is None:
@@ -51,11 +51,11 @@ class _State(Collector):
             yield GaugeMetricFamily(name, text, value=value)
 
 
-def exposed(gauges: dict[str, tuple[str, float]]) -> bytes:
+def render_metrics(gauges: dict[str, tuple[str, float]]) -> bytes:
     """Everything counted so far, of all workers, and these gauges (name to help and value), as Prometheus reads it."""
     own = CollectorRegistry()
     own.register(_State(gauges))
-    if SHARED in os.environ:
+    if MULTIPROCESS_DIR in os.environ:
         # In files of the workers; those that ended count on.
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]

@@ -19,11 +19,11 @@ _POLICY = b"content-security-policy"
 _WITH_SCRIPTS = ("/docs", "/docs/oauth2-redirect")
 """Swagger's pages, the only ones with scripts in them; nothing that anybody sends comes into them."""
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
-NOTHING = b"default-src 'none'; frame-ancestors 'none'"
+DENY_ALL = b"default-src 'none'; frame-ancestors 'none'"
 """For what is no page: should a browser take it for one, it may load and run nothing."""
 
 
-def policy(html: str = "") -> str:
+def page_policy(html: str = "") -> str:
     """The content security policy of a page: all from this host, and of scripts inside it only those it has now.
 
     Styles may stand in the page: charts and Swagger's pages have them, and they cannot act.
@@ -36,8 +36,8 @@ def policy(html: str = "") -> str:
     )
 
 
-_PAGE = policy().encode()
-ALONE = (
+_PAGE = page_policy().encode()
+SANDBOX = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
@@ -69,7 +69,7 @@ class SecurityHeadersMiddleware:
                     return
                 self._add(scope, message)
             elif held is not None:
-                own = policy(message.get("body", b"").decode())
+                own = page_policy(message.get("body", b"").decode())
                 held["headers"].append((_POLICY, own.encode()))
                 self._add(scope, held)
                 await send(held)
@@ -88,7 +88,7 @@ class SecurityHeadersMiddleware:
         if page:
             headers += [(name, value) for name, value in _PAGES if name not in sent]
         if _POLICY not in sent and (media_type or not kept):
-            headers.append((_POLICY, _PAGE if page else NOTHING))
+            headers.append((_POLICY, _PAGE if page else DENY_ALL))
         if scope["scheme"] == "https":
             headers.append((b"strict-transport-security", b"max-age=31536000"))
         message["headers"] = headers

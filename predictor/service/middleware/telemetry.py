@@ -48,7 +48,7 @@ class TelemetryMiddleware:
         try:
             await self._app(scope, receive, telling)
         except Exception as error:  # whatever it is, it is a bug of ours, and this is where bugs are told
-            answer = problems.bug(Request(scope), error)
+            answer = problems.internal_error(Request(scope), error)
             if status:
                 raise  # half an answer has gone: the connection must break, or it would pass for the whole
             await answer(scope, receive, telling)
@@ -56,7 +56,7 @@ class TelemetryMiddleware:
             seconds = time.perf_counter() - started
             metrics.IN_FLIGHT.dec()
             route = getattr(scope.get("route"), "path", "none")
-            metrics.count(scope["method"], route, status, seconds)
+            metrics.count_request(scope["method"], route, status, seconds)
             if _log.isEnabledFor(logging.INFO):
                 _log.info("%s %s %d", scope["method"], scope["path"], status, extra=_told(scope, route, seconds))
 

@@ -38,7 +38,7 @@ from accel_platform.events.types import (
     VerificationRecorded,
 )
 
-MOST_ITEMS = 1_000
+MAX_ITEMS = 1_000
 """Results or events in one request."""
 _MOST_DEPTH = 32
 _MOST_INTEGER = 2**53 - 1
@@ -217,12 +217,12 @@ def _kind(value: Any) -> str:
 
 Claims = Annotated[
     Annotated[ClaimedResult, Tag("<one>")]
-    | Annotated[list[ClaimedResult], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
+    | Annotated[list[ClaimedResult], Field(min_length=1, max_length=MAX_ITEMS), Tag("<list>")],
     Discriminator(_kind),
 ]
 PostedEvents = Annotated[
     Annotated[AnyPosted, Tag("<one>")]
-    | Annotated[list[AnyPosted], Field(min_length=1, max_length=MOST_ITEMS), Tag("<list>")],
+    | Annotated[list[AnyPosted], Field(min_length=1, max_length=MAX_ITEMS), Tag("<list>")],
     Discriminator(_kind),
 ]
 
@@ -232,7 +232,7 @@ _CELL = (
 )  # fmt: skip
 
 
-def unbelievable(events: Iterable[Posted]) -> list[tuple[int, str]]:
+def unsupported_claims(events: Iterable[Posted]) -> list[tuple[int, str]]:
     """Which of the events claim more than comes with them: their places, and why."""
     events = list(events)
     compared = {

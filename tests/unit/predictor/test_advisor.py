@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from accel_platform.errors import NotFound, WarehouseEmpty
 from accel_platform.settings import Settings
 from predictor.advisor import advisor as module
-from predictor.advisor.advisor import Advisor, LRUByteCache
-from predictor.advisor.answer_cache import AnswerCache, CandidateResult
+from predictor.advisor.advisor import Advisor
+from predictor.advisor.answer_cache import AnswerCache, CandidateResult, LRUByteCache
 from predictor.data.evidence import Target
 from predictor.schemas.requests import RecommendQuery
 from predictor_world import MODELS, append, measured_grid, result, world
@@ -53,25 +53,27 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advisor = Advisor(settings)
-    assert advisor.kept(QUERY) is None
+    assert advisor.cached_answer(QUERY) is None
     answer = advisor.answer(QUERY)
     assert json.loads(answer) == advisor.recommend(QUERY).model_dump(mode="json")
     # The command line asks another advisor, which has to say the same, byte for byte.
     assert Advisor(settings).answer(QUERY) == answer
     monkeypatch.setattr(module, "recommend", lambda *_: pytest.fail("computed again"))
-    assert advisor.kept(QUERY) == answer
+    assert advisor.cached_answer(QUERY) == answer
     # The same question in other words is the same question.
     assert (
-        advisor.kept(RecommendQuery.model_validate({"batch_size": 1, "model": "bert-base", "mode": "inference"}))
+        advisor.cached_answer(
+            RecommendQuery.model_validate({"batch_size": 1, "model": "bert-base", "mode": "inference"})
+        )
         == answer
     )
-    assert advisor.kept(QUERY.model_copy(update={"objective": "throughput"})) is None
+    assert advisor.cached_answer(QUERY.model_copy(update={"objective": "throughput"})) is None
 
 
 def test_another_objective_or_limit_changes_no_figure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     advisor = Advisor(settings)
     first = advisor.recommend(QUERY)
-    monkeypatch.setattr("predictor.advisor.recommend.estimates", lambda *_: pytest.fail("estimated again"))
+    monkeypatch.setattr("predictor.advisor.recommend.estimate_all", lambda *_: pytest.fail("estimated again"))
     again = advisor.recommend(QUERY.model_copy(update={"objective": "memory", "hardware": ["openvino", "cpu"]}))
     figures = {r.hardware: r.model_dump(exclude={"rank"}) for r in first.recommendations}
     assert {r.hardware: r.model_dump(exclude={"rank"}) for r in again.recommendations} == {
@@ -92,12 +94,12 @@ def test_devices_of_ones_own_are_looked_at_anew(settings: Settings) -> None:
 
 def test_in_a_hurry_nothing_long_is_begun(settings: Settings) -> None:
     advisor = Advisor(settings)
-    assert advisor.answer_at_once(QUERY) is None, "nothing was read yet"
-    assert advisor.knowledge()
-    assert advisor.answer_at_once(QUERY) == advisor.answer(QUERY)
+    assert advisor.try_answer(QUERY) is None, "nothing was read yet"
+    assert advisor.state()
+    assert advisor.try_answer(QUERY) == advisor.answer(QUERY)
     traced = RecommendQuery(model="bert-mini", sequence_length=24, hardware=["cpu"])
-    assert advisor.answer_at_once(traced) is None
-    assert advisor.answer(traced) == advisor.answer_at_once(traced), "what took long is remembered"
+    assert advisor.try_answer(traced) is None
+    assert advisor.answer(traced) == advisor.try_answer(traced), "what took long is remembered"
 
 
 def test_what_cannot_be_answered_is_not_kept(settings: Settings) -> None:
@@ -106,7 +108,7 @@ def test_what_cannot_be_answered_is_not_kept(settings: Settings) -> None:
     for _ in range(2):
         with pytest.raises(NotFound):
             advisor.answer(unknown)
-    assert advisor.kept(unknown) is None
+    assert advisor.cached_answer(unknown) is None
 
 
 def test_what_is_published_comes_into_service_and_old_answers_go(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_what_is_published_comes_into_service_and_old_answers_go(tmp_path: Path)
     # Only following renews what answers come from: a question never waits for it.
     assert json.loads(advisor.answer(QUERY)) == before
     with _following(advisor):
-        _until(lambda: advisor.kept(QUERY) is None)
+        _until(lambda: advisor.cached_answer(QUERY) is None)
         after = json.loads(advisor.answer(QUERY))
     assert after["snapshot_id"] != before["snapshot_id"]
     assert after["recommendations"] == before["recommendations"]
@@ -143,26 +145,26 @@ def test_a_warehouse_that_cannot_be_read_leaves_the_snapshot_before_in_service(
     with _following(advisor):
         pointer.write_text("projection-of-nothing.json")
         _until(lambda: "damaged" in caplog.text)
-        time.sleep(3 * module.LOOK_EVERY_S)
+        time.sleep(3 * module.POLL_INTERVAL_S)
         assert caplog.text.count("damaged") == 1, "said once, not at every look"
         assert advisor.answer(QUERY.model_copy(update={"batch_size": 4}))
-        assert advisor.kept(QUERY) == answer
+        assert advisor.cached_answer(QUERY) == answer
         pointer.write_text(good)
-    assert advisor.knowledge().evidence.snapshot_id == json.loads(answer)["snapshot_id"]
+    assert advisor.state().evidence.snapshot_id == json.loads(answer)["snapshot_id"]
 
 
 def test_what_was_said_is_kept_until_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predictor.advisor.answer_cache.MOST", 3)
+    monkeypatch.setattr("predictor.advisor.answer_cache.MAX_RESULTS", 3)
     here, there = (Target(name, "pytorch", name) for name in ("cpu", "cuda"))
     said = AnswerCache()
-    said.keep("one", {here: CandidateResult(cautions=("a",))})
-    said.keep("one", {there: CandidateResult(cautions=("b",))})
-    assert [told.cautions for told in said.about("one").values()] == [("a",), ("b",)]
-    said.keep("one", {here: CandidateResult(cautions=("c",))})
+    said.put("one", {here: CandidateResult(cautions=("a",))})
+    said.put("one", {there: CandidateResult(cautions=("b",))})
+    assert [told.cautions for told in said.get("one").values()] == [("a",), ("b",)]
+    said.put("one", {here: CandidateResult(cautions=("c",))})
     for question in ("two", "three"):
-        said.keep(question, {here: CandidateResult(), there: CandidateResult()})
-    assert said.about("one") == {}
-    assert said.about("three").keys() == {here, there}
+        said.put(question, {here: CandidateResult(), there: CandidateResult()})
+    assert said.get("one") == {}
+    assert said.get("three").keys() == {here, there}
 
 
 @given(
@@ -177,7 +179,7 @@ def test_kept_answers_stay_within_bounds_and_the_newest_stay(most: int, kept: li
             assert answers.get(key) == model[key]
             model[key] = model.pop(key)
         else:
-            answers.keep(key, content)
+            answers.put(key, content)
             model.pop(key, None)
             model[key] = content
         while sum(len(k) + len(v) for k, v in model.items()) > most:

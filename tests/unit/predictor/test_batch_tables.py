@@ -15,7 +15,7 @@ from accel_platform.cli import app
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.render import write
 from predictor.advisor import charts
-from predictor.advisor.batch_tables import COLUMNS, questions
+from predictor.advisor.batch_tables import COLUMNS, batch_queries
 from predictor_world import MODELS, measured_grid, world
 
 PNG = b"\x89PNG"
@@ -31,13 +31,13 @@ def _run(home: str, *words: str) -> Any:
 
 
 def test_more_cells_than_are_answered_at_once_are_refused() -> None:
-    assert len(questions(["a"] * 10, ["cpu"] * 10, [1] * 10)) == 1000
+    assert len(batch_queries(["a"] * 10, ["cpu"] * 10, [1] * 10)) == 1000
     with pytest.raises(InvalidInput, match="1,100"):
-        questions(["a"] * 11, ["cpu"] * 10, [1] * 10)
+        batch_queries(["a"] * 11, ["cpu"] * 10, [1] * 10)
 
 
 def test_a_length_goes_to_the_models_that_read_text() -> None:
-    lengths = [q.sequence_length for q in questions(["bert-base", "vit-base"], ["cpu"], [1], sequence_length=64)]
+    lengths = [q.sequence_length for q in batch_queries(["bert-base", "vit-base"], ["cpu"], [1], sequence_length=64)]
     assert lengths == [64, None]
 
 
@@ -95,7 +95,7 @@ def test_a_chart_of_another_kind_or_of_nothing_is_refused(home: str, tmp_path: P
         with pytest.raises(InvalidInput, match=says):
             app(["predict", "bert-base", *words, "--home", home], standalone_mode=False)
     with pytest.raises(InvalidInput, match="cannot be written"):
-        write(charts.curves([], title="x"), tmp_path / "nowhere" / "x.html")
+        write(charts.batch_size_chart([], title="x"), tmp_path / "nowhere" / "x.html")
 
 
 def test_figures_and_specs_are_given_on_the_command_line(home: str, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     """What was measured, was measured at it."""
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
-    subject = resolve_queried_model(ModelConfig(config), advisor.knowledge().evidence)
+    subject = resolve_queried_model(ModelConfig(config), advisor.state().evidence)
     assert resolve_input_sizes(subject, 32, None) == resolve_input_sizes(subject, None, None) == InputSizes()
     assert resolve_input_sizes(subject, 64, None) == InputSizes(image_size=64)
 

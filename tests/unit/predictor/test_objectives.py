@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from accel_platform.hardware.catalog import DeviceSpec, find_spec
 from accel_platform.workloads.kv_cache import Decoder
-from predictor.advisor.bound import bound_of, bound_of_generation
-from predictor.advisor.constraints import violations
-from predictor.advisor.objectives import cost_of_items, energy_of_item, ranking, unknown_for, unlike_levels
+from predictor.advisor.bound import generation_bound, roofline_bound
+from predictor.advisor.objectives import (
+    cost_per_items,
+    energy_per_item,
+    level_mismatch,
+    missing_figure,
+    ranking,
+    violations,
+)
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.model_resolution import ResolvedModel
 from predictor.data.samples import make_sample
@@ -61,7 +67,7 @@ def _figures(p50: float, low: float | None = None, high: float | None = None, **
 
 
 def test_a_million_items_cost_the_hours_they_take() -> None:
-    cost = cost_of_items(Interval(p50=1000.0, low=500.0, high=2000.0, level=0.9), H100)
+    cost = cost_per_items(Interval(p50=1000.0, low=500.0, high=2000.0, level=0.9), H100)
     assert cost is not None
     assert H100.usd_per_hour is not None
     assert cost.usd_per_million_items.p50 == pytest.approx(H100.usd_per_hour * 1e6 / 1000 / 3600)
@@ -69,39 +75,39 @@ def test_a_million_items_cost_the_hours_they_take() -> None:
     assert cost.usd_per_million_items.low == pytest.approx(cost.usd_per_million_items.p50 / 2)
     assert (cost.date, cost.source) == (H100.usd_date, H100.usd_source)
     assert cost.date is not None
-    assert cost_of_items(Interval(p50=1.0), replace(H100, usd_per_hour=None)) is None
+    assert cost_per_items(Interval(p50=1.0), replace(H100, usd_per_hour=None)) is None
 
 
 def test_energy_is_what_was_counted_else_at_most_what_the_design_power_allows() -> None:
-    counted = energy_of_item(Interval(p50=0.5), Interval(p50=10.0), 4, H100)
+    counted = energy_per_item(Interval(p50=0.5), Interval(p50=10.0), 4, H100)
     assert counted is not None
     assert (counted.how, counted.j_per_item.p50, counted.tdp_w) == ("measured", 0.5, None)
-    bounded = energy_of_item(None, Interval(p50=10.0, high=20.0), 4, H100)
+    bounded = energy_per_item(None, Interval(p50=10.0, high=20.0), 4, H100)
     assert bounded is not None
     assert (bounded.how, bounded.tdp_w) == ("bounded", 700)
     # 700 W for 20 ms are 14 J, of four items.
     assert bounded.j_per_item == Interval(p50=1.75, low=None, high=3.5, level=None)
-    assert energy_of_item(None, Interval(p50=10.0), 4, replace(H100, tdp_w=None)) is None
+    assert energy_per_item(None, Interval(p50=10.0), 4, replace(H100, tdp_w=None)) is None
 
 
 def test_the_bound_is_the_longer_side_of_the_roofline() -> None:
     assert H100.peak_fp32_tflops is not None
     assert H100.bandwidth_gb_s is not None
-    bound = bound_of(ASKED, H100)
+    bound = roofline_bound(ASKED, H100)
     assert bound is not None
     assert bound.compute_ms == pytest.approx(1e3 * 8e10 / (H100.peak_fp32_tflops * 1e12))
     assert bound.memory_ms == pytest.approx(1e3 * (4e8 + 16e8) / (H100.bandwidth_gb_s * 1e9))
     assert bound.by == "compute"
-    half = bound_of(replace(ASKED, precisions=("float16",)), H100)
+    half = roofline_bound(replace(ASKED, precisions=("float16",)), H100)
     assert half is not None
     # Matrix units compute twenty times faster and move half the bytes: now memory holds them up.
     assert half.memory_ms == pytest.approx(bound.memory_ms / 2)
     assert half.by == "memory"
-    assert bound_of(replace(ASKED, precisions=("amp",)), H100) == half
-    step = bound_of(replace(ASKED, mode="training"), H100)
+    assert roofline_bound(replace(ASKED, precisions=("amp",)), H100) == half
+    step = roofline_bound(replace(ASKED, mode="training"), H100)
     assert step is not None
     assert (step.by, step.compute_ms) == ("compute", pytest.approx(3 * bound.compute_ms))
-    small = bound_of(replace(ASKED, precisions=("int8",)), H100)
+    small = roofline_bound(replace(ASKED, precisions=("int8",)), H100)
     assert small is not None
     assert small.compute_ms < half.compute_ms
 
@@ -110,21 +116,21 @@ def test_a_decoder_that_writes_one_token_at_a_time_is_held_up_by_memory() -> Non
     decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
     asked = {"model": "llama", "family": "llama", "cost": None, "mode": "generation", "size": 128, "device": H100,
              "precision": "float16", "hardware": "cuda", "backend": "pytorch", "decoder": decoder}  # fmt: skip
-    one = bound_of_generation(make_sample(batch_size=1, output_tokens=32, **asked))
-    many = bound_of_generation(make_sample(batch_size=512, output_tokens=1, **asked))
+    one = generation_bound(make_sample(batch_size=1, output_tokens=32, **asked))
+    many = generation_bound(make_sample(batch_size=512, output_tokens=1, **asked))
     assert one is not None
     assert many is not None
     # 14 GB, 32 times, at 3,350 GB/s.
     assert (one.by, many.by, one.memory_ms) == ("memory", "compute", pytest.approx(134, rel=0.02))
-    assert bound_of_generation(make_sample(batch_size=1, output_tokens=None, **asked)) is None
+    assert generation_bound(make_sample(batch_size=1, output_tokens=None, **asked)) is None
 
 
 def test_limits_of_very_different_levels_are_warned_of() -> None:
     sure = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=15.0, level=0.9))
     hardly = _figures(10, latency_ms=Interval(p50=10.0, low=8.0, high=12.0, level=0.6))
-    assert unlike_levels("latency", [sure, sure]) is None
-    assert "at 60% for some and at 90%" in str(unlike_levels("cost", [sure, hardly]))
-    assert unlike_levels("memory", [sure, hardly]) is None
+    assert level_mismatch("latency", [sure, sure]) is None
+    assert "at 60% for some and at 90%" in str(level_mismatch("cost", [sure, hardly]))
+    assert level_mismatch("memory", [sure, hardly]) is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,7 @@ def test_limits_of_very_different_levels_are_warned_of() -> None:
     ],
 )
 def test_without_every_figure_there_is_no_bound(asked: ResolvedQuery, spec: DeviceSpec) -> None:
-    assert bound_of(asked, spec) is None
+    assert roofline_bound(asked, spec) is None
 
 
 def test_a_limit_is_judged_by_the_unfavourable_end() -> None:
@@ -173,7 +179,7 @@ def test_unknown_cost_energy_and_memory_rank_last_and_are_said() -> None:
     told = _figures(10)
     for objective in ("cost", "energy", "memory"):
         assert ranking(objective)(told) == math.inf  # type: ignore[arg-type]
-        assert "comes last" in str(unknown_for(objective, told))  # type: ignore[arg-type]
-    assert unknown_for("latency", told) is None
-    priced = told.model_copy(update={"cost": cost_of_items(told.throughput_items_per_s, H100)})
+        assert "comes last" in str(missing_figure(objective, told))  # type: ignore[arg-type]
+    assert missing_figure("latency", told) is None
+    priced = told.model_copy(update={"cost": cost_per_items(told.throughput_items_per_s, H100)})
     assert ranking("cost")(priced) < math.inf

@@ -346,7 +346,7 @@ def test_what_was_asked_before_changes_no_answer(advisor: Advisor) -> None:
     queries = [RecommendQuery.model_validate({"model": "bert-base", "hardware": hardware, **more}) for more in asked]
     settings = advisor._settings
     asked_before = Advisor(settings)
-    asked_before.make_ready()
+    asked_before.warm_up()
     asked_before.answer(queries[0].model_copy(update={"hardware": ["openvino", "cpu"]}))
     for query in queries:
         assert asked_before.answer(query) == Advisor(settings).answer(query)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from accel_platform.events.types import Payload
 from accel_platform.warehouse.reader import Reader
-from predictor.advisor.scaling import measured, ratio_of, scaled
+from predictor.advisor.scaling import measured_estimate, pooled_ratio, scaled_estimate
 from predictor.data.evidence import CellKey, Evidence, Target, load_evidence
 from predictor_world import CPU_ID, MODELS, described, latency_of, result, verified, world
 
@@ -32,7 +32,7 @@ def _cell(model_id: str, hardware: str = "cpu", batch_size: int = 1, length: int
 def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
     runs = [result(BERT, "cpu", 1, seed=seed) for seed in range(3)]
     evidence = _evidence(tmp_path, [*runs, verified(BERT, "cpu", 1)])
-    found = measured(evidence, [_cell("bert-base")])
+    found = measured_estimate(evidence, [_cell("bert-base")])
     assert found is not None
     assert found.provenance == "measured"
     assert len(found.event_ids) == 3
@@ -48,14 +48,14 @@ def test_runs_of_a_cell_are_pooled_with_their_spread(tmp_path: Path) -> None:
 
 def test_few_samples_claim_only_the_level_they_have(tmp_path: Path) -> None:
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1, samples=7), verified(BERT, "cpu", 1)])
-    found = measured(evidence, [_cell("bert-base")])
+    found = measured_estimate(evidence, [_cell("bert-base")])
     assert found is not None
     assert found.latency_ms.level == pytest.approx(6 / 8)
 
 
 def test_one_imported_mean_has_no_limits(tmp_path: Path) -> None:
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1, provenance="imported")])
-    found = measured(evidence, [_cell("bert-base")])
+    found = measured_estimate(evidence, [_cell("bert-base")])
     assert found is not None
     assert (found.latency_ms.low, found.latency_ms.high, found.latency_ms.level) == (None, None, None)
 
@@ -63,7 +63,7 @@ def test_one_imported_mean_has_no_limits(tmp_path: Path) -> None:
 def test_claimed_extremes_are_limits(tmp_path: Path) -> None:
     claim: dict[str, Any] = {"latency_mean_ms": 50.0, "latency_min_ms": 45.0, "latency_max_ms": 60.0, "iterations": 9}
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1, provenance="imported", **claim)])
-    found = measured(evidence, [_cell("bert-base")])
+    found = measured_estimate(evidence, [_cell("bert-base")])
     assert found is not None
     latency = found.latency_ms
     assert (latency.p50, latency.low, latency.high, latency.level) == (50.0, 45.0, 60.0, 0.8)
@@ -83,9 +83,9 @@ def test_the_newest_fingerprint_replaces_the_older_and_measured_replaces_importe
 
 def test_another_length_is_another_cell(tmp_path: Path) -> None:
     evidence = _evidence(tmp_path, [result(BERT, "cpu", 1), verified(BERT, "cpu", 1)])
-    assert measured(evidence, [_cell("bert-base", length=128)]) is not None
-    assert measured(evidence, [_cell("bert-base", length=64)]) is None
-    assert measured(evidence, [_cell("bert-base", length=None)]) is None
+    assert measured_estimate(evidence, [_cell("bert-base", length=128)]) is not None
+    assert measured_estimate(evidence, [_cell("bert-base", length=64)]) is None
+    assert measured_estimate(evidence, [_cell("bert-base", length=None)]) is None
 
 
 def test_outputs_that_nobody_verified_are_no_evidence(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_neighbour_on_another_target_is_scaled_by_the_models_both_ran(tmp_path
                 verified(model, "openvino", 1),
             ]
     evidence = _evidence(tmp_path, payloads)
-    found = scaled(evidence, _cell("vit-base", "openvino", length=None))
+    found = scaled_estimate(evidence, _cell("vit-base", "openvino", length=None))
     assert found is not None
     assert found.provenance == "scaled"
     truth = 0.4 * latency_of(VIT, "cpu", 1)
@@ -142,13 +142,13 @@ def measured_ids(evidence: Evidence, model_id: str) -> tuple[str, ...]:
 def test_two_shared_models_scale_nothing(tmp_path: Path) -> None:
     cells = [(m, h) for m in MODELS[2:4] for h in ("cpu", "openvino")] + [(VIT, "cpu")]
     evidence = _evidence(tmp_path, [p for m, h in cells for p in (result(m, h, 1), verified(m, h, 1))])
-    assert scaled(evidence, _cell("vit-base", "openvino", length=None)) is None
+    assert scaled_estimate(evidence, _cell("vit-base", "openvino", length=None)) is None
 
 
 def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path) -> None:
     cells = [p for batch in (1, 4) for p in (result(BERT, "cpu", batch), verified(BERT, "cpu", batch))]
     evidence = _evidence(tmp_path, [described(BERT), *cells])
-    found = scaled(evidence, _cell("bert-base", batch_size=2))
+    found = scaled_estimate(evidence, _cell("bert-base", batch_size=2))
     one, four = (evidence.summaries[_cell("bert-base", batch_size=b)].latency_ms for b in (1, 4))
     assert found is not None
     assert found.provenance == "scaled"
@@ -158,7 +158,7 @@ def test_between_measured_batches_the_figures_are_bounded_by_them(tmp_path: Path
     assert one.p50 < found.latency_ms.p50 < four.p50
     assert found.memory_peak_mib is not None
     # Nothing is known beyond the largest batch.
-    assert scaled(evidence, _cell("bert-base", batch_size=8)) is None
+    assert scaled_estimate(evidence, _cell("bert-base", batch_size=8)) is None
 
 
 log_ratios = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
@@ -166,7 +166,7 @@ log_ratios = st.lists(st.floats(-3, 3), min_size=3, max_size=12)
 
 @given(log_ratios)
 def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
-    ratio = ratio_of([(str(i), value) for i, value in enumerate(logs)])
+    ratio = pooled_ratio([(str(i), value) for i, value in enumerate(logs)])
     assert ratio is not None
     assert ratio.models == len(logs)
     assert min(logs) - 1e-9 <= ratio.mean <= max(logs) + 1e-9
@@ -175,12 +175,12 @@ def test_the_ratio_lies_within_what_was_seen(logs: list[float]) -> None:
 
 @given(log_ratios, st.integers(2, 5))
 def test_a_model_measured_often_counts_once(logs: list[float], times: int) -> None:
-    memoize = ratio_of([(str(i), value) for i, value in enumerate(logs)])
-    often = ratio_of([(str(i), value) for i, value in enumerate(logs) for _ in range(times if i == 0 else 1)])
-    assert memoize is not None
+    once = pooled_ratio([(str(i), value) for i, value in enumerate(logs)])
+    often = pooled_ratio([(str(i), value) for i, value in enumerate(logs) for _ in range(times if i == 0 else 1)])
+    assert once is not None
     assert often is not None
-    assert often.models == memoize.models
-    assert often.mean == pytest.approx(memoize.mean, abs=1e-9)
+    assert often.models == once.models
+    assert often.mean == pytest.approx(once.mean, abs=1e-9)
 
 
 def test_the_ratios_interval_holds_the_next_model_as_often_as_it_says() -> None:
@@ -188,7 +188,7 @@ def test_the_ratios_interval_holds_the_next_model_as_often_as_it_says() -> None:
     held = 0
     for _ in range(1500):
         logs = [rng.gauss(0.5, 0.2) for _ in range(4)]
-        ratio = ratio_of([(str(i), value) for i, value in enumerate(logs)])
+        ratio = pooled_ratio([(str(i), value) for i, value in enumerate(logs)])
         assert ratio is not None
         held += abs(rng.gauss(0.5, 0.2) - ratio.mean) <= ratio.half_width
     assert 0.875 <= held / 1500 <= 0.925
