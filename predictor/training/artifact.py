@@ -1,7 +1,7 @@
-"""A trained predictor on disk: LightGBM text, its cases, and a JSON manifest whose hash names it; stored whole or not.
+"""Artifact of a trained predictor: LightGBM text, training samples and a JSON manifest.
 
-`models/<predictor_id>/` never changes; `models/CURRENT` names the one in service. The id is the hash of the manifest
-and the manifest holds the hash of every other file, so an artefact that was altered no longer fits its own name.
+`models/<predictor_id>/` never changes; `models/CURRENT` names the one in service. The id is the hash of the manifest,
+which holds the hash of every other file. An altered artifact thus no longer fits its own name.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from accel_platform.atomic_write import make_directory, sync_directory, write_durably
 from accel_platform.errors import AccelError, storage_unavailable
 from accel_platform.settings import Settings
-from predictor.calibration.conformal import Calibration
 from predictor.calibration.cross_validation import HoldoutPredictions, Regime
 from predictor.calibration.failure_model import FailureModel
-from predictor.calibration.memory_model import MemoryModel
 from predictor.calibration.predictor import ModeModel, Predictor, TrainingRange
 from predictor.models.analytical import AdditiveRoofline
 from predictor.models.latency_model import FittedEnsembles, LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA, Encoder, ResidualTrees
+from predictor.training.manifest import FORMAT, Manifest, StoredFailureModel, StoredMode, StoredTrees
 from predictor.training.sample_io import COLUMNS, read_holdout, read_samples, write_holdout, write_samples
 
-FORMAT = 4
 _MANIFEST = "manifest.json"
 _CURRENT = "CURRENT"
 _PREFIX = "lgbm-"
@@ -42,72 +40,7 @@ _INVALID_POINTER = (
 
 
 class ArtifactRejected(AccelError):
-    """The artefact is damaged, altered, or made by another version of the predictor."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-Codes = tuple[tuple[str, dict[str, int]], ...]
-"""In order: it is that of the columns, which JSON's sorted keys would lose."""
-
-
-class StoredTrees(_Part):
-    """Two boosted models but for their trees, which lie in `files`."""
-
-    factors: tuple[float, ...]
-    levels: dict[str, float]
-    codes: Codes
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    coefficients: tuple[float, ...]
-    files: tuple[str, str]
-
-
-class StoredMode(_Part):
-    """What is known of one mode; its cases, with what the trees leave over of each, lie in `cases`, and how far
-    each was missed while held out in `held_out`."""
-
-    specialist: StoredTrees
-    generalists: dict[str, StoredTrees]
-    calibrations: dict[Regime, Calibration]
-    flops_range: tuple[float, float]
-    batch_range: tuple[float, float]
-    size_range: tuple[float, float]
-    typical: float
-    cases: str
-    held_out: str
-
-
-class StoredFailureModel(_Part):
-    """What was learned of failures; one file of trees per class."""
-
-    curve: tuple[float, float] | None
-    codes: Codes
-    files: dict[str, str]
-
-
-class Manifest(_Part):
-    """What the artefact is, what it was made from, and how well it did."""
-
-    format: int
-    snapshot_id: str
-    dataset_sha256: str
-    feature_schema: int
-    case_columns: tuple[str, ...]
-    features: dict[str, tuple[str, ...]]
-    """By mode, what each number is that the trees see."""
-    lightgbm: str
-    rows: int
-    families: tuple[str, ...]
-    devices: tuple[str, ...]
-    modes: dict[str, StoredMode]
-    memory: MemoryModel | None
-    risks: StoredFailureModel
-    metrics: dict[str, Any]
-    files: dict[str, str]
-    """SHA-256 of every other file."""
+    """The artifact is damaged, altered, or of another version of the predictor."""
 
 
 Files = dict[str, bytes]
@@ -115,36 +48,36 @@ Files = dict[str, bytes]
 
 def serialize(
     predictor: Predictor,
-    held: Mapping[str, Mapping[Regime, HoldoutPredictions]],
+    holdouts: Mapping[str, Mapping[Regime, HoldoutPredictions]],
     *,
     snapshot_id: str,
     dataset_sha256: str,
     metrics: dict[str, Any],
 ) -> tuple[Manifest, Files]:
-    """A fitted predictor as manifest and files, with what was held out of it by mode."""
+    """Return a fitted predictor as manifest and files; `holdouts` are its held-out errors by mode and regime."""
     files: Files = {}
     modes = {}
-    for mode, known in predictor.modes.items():
-        ensembles = known.latency_model.fit()
+    for mode, mode_model in predictor.modes.items():
+        ensembles = mode_model.latency_model.fit()
         files[f"{mode}_cases.parquet"] = write_samples(
-            known.latency_model.samples, known.latency_model.known_devices, ensembles
+            mode_model.latency_model.samples, mode_model.latency_model.known_devices, ensembles
         )
-        files[f"{mode}_held_out.parquet"] = write_holdout(known.latency_model.samples, held[mode])
+        files[f"{mode}_held_out.parquet"] = write_holdout(mode_model.latency_model.samples, holdouts[mode])
         modes[mode] = StoredMode(
             specialist=_pack_trees(f"{mode}_specialist", ensembles.specialist, files),
             generalists={k: _pack_trees(f"{mode}_{k}", trees, files) for k, trees in ensembles.generalists.items()},
-            calibrations=known.calibrations,
-            flops_range=known.range.flops,
-            batch_range=known.range.batch,
-            size_range=known.range.size,
-            typical=known.median_log_ms,
+            calibrations=mode_model.calibrations,
+            flops_range=mode_model.range.flops,
+            batch_range=mode_model.range.batch,
+            size_range=mode_model.range.size,
+            typical=mode_model.median_log_ms,
             cases=f"{mode}_cases.parquet",
             held_out=f"{mode}_held_out.parquet",
         )
     risks = predictor.risks
     for kind, booster in risks.boosters.items():
         files[f"risk_{kind}.txt"] = _text(booster)
-    told = [sample for known in predictor.modes.values() for sample in known.latency_model.samples]
+    samples = [sample for mode_model in predictor.modes.values() for sample in mode_model.latency_model.samples]
     manifest = Manifest(
         format=FORMAT,
         snapshot_id=snapshot_id,
@@ -152,13 +85,13 @@ def serialize(
         feature_schema=FEATURE_SCHEMA,
         case_columns=COLUMNS,
         features={
-            m: tuple(known.latency_model.fit().specialist.encoder.feature_names())
-            for m, known in predictor.modes.items()
+            mode: tuple(mode_model.latency_model.fit().specialist.encoder.feature_names())
+            for mode, mode_model in predictor.modes.items()
         },
         lightgbm=lgb.__version__,
         rows=predictor.rows,
         families=predictor.families,
-        devices=tuple(sorted({sample.device for sample in told})),
+        devices=tuple(sorted({sample.device for sample in samples})),
         modes=modes,
         memory=predictor.memory,
         risks=StoredFailureModel(
@@ -173,7 +106,7 @@ def serialize(
 
 
 def store(settings: Settings, manifest: Manifest, files: Files) -> str:
-    """Store an artefact; returns its id. Storing the same one twice is a no-op, or heals it."""
+    """Store an artifact and return its id. Storing one again does nothing, or repairs it."""
     content = _encode(manifest)
     predictor_id = _predictor_id(content)
     try:
@@ -187,7 +120,7 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
         write_durably(building / _MANIFEST, content)
         final = settings.models_dir / predictor_id
         if final.exists():
-            # Equal names promise equal contents; one that was damaged since is replaced by the good one.
+            # Replaced, because an artifact of the same name may have been damaged since.
             aside = building / "replaced"
             os.rename(final, aside)
             shutil.rmtree(aside)
@@ -195,27 +128,30 @@ def store(settings: Settings, manifest: Manifest, files: Files) -> str:
         os.rename(building, final)
         sync_directory(settings.models_dir)
     except OSError as error:
-        raise storage_unavailable(error, settings.models_dir) or error  # noqa: B904 - the error itself, or its sentence
+        raise storage_unavailable(error, settings.models_dir) or error  # noqa: B904 - the error itself, or its message
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return predictor_id
 
 
 def activate(settings: Settings, predictor_id: str) -> None:
-    """Point `CURRENT` at a stored artefact."""
+    """Make a stored artifact the one in service."""
     write_durably(settings.models_dir / _CURRENT, predictor_id)
 
 
 def current_id(settings: Settings) -> str | None:
-    """The predictor in service, None before the first. Raises ArtifactRefused where the system refuses to tell."""
+    """Return the id of the predictor in service, None before the first.
+
+    Raises ArtifactRejected for a `CURRENT` that cannot be read or names no predictor.
+    """
     pointer = settings.models_dir / _CURRENT
     try:
         predictor_id = pointer.read_text().strip()
     except FileNotFoundError:
         return None
     except OSError as error:
-        said = storage_unavailable(error) or f"{pointer} cannot be read ({error.strerror})."
-        raise ArtifactRejected(str(said)) from error
+        message = storage_unavailable(error) or f"{pointer} cannot be read ({error.strerror})."
+        raise ArtifactRejected(str(message)) from error
     except UnicodeDecodeError as error:
         raise ArtifactRejected(_INVALID_POINTER.format(pointer=pointer)) from error
     if "\0" in predictor_id or "/" in predictor_id:
@@ -224,19 +160,19 @@ def current_id(settings: Settings) -> str | None:
 
 
 def list_ids(settings: Settings) -> list[str]:
-    """Every artefact kept, in the order of their names."""
+    """Return the ids of all stored artifacts, sorted."""
     return sorted(path.name for path in settings.models_dir.glob(f"{_PREFIX}*") if path.is_dir())
 
 
 def remove(settings: Settings, predictor_id: str) -> None:
-    """Delete a stored artifact; killed half-way, none of it is left under its name."""
+    """Delete a stored artifact: renamed first, so that no partial one is left under its name."""
     aside = settings.models_dir / f".removed-{predictor_id}"
     os.rename(settings.models_dir / predictor_id, aside)
     shutil.rmtree(aside)
 
 
 def load_manifest(settings: Settings, predictor_id: str) -> Manifest:
-    """The manifest of an artefact, checked against its name. Raises ArtifactRefused."""
+    """Return the manifest of an artifact, checked against its id. Raises ArtifactRejected."""
     content = _read(settings.models_dir / predictor_id / _MANIFEST)
     if Path(predictor_id).name != predictor_id or _predictor_id(content) != predictor_id:
         raise ArtifactRejected(f"The predictor {predictor_id} was altered after training: run `accel train` again.")
@@ -258,13 +194,13 @@ def load_manifest(settings: Settings, predictor_id: str) -> Manifest:
 
 
 def load_checked(settings: Settings, predictor_id: str) -> tuple[Manifest, Files]:
-    """The manifest of an artefact and its files, every byte as it was stored. Raises ArtifactRefused."""
+    """Return the manifest of an artifact and its files, all checked by hash. Raises ArtifactRejected."""
     manifest = load_manifest(settings, predictor_id)
     return manifest, {name: _read_checked(settings, predictor_id, manifest, name) for name in manifest.files}
 
 
 def load(settings: Settings, predictor_id: str) -> Predictor:
-    """Load an artefact after checking every byte of it. Raises ArtifactRefused."""
+    """Load an artifact after checking every byte of it. Raises ArtifactRejected."""
     manifest, files = load_checked(settings, predictor_id)
     return Predictor(
         predictor_id=predictor_id,
@@ -284,19 +220,19 @@ def load(settings: Settings, predictor_id: str) -> Predictor:
 
 
 def load_holdout(settings: Settings, predictor_id: str) -> dict[str, dict[Regime, HoldoutPredictions]]:
-    """What was held out of a predictor while it was trained, by mode. Raises ArtifactRefused."""
+    """Return the held-out errors of a predictor's training, by mode and regime. Raises ArtifactRejected."""
     manifest = load_manifest(settings, predictor_id)
-    found = {}
+    holdouts = {}
     for mode, stored in manifest.modes.items():
-        samples, held = (
+        samples, holdout = (
             _read_checked(settings, predictor_id, manifest, name) for name in (stored.cases, stored.held_out)
         )
-        found[mode] = read_holdout(held, read_samples(samples)[0])
-    return found
+        holdouts[mode] = read_holdout(holdout, read_samples(samples)[0])
+    return holdouts
 
 
 def manifest_sha256(manifest: Manifest) -> str:
-    """The hash that the artefact's id begins with; it covers every file."""
+    """Return the hash of a manifest, which covers every file; the id contains its beginning."""
     return hashlib.sha256(_encode(manifest)).hexdigest()
 
 

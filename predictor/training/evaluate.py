@@ -1,4 +1,4 @@
-"""How good the learner is, on cases of anybody's: every split, against every baseline, in one run. Nothing is saved.
+"""Evaluation of the latency model on any samples: every split, against every baseline, in one run.
 
 Errors are of the rate (items per second): |predicted - true| / true. A latency's error is the same to first order.
 """
@@ -31,37 +31,37 @@ _NEW_DEVICE_SPLITS = ("unseen hardware", "unseen hardware + 10", "both unseen")
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Every case that a split asked about, in one order, in natural logs of milliseconds."""
+    """Predictions of one split's test samples, in natural logs of milliseconds."""
 
     split: str
     samples: tuple[Sample, ...]
     truth: Array
     predicted: Array
     half_width: Array
-    """Of the interval around the prediction; NaN where there was nothing to calibrate on."""
+    """Half width of each interval; NaN where there was nothing to calibrate on."""
     supported: npt.NDArray[np.bool_]
     baselines: dict[str, Array]
 
 
 def evaluate_splits(samples: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationResult]:
-    """Every split that these cases allow. Raises InvalidInput where they are too few."""
+    """Evaluate every split that these samples allow. Raises InvalidInput for too few samples."""
     _require_enough(samples)
-    found = []
+    results = []
     for name, split in SPLITS.items():
         rounds = list(split(samples))
         if rounds:
             say(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
-            found.append(_evaluate_split(name, samples, rounds))
-    return found
+            results.append(_evaluate_split(name, samples, rounds))
+    return results
 
 
 def evaluate_train_test(
     train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], None]
 ) -> EvaluationResult:
-    """Learn from one set of cases and be asked about another: as training does, and as the service answers.
+    """Train on one set of samples and test on another, as training and service do.
 
-    Intervals come from the first set alone, by what each test case lacks there. Raises InvalidInput where the first are
-    too few or the second none.
+    Intervals are calibrated on the training set alone, by the regime of each test sample. Raises InvalidInput for too
+    few training samples or an empty test set.
     """
     _require_enough(train)
     if not test:
@@ -69,51 +69,51 @@ def evaluate_train_test(
     predictor, _, _ = fit_predictor(
         {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
     )
-    told = predictor.predict(test)
-    figures = [j.latency_ms or Interval(p50=math.nan) for j in told]
-    predicted = np.log([figure.p50 for figure in figures])
-    highs = np.array([math.nan if figure.high is None else figure.high for figure in figures])
+    predictions = predictor.predict(test)
+    intervals = [prediction.latency_ms or Interval(p50=math.nan) for prediction in predictions]
+    predicted = np.log([interval.p50 for interval in intervals])
+    highs = np.array([math.nan if interval.high is None else interval.high for interval in intervals])
     return EvaluationResult(
         split="train and test",
         samples=tuple(test),
         truth=log_latency(test),
         predicted=predicted,
         half_width=np.log(highs) - predicted,
-        supported=np.array([judgement.supported for judgement in told], dtype=bool),
+        supported=np.array([prediction.supported for prediction in predictions], dtype=bool),
         baselines={name: run(train, test) for name, run in BASELINES.items()},
     )
 
 
-def evaluation_metrics(asked: EvaluationResult) -> dict[str, Any]:
-    """The figures of one split; `supported` is the share of cases that the learner stands behind."""
-    error = _relative_error(asked.predicted, asked.truth)
-    behind = asked.supported
-    limits = np.isfinite(asked.half_width) & behind
-    inside = np.abs(asked.predicted - asked.truth) <= asked.half_width
+def evaluation_metrics(result: EvaluationResult) -> dict[str, Any]:
+    """Return the metrics of one split; `supported` is the share of supported samples."""
+    error = _relative_error(result.predicted, result.truth)
+    supported = result.supported
+    limits = np.isfinite(result.half_width) & supported
+    inside = np.abs(result.predicted - result.truth) <= result.half_width
     return {
-        "split": asked.split,
-        "cases": len(asked.samples),
-        **_error_metrics(asked.predicted, asked),
-        "median_ape_supported": float(np.median(error[behind])) if behind.any() else None,
-        "supported": float(behind.mean()),
+        "split": result.split,
+        "cases": len(result.samples),
+        **_error_metrics(result.predicted, result),
+        "median_ape_supported": float(np.median(error[supported])) if supported.any() else None,
+        "supported": float(supported.mean()),
         "coverage": float(inside[limits].mean()) if limits.any() else None,
-        "interval_high_over_low": float(np.median(np.exp(2 * asked.half_width[limits]))) if limits.any() else None,
-        "median_ape_by_device": _aggregate_by([sample.device for sample in asked.samples], error),
+        "interval_high_over_low": float(np.median(np.exp(2 * result.half_width[limits]))) if limits.any() else None,
+        "median_ape_by_device": _aggregate_by([sample.device for sample in result.samples], error),
         "coverage_by_device": _aggregate_by(
-            list(np.array([c.device for c in asked.samples])[limits]), inside[limits], np.mean
+            list(np.array([c.device for c in result.samples])[limits]), inside[limits], np.mean
         ),
-        "median_ape_by_family": _aggregate_by([sample.family for sample in asked.samples], error),
-        "baselines": {name: _error_metrics(logs, asked) for name, logs in asked.baselines.items()},
+        "median_ape_by_family": _aggregate_by([sample.family for sample in result.samples], error),
+        "baselines": {name: _error_metrics(logs, result) for name, logs in result.baselines.items()},
     }
 
 
-def _error_metrics(logs: Array, asked: EvaluationResult) -> dict[str, Any]:
-    error = _relative_error(logs, asked.truth)
+def _error_metrics(logs: Array, result: EvaluationResult) -> dict[str, Any]:
+    error = _relative_error(logs, result.truth)
     return {
         "median_ape": float(np.median(error)),
         "mean_ape": float(np.mean(error)),
-        "kendall_tau": _mean_kendall_tau(asked.samples, logs, asked.truth),
-        "top1_regret": _mean_top1_regret(asked.samples, logs, asked.truth),
+        "kendall_tau": _mean_kendall_tau(result.samples, logs, result.truth),
+        "top1_regret": _mean_top1_regret(result.samples, logs, result.truth),
     }
 
 
@@ -126,30 +126,32 @@ def _evaluate_split(
     baselines = {baseline: np.full(len(samples), np.nan) for baseline in BASELINES}
     turn = np.full(len(samples), -1)
     for number, (train, test) in enumerate(rounds):
-        known, asked = [samples[i] for i in train.tolist()], [samples[i] for i in test.tolist()]
-        told = LatencyModel(known).predict(asked)
-        predicted[test], supported[test], turn[test] = told.logs, told.supported, number
+        train_samples, test_samples = [samples[i] for i in train.tolist()], [samples[i] for i in test.tolist()]
+        prediction = LatencyModel(train_samples).predict(test_samples)
+        predicted[test], supported[test], turn[test] = prediction.logs, prediction.supported, number
         for baseline, run in BASELINES.items():
-            baselines[baseline][test] = run(known, asked)
-    at = np.flatnonzero(turn >= 0).tolist()
+            baselines[baseline][test] = run(train_samples, test_samples)
+    tested = np.flatnonzero(turn >= 0).tolist()
+    tested_samples = [samples[i] for i in tested]
+    errors = np.abs(predicted - logs)[tested]
     return EvaluationResult(
         split=name,
-        samples=tuple(samples[i] for i in at),
-        truth=logs[at],
-        predicted=predicted[at],
-        half_width=_half_widths(np.abs(predicted - logs)[at], turn[at], supported[at], name, [samples[i] for i in at]),
-        supported=supported[at],
-        baselines={baseline: values[at] for baseline, values in baselines.items()},
+        samples=tuple(tested_samples),
+        truth=logs[tested],
+        predicted=predicted[tested],
+        half_width=_half_widths(errors, turn[tested], supported[tested], name, tested_samples),
+        supported=supported[tested],
+        baselines={baseline: values[tested] for baseline, values in baselines.items()},
     )
 
 
 def _half_widths(
     errors: Array, turn: npt.NDArray[np.integer], supported: npt.NDArray[np.bool_], name: str, samples: Sequence[Sample]
 ) -> Array:
-    """Conformal, cross-fitted: each round's interval from the errors of the other rounds, whose groups are as new.
+    """Return cross-fitted conformal half widths: each round's from the errors of the other rounds.
 
-    Where the device itself is new, the errors of one other device say little of the next: the largest over the other
-    devices of their own quantiles is taken.
+    For new devices it is the largest of the other devices' own quantiles, because the errors of one device say little
+    of the next.
     """
     widths = np.full(len(errors), np.nan)
     new_device = name in _NEW_DEVICE_SPLITS
@@ -170,36 +172,38 @@ def _relative_error(logs: Array, truth: Array) -> Array:
 
 
 def _mean_kendall_tau(samples: Sequence[Sample], logs: Array, truth: Array) -> float | None:
-    """Kendall's tau of the rates per item within each device, averaged over cases."""
+    """Return Kendall's tau of the rates within each device, averaged over samples; None where undefined."""
     batch = np.log([sample.batch_size for sample in samples])
     rows: dict[str, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
         rows[sample.device].append(i)
-    found = [
+    taus = [
         (len(at), kendalltau((logs - batch)[at], (truth - batch)[at]).statistic) for at in rows.values() if len(at) > 1
     ]
-    found = [(count, tau) for count, tau in found if np.isfinite(tau)]
-    return float(np.average([tau for _, tau in found], weights=[n for n, _ in found])) if found else None
+    taus = [(count, tau) for count, tau in taus if np.isfinite(tau)]
+    return float(np.average([tau for _, tau in taus], weights=[count for count, _ in taus])) if taus else None
 
 
 def _mean_top1_regret(samples: Sequence[Sample], logs: Array, truth: Array) -> float | None:
-    """How much longer an item takes where the prediction sends it than where it were fastest: the mean over the works
-    that were asked about on several devices or in several ways."""
+    """Return how much longer an item takes at the predicted best setting than at the true best, as a fraction.
+
+    It is the mean over workloads that were tested in several settings; None where there are none.
+    """
     batch = np.log([sample.batch_size for sample in samples])
     rows: dict[Any, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
         rows[sample.shape].append(i)
-    lost = []
+    regrets = []
     for at in rows.values():
         if len({(samples[i].device, samples[i].compiler, samples[i].layout, samples[i].backend) for i in at}) > 1:
-            seen, real = (logs - batch)[at], (truth - batch)[at]
-            lost.append(float(np.expm1(real[seen.argmin()] - real.min())))
-    return float(np.mean(lost)) if lost else None
+            predicted, true = (logs - batch)[at], (truth - batch)[at]
+            regrets.append(float(np.expm1(true[predicted.argmin()] - true.min())))
+    return float(np.mean(regrets)) if regrets else None
 
 
-def _aggregate_by(names: Sequence[str], values: Any, how: Callable[[Any], Any] = np.median) -> dict[str, float]:
+def _aggregate_by(names: Sequence[str], values: Any, aggregate: Callable[[Any], Any] = np.median) -> dict[str, float]:
     labels = np.array(names)
-    return {str(name): float(how(np.asarray(values)[labels == name])) for name in np.unique(labels)}
+    return {str(name): float(aggregate(np.asarray(values)[labels == name])) for name in np.unique(labels)}
 
 
 def _require_enough(samples: Sequence[Sample]) -> None:

@@ -1,4 +1,4 @@
-"""What the predictor in service says of its own cases when they are held out of it, beside what was measured."""
+"""Predicted and measured latencies of the predictor in service, from its held-out samples."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _REGIME_TEXT = {
 
 
 def holdout_rows(settings: Settings, selection: Selection) -> list[dict[str, Any]]:
-    """A row per case of the predictor in service and what it was taken to lack, as its training held them out.
+    """Return a row per held-out sample and regime of the predictor in service.
 
-    Raises NothingToDraw where no predictor is in service that can be read, InvalidInput for a filter that cases know
-    nothing of.
+    Raises NothingToDraw where no predictor is in service that can be read, and InvalidInput for a filter that does not
+    apply to samples.
     """
     require_no_choice(selection.hardware)
-    if unheeded := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
-        raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unheeded))}: leave that filter out.")
+    if unknown := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
+        raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unknown))}: leave that filter out.")
     try:
         predictor_id = artifact.current_id(settings)
-        held_out = {} if predictor_id is None else artifact.load_holdout(settings, predictor_id)
+        holdouts = {} if predictor_id is None else artifact.load_holdout(settings, predictor_id)
     except artifact.ArtifactRejected as refused:
         raise NothingToDraw(str(refused)) from refused
     if predictor_id is None:
         raise NothingToDraw("No predictor is in service: `accel train` makes one.")
     return [
         _row(sample, _REGIME_TEXT[regime], error)
-        for _, found in sorted(held_out.items())
-        for regime, held in sorted(found.items())
-        for sample, error in zip(held.samples, held.errors, strict=True)
+        for _, by_regime in sorted(holdouts.items())
+        for regime, holdout in sorted(by_regime.items())
+        for sample, error in zip(holdout.samples, holdout.errors, strict=True)
         if _matches(sample, selection)
     ]
 
 
 def _row(sample: Sample, lacking: str, error: float) -> dict[str, Any]:
-    """`error` is the natural log of what was predicted over what was measured."""
+    """Return a row; `error` is the natural log of predicted over measured latency."""
     return {
         "lacking": lacking,
         "model_id": sample.model,

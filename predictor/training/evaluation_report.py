@@ -1,4 +1,4 @@
-"""An evaluation as one HTML page that needs no network: a table, and charts of the errors. Nothing is fitted."""
+"""Evaluation report: one HTML page with a table and charts of the errors, which needs no network."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from predictor.schemas.responses import INTERVAL_LEVEL
 from predictor.training.evaluate import EvaluationResult, evaluation_metrics
 
 _MAX_POINTS = 1500
-"""Cases drawn per chart, evenly spaced: a page stays small enough to send."""
+"""Samples per chart, evenly spaced, so that a page stays small enough to send."""
 _LEVELS = np.linspace(0.05, 0.95, 19)
 
 
 def write_report(path: Path, results: Sequence[tuple[str, EvaluationResult]]) -> None:
-    """Write the page: per dataset and split its figures, calibration, predicted against measured, errors by family
-    and device."""
-    metrics = [(dataset, evaluation_metrics(asked)) for dataset, asked in results]
-    charts = [_charts(dataset, asked, m) for (dataset, asked), (_, m) in zip(results, metrics, strict=True)]
+    """Write the page: metrics, calibration, predicted over measured, and errors by device and family, per split."""
+    metrics = [(dataset, evaluation_metrics(result)) for dataset, result in results]
+    charts = [_charts(dataset, result, m) for (dataset, result), (_, m) in zip(results, metrics, strict=True)]
     text = page(
         alt.vconcat(*charts).resolve_scale(color="independent"),
         heading="What the predictor knows, and what it does not",
@@ -33,19 +32,19 @@ def write_report(path: Path, results: Sequence[tuple[str, EvaluationResult]]) ->
     path.write_text(text, encoding="utf-8")
 
 
-def _charts(dataset: str, asked: EvaluationResult, metrics: dict[str, Any]) -> alt.HConcatChart:
-    step = max(1, len(asked.samples) // _MAX_POINTS)
+def _charts(dataset: str, result: EvaluationResult, metrics: dict[str, Any]) -> alt.HConcatChart:
+    step = max(1, len(result.samples) // _MAX_POINTS)
     points = [
         {
             "device": sample.device,
             "model": sample.model,
             "measured": sample.batch_size / float(np.exp(truth)) * 1e3,
-            "predicted": sample.batch_size / float(np.exp(told)) * 1e3,
+            "predicted": sample.batch_size / float(np.exp(predicted)) * 1e3,
         }
-        for sample, truth, told in list(zip(asked.samples, asked.truth, asked.predicted, strict=True))[::step]
+        for sample, truth, predicted in list(zip(result.samples, result.truth, result.predicted, strict=True))[::step]
     ]
     against = (
-        alt.Chart({"values": points}, title=f"{dataset}, {asked.split}: items per second")
+        alt.Chart({"values": points}, title=f"{dataset}, {result.split}: items per second")
         .mark_circle(size=14, opacity=0.5)
         .encode(
             x=alt.X("measured:Q", scale=alt.Scale(type="log")),
@@ -57,16 +56,16 @@ def _charts(dataset: str, asked: EvaluationResult, metrics: dict[str, Any]) -> a
     )
     return alt.hconcat(
         against,
-        _calibration(asked),
+        _calibration(result),
         _bars("by device, the 25 worst", metrics["median_ape_by_device"]),
         _bars("by family, the 25 worst", metrics["median_ape_by_family"]),
     )
 
 
-def _calibration(asked: EvaluationResult) -> alt.LayerChart:
-    """How many cases lie within the interval of each level, were errors normal and scaled by the interval given."""
-    known = np.isfinite(asked.half_width) & asked.supported
-    share = np.abs(asked.predicted - asked.truth)[known] / asked.half_width[known]
+def _calibration(result: EvaluationResult) -> alt.LayerChart:
+    """Draw the share of samples within the interval of each level, if errors were normal with its half width."""
+    known = np.isfinite(result.half_width) & result.supported
+    share = np.abs(result.predicted - result.truth)[known] / result.half_width[known]
     points = [
         {"level": float(level), "inside": float(np.mean(share <= erfinv(level) / erfinv(INTERVAL_LEVEL)))}
         for level in _LEVELS
@@ -97,7 +96,7 @@ def _table(metrics: Sequence[tuple[str, dict[str, Any]]]) -> str:
 
 
 def result_rows(dataset: str, metrics: dict[str, Any]) -> list[dict[str, Any]]:
-    """The learner's line and those of the baselines, for a table."""
+    """Return the table rows of one split: the latency model's and those of the baselines."""
     own = {
         "supported": metrics["supported"],
         "coverage": metrics["coverage"],

@@ -1,4 +1,4 @@
-"""Training: cases, what is held out of them, the fits, the artefact, whether it serves, and the events that tell."""
+"""Training: from samples to fitted models, held-out errors, the artifact, its promotion and the events."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from predictor.data.samples import Sample
 from predictor.models.latency_model import LatencyModel
 from predictor.models.residual_trees import FEATURE_SCHEMA
 from predictor.training import artifact
-from predictor.training.artifact import Manifest
+from predictor.training.manifest import Manifest
 from predictor.training.promotion import PromotionDecision, compare, promote, refusal_reason, rolled_back_ids
 
 Progress = Callable[[str], None]
 
 
 class NotEnoughEvidence(AccelError):
-    """Too little has been measured to learn from. Recommendations still come from what was measured."""
+    """Too few measurements to train on. Recommendations still come from the measurements."""
 
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a training did. `new` is False where a predictor of exactly these data serves, or was refused."""
+    """Result of a training. `new` is False where a predictor of exactly these data serves, or was refused."""
 
     predictor_id: str
     snapshot_id: str
@@ -55,45 +55,45 @@ class TrainingReport:
     metrics: dict[str, Any]
     promoted: bool
     reason: str
-    """Why it serves or does not."""
+    """Why it was promoted, or not."""
     new: bool
 
 
 def train(settings: Settings, log: EventLog, *, progress: Progress | None = None) -> TrainingReport:
-    """Train on the projection in service, store the predictor, and put it into service if it is not worse.
+    """Train on the published warehouse, store the predictor, and put it into service if it is not worse.
 
-    Deterministic: equal data give an equal artefact. Raises NotEnoughEvidence, saying what to measure, and
-    WarehouseEmpty before the first projection.
+    Deterministic: equal data give an equal artifact. Raises NotEnoughEvidence, which says what to measure, and
+    WarehouseEmpty before the first publish.
     """
     say = progress or (lambda _: None)
-    snapshot_id, book = _read_training_set(settings)
-    skipped = dict(book.skipped)
-    samples = _group_by_mode(book, skipped)
+    snapshot_id, training_set = _read_training_set(settings)
+    skipped = dict(training_set.skipped)
+    samples = _group_by_mode(training_set, skipped)
     rows = sum(map(len, samples.values()))
     say(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
-    digest = _dataset_sha256(samples, book.failed)
+    dataset_sha256 = _dataset_sha256(samples, training_set.failed)
     serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
-    if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (digest, lightgbm.__version__):
+    if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
         say(f"the predictor in service was trained {same}: kept")
-        predictor_id, new, verdict = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
-    elif (known := _refused_before(settings, log, digest)) is not None:
-        predictor_id, manifest, verdict = known
+        predictor_id, new, decision = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
+    elif (known := _refused_before(settings, log, dataset_sha256)) is not None:
+        predictor_id, manifest, decision = known
         new = False
         say("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        candidate, held, metrics = fit_predictor(samples, book.failed, say)
-        verdict = compare(candidate, serving)
-        metrics["compared"] = verdict.report
-        about = {"snapshot_id": snapshot_id, "dataset_sha256": digest}
-        manifest, files = artifact.serialize(candidate, held, **about, metrics=metrics)
+        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, say)
+        decision = compare(candidate, serving)
+        metrics["compared"] = decision.report
+        about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
+        manifest, files = artifact.serialize(candidate, holdouts, **about, metrics=metrics)
         predictor_id, new = artifact.store(settings, manifest, files), True
-    # Also when kept: a training that died between publishing and telling tells now. The keys make it once.
-    log.append([_event(predictor_id, manifest, verdict)], key=f"trained-{predictor_id}")
-    if verdict.promoted and new:
-        promote(settings, log, predictor_id, verdict)
-    say(f"{predictor_id} {'serves' if verdict.promoted else 'does not serve'}: {verdict.reason}")
+    # Logged also if nothing is new, because an earlier training may have died before; the keys make it once.
+    log.append([_event(predictor_id, manifest, decision)], key=f"trained-{predictor_id}")
+    if decision.promoted and new:
+        promote(settings, log, predictor_id, decision)
+    say(f"{predictor_id} {'serves' if decision.promoted else 'does not serve'}: {decision.reason}")
     return TrainingReport(
         predictor_id=predictor_id,
         snapshot_id=snapshot_id,
@@ -101,8 +101,8 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
         families=len(manifest.families),
         skipped=skipped,
         metrics=manifest.metrics,
-        promoted=verdict.promoted,
-        reason=verdict.reason,
+        promoted=decision.promoted,
+        reason=decision.reason,
         new=new,
     )
 
@@ -110,23 +110,22 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
 def fit_predictor(
     samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Progress
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
-    """A predictor of these cases, what was held out of them by mode, and how far it errs on that."""
+    """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
     modes: dict[str, ModeModel] = {}
-    held: dict[str, dict[Regime, HoldoutPredictions]] = {}
+    holdouts: dict[str, dict[Regime, HoldoutPredictions]] = {}
     latency: dict[str, Any] = {}
-    for mode, told in samples.items():
-        latency_model = LatencyModel(told)
+    for mode, mode_samples in samples.items():
+        model = LatencyModel(mode_samples)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            testing, growing = pool.submit(cross_validate, told), pool.submit(latency_model.fit)
-            held[mode] = testing.result()
-            growing.result()
-        latency[mode] = regime_metrics(held[mode])
-        modes[mode] = ModeModel(
-            latency_model, calibrate_regimes(held[mode]), TrainingRange.fit(told), median_log_latency(latency_model)
-        )
+            validation, fitting = pool.submit(cross_validate, mode_samples), pool.submit(model.fit)
+            holdouts[mode] = validation.result()
+            fitting.result()
+        latency[mode] = regime_metrics(holdouts[mode])
+        training_range = TrainingRange.fit(mode_samples)
+        modes[mode] = ModeModel(model, calibrate_regimes(holdouts[mode]), training_range, median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
-        say(f"{mode}: {len(told)} cases; median error {errors}")
-    everything = [sample for told in samples.values() for sample in told]
+        say(f"{mode}: {len(mode_samples)} cases; median error {errors}")
+    everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     memory = MemoryModel.fit(everything)
     risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}
@@ -134,11 +133,11 @@ def fit_predictor(
         metrics["memory"] = memory.metrics
         say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
     predictor = Predictor("", "", len(everything), tuple(sorted(_families(samples))), modes, memory, risks)
-    return predictor, held, metrics
+    return predictor, holdouts, metrics
 
 
 def metric_rows(metrics: dict[str, Any]) -> list[dict[str, Any]]:
-    """The metrics of an artefact for people: a line per mode and lack, and one for memory."""
+    """Return the metrics of an artifact as table rows: one per mode and regime, and one for memory."""
 
     def percent(value: float | None) -> str | None:
         return None if value is None else f"{value:.1%}"
@@ -176,53 +175,57 @@ def _read_training_set(settings: Settings) -> tuple[str, TrainingSet]:
     reader = Reader(settings)
     while True:
         snapshot_id = reader.snapshot_id
-        book = load_training_set(reader)
-        # Another snapshot may have been published between two of the queries: then read again, from one.
+        training_set = load_training_set(reader)
+        # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:
-            return snapshot_id, book
+            return snapshot_id, training_set
 
 
-def _group_by_mode(book: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
-    """The cases of each mode that has enough; those of the others count as skipped."""
+def _group_by_mode(training_set: TrainingSet, skipped: dict[str, int]) -> dict[str, list[Sample]]:
+    """Return the samples of each mode that has enough; count those of the others as skipped."""
     modes: dict[str, list[Sample]] = {}
-    for mode in sorted({sample.mode for sample in book.measured}):
-        told = [sample for sample in book.measured if sample.mode == mode]
-        if len(told) >= MIN_SAMPLES and len({sample.family for sample in told}) >= MIN_GROUPS:
-            modes[mode] = told
+    for mode in sorted({sample.mode for sample in training_set.measured}):
+        samples = [sample for sample in training_set.measured if sample.mode == mode]
+        if len(samples) >= MIN_SAMPLES and len({sample.family for sample in samples}) >= MIN_GROUPS:
+            modes[mode] = samples
         else:
-            skipped[f"too few figures in mode {mode}"] = len(told)
+            skipped[f"too few figures in mode {mode}"] = len(samples)
     if not modes:
-        families = sorted({sample.family for sample in book.measured})
-        left_out = "".join(f"; {count} left out: {reason}" for reason, count in book.skipped.items())
+        families = sorted({sample.family for sample in training_set.measured})
+        left_out = "".join(f"; {count} left out: {reason}" for reason, count in training_set.skipped.items())
         raise NotEnoughEvidence(
             f"A predictor needs {MIN_SAMPLES} measured cells of {MIN_GROUPS} model families in one mode; the warehouse "
-            f"has {len(book.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. Measure more "
-            "with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be recommended "
-            "already."
+            f"has {len(training_set.measured)} of {len(families)} ({', '.join(families) or 'none'}){left_out}. "
+            "Measure more with `accel bench run`, then `accel db rebuild` and `accel train`. What was measured can be "
+            "recommended already."
         )
     return modes
 
 
-def _refused_before(settings: Settings, log: EventLog, digest: str) -> tuple[str, Manifest, PromotionDecision] | None:
-    """A predictor of exactly these data that somebody went back from, or that was worse than the one still in service:
-    it would be made again, and refused again."""
-    gone = rolled_back_ids(log)
+def _refused_before(
+    settings: Settings, log: EventLog, dataset_sha256: str
+) -> tuple[str, Manifest, PromotionDecision] | None:
+    """Return a predictor of exactly these data that was rolled back, or refused by comparison with the one in service.
+
+    Training again would yield the same predictor, and refuse it again.
+    """
+    rolled_back = rolled_back_ids(log)
     for name in artifact.list_ids(settings):
         try:
             manifest = artifact.load_manifest(settings, name)
         except artifact.ArtifactRejected:
             continue
-        if (manifest.dataset_sha256, manifest.lightgbm) != (digest, lightgbm.__version__):
+        if (manifest.dataset_sha256, manifest.lightgbm) != (dataset_sha256, lightgbm.__version__):
             continue
         again = f"somebody went back from it: `accel predictor rollback {name}` puts it into service"
-        reason = again if name in gone else refusal_reason(log, name)
+        reason = again if name in rolled_back else refusal_reason(log, name)
         if reason is not None:
             return name, manifest, PromotionDecision(False, reason, manifest.metrics.get("compared", {}))
     return None
 
 
 def _serving(settings: Settings) -> Predictor | None:
-    """The predictor in service, None where there is none that can be read."""
+    """Load the predictor in service; None where there is none that can be read."""
     try:
         serving = artifact.current_id(settings)
         return None if serving is None else artifact.load(settings, serving)
@@ -231,26 +234,26 @@ def _serving(settings: Settings) -> Predictor | None:
 
 
 def _families(samples: dict[str, list[Sample]]) -> set[str]:
-    return {sample.family for told in samples.values() for sample in told}
+    return {sample.family for group in samples.values() for sample in group}
 
 
 def _dataset_sha256(samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]]) -> str:
-    """Of everything the training depends on but the code: equal data need not be trained on twice."""
-    rows = [[astuple(sample) for sample in told] for told in samples.values()]
+    """Return a hash of all that training depends on except the code."""
+    rows = [[astuple(sample) for sample in group] for group in samples.values()]
     failures = sorted([repr(astuple(sample)), kind] for sample, kind in failed)
     return hashlib.sha256(json.dumps([FEATURE_SCHEMA, rows, failures]).encode()).hexdigest()
 
 
-def _event(predictor_id: str, manifest: Manifest, verdict: PromotionDecision) -> Event:
+def _event(predictor_id: str, manifest: Manifest, decision: PromotionDecision) -> Event:
     return Event.of(
         PredictorTrained(
             predictor_id=predictor_id,
             snapshot_id=manifest.snapshot_id,
             artifact_sha256=artifact.manifest_sha256(manifest),
             rows=manifest.rows,
-            promoted=verdict.promoted,
+            promoted=decision.promoted,
             metrics=manifest.metrics,
-            reason=None if verdict.promoted else verdict.reason,
+            reason=None if decision.promoted else decision.reason,
         ),
         source="predictor.training.train",
     )

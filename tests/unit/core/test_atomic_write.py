@@ -83,7 +83,8 @@ class TestAfterAPowerCut:
 
 def test_a_predictor_is_on_disk_before_it_serves(settings: Settings, unsynced: Unsynced) -> None:
     """Stored is enough: what points to it comes later, perhaps from another process."""
-    from predictor.training.artifact import Manifest, StoredFailureModel, activate, store
+    from predictor.training.artifact import activate, store
+    from predictor.training.manifest import Manifest, StoredFailureModel
 
     about: Any = dict.fromkeys(("snapshot_id", "dataset_sha256", "lightgbm"), "")
     counts: Any = dict.fromkeys(("format", "feature_schema", "rows"), 0)

@@ -22,7 +22,8 @@ from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
 from predictor.data.traced_models import ItemCost
 from predictor.training import artifact
-from predictor.training.artifact import ArtifactRejected, Manifest, load, load_manifest
+from predictor.training.artifact import ArtifactRejected, load, load_manifest
+from predictor.training.manifest import Manifest
 from predictor.training.promotion import NoPreviousModel, promotions, roll_back
 from predictor.training.train import NotEnoughEvidence, TrainingReport, train
 from predictor_world import BACKENDS, CPU, CPU_ID, MODELS, Model, append, latency_of, measured_grid, result, world

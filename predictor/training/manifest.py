@@ -1,0 +1,78 @@
+"""Manifest of an artifact: the JSON form of everything but trees and samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from predictor.calibration.conformal import Calibration
+from predictor.calibration.cross_validation import Regime
+from predictor.calibration.memory_model import MemoryModel
+
+FORMAT = 4
+"""Version of the manifest: artifacts of another version are rejected."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Codes = tuple[tuple[str, dict[str, int]], ...]
+"""Codes by name, in the order of the columns, which JSON's sorted keys would lose."""
+
+
+class StoredTrees(_Part):
+    """Residual trees; `files` names the files of their two boosted models."""
+
+    factors: tuple[float, ...]
+    levels: dict[str, float]
+    codes: Codes
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    coefficients: tuple[float, ...]
+    files: tuple[str, str]
+
+
+class StoredMode(_Part):
+    """Models of one mode; `cases` names the file of its samples and residuals, `held_out` that of held-out errors."""
+
+    specialist: StoredTrees
+    generalists: dict[str, StoredTrees]
+    calibrations: dict[Regime, Calibration]
+    flops_range: tuple[float, float]
+    batch_range: tuple[float, float]
+    size_range: tuple[float, float]
+    typical: float
+    cases: str
+    held_out: str
+
+
+class StoredFailureModel(_Part):
+    """Failure model, with one file of trees per class of failure."""
+
+    curve: tuple[float, float] | None
+    codes: Codes
+    files: dict[str, str]
+
+
+class Manifest(_Part):
+    """Contents, origin and metrics of an artifact."""
+
+    format: int
+    snapshot_id: str
+    dataset_sha256: str
+    feature_schema: int
+    case_columns: tuple[str, ...]
+    features: dict[str, tuple[str, ...]]
+    """Names of the features, by mode."""
+    lightgbm: str
+    rows: int
+    families: tuple[str, ...]
+    devices: tuple[str, ...]
+    modes: dict[str, StoredMode]
+    memory: MemoryModel | None
+    risks: StoredFailureModel
+    metrics: dict[str, Any]
+    files: dict[str, str]
+    """SHA-256 of every other file."""
