@@ -41,7 +41,7 @@ class Scope(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKey:
     """One key as it is kept: everything but the key itself."""
 
     key_id: str
@@ -56,19 +56,19 @@ class Key:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-class KeysDamaged(AccelError):
+class KeyFileDamaged(AccelError):
     """The file of keys cannot be read, so nobody is let in."""
 
 
-class Keys:
+class KeyStore:
     """The keys of one installation. What another process changes is seen at the next look."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.home / "keys.json"
         self._seen: tuple[int, int, int] | None = None
-        self._keys: tuple[Key, ...] = ()
+        self._keys: tuple[ApiKey, ...] = ()
 
-    def all(self) -> tuple[Key, ...]:
+    def all(self) -> tuple[ApiKey, ...]:
         """Every key there ever was, oldest first; none where none was ever made. Raises KeysDamaged."""
         try:
             status = os.stat(self._path)
@@ -76,13 +76,13 @@ class Keys:
             return ()
         except OSError as error:
             said = storage_unavailable(error, f"The file of keys {self._path}")
-            raise KeysDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
+            raise KeyFileDamaged(str(said or f"The keys at {self._path} cannot be read: {error.strerror}.")) from error
         seen = (status.st_ino, status.st_mtime_ns, status.st_size)
         if seen != self._seen:
-            self._keys, self._seen = _load(self._path), seen
+            self._keys, self._seen = _load_keys(self._path), seen
         return self._keys
 
-    def check(self, presented: str) -> Key | None:
+    def check(self, presented: str) -> ApiKey | None:
         """The key that this is, None for none that works now. Compares with every key, in constant time."""
         digest = _digest(presented)
         found = None
@@ -91,14 +91,14 @@ class Keys:
                 found = key
         return found if found is not None and found.works(datetime.now(UTC)) else None
 
-    def create(self, name: str, scope: Scope, *, days: int | None = None) -> tuple[Key, str]:
+    def create(self, name: str, scope: Scope, *, days: int | None = None) -> tuple[ApiKey, str]:
         """A new key and, this once, the secret itself; it ends after so many days. Raises InvalidInput for a name that
         cannot be used, or that a key which still works has."""
         if not _NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is no name: use up to 64 letters, digits, '.', '_', '@' or '-'.")
         now = datetime.now(UTC)
         secret = f"accel_{secrets.token_urlsafe(32)}"
-        made = Key(
+        made = ApiKey(
             key_id=secrets.token_hex(4),
             name=name,
             scope=scope,
@@ -112,7 +112,7 @@ class Keys:
             keys.append(made)
         return made, secret
 
-    def revoke(self, which: str) -> Key:
+    def revoke(self, which: str) -> ApiKey:
         """End the key of this id, or the working one of this name, at once. Raises NotFound."""
         now = datetime.now(UTC)
         with self._changing() as keys:
@@ -123,7 +123,7 @@ class Keys:
         raise NotFound(f"No key in use is called {which!r}: `accel keys list` lists them.")
 
     @contextmanager
-    def _changing(self) -> Iterator[list[Key]]:
+    def _changing(self) -> Iterator[list[ApiKey]]:
         """The keys to change, written back at the end; one process at a time."""
         try:
             make_directory(self._path.parent)
@@ -131,7 +131,9 @@ class Keys:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 keys = list(self.all())
                 yield keys
-                write_durably(self._path, json.dumps([asdict(k) for k in keys], indent=1, default=_plain), mode=0o600)
+                write_durably(
+                    self._path, json.dumps([asdict(k) for k in keys], indent=1, default=_json_default), mode=0o600
+                )
         except OSError as error:
             said = storage_unavailable(error, f"The file of keys {self._path}")
             raise said or AccelError(f"The keys at {self._path} cannot be written: {error.strerror}.") from error
@@ -141,28 +143,28 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def _plain(value: object) -> str:
+def _json_default(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _load(path: Path) -> tuple[Key, ...]:
+def _load_keys(path: Path) -> tuple[ApiKey, ...]:
     try:
-        return tuple(map(_key, _entries(path.read_bytes())))
+        return tuple(map(_parse_key, _parse_entries(path.read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise KeysDamaged(
+        raise KeyFileDamaged(
             f"The keys at {path} cannot be read ({type(error).__name__}), so nobody is let in: restore the file, or "
             "remove it and make new keys (`accel keys create`)."
         ) from error
 
 
-def _entries(content: bytes) -> list[dict[str, str]]:
+def _parse_entries(content: bytes) -> list[dict[str, str]]:
     entries = json.loads(content)
     if not isinstance(entries, list):
         raise TypeError("no list of keys")
     return entries
 
 
-def _key(entry: dict[str, str]) -> Key:
+def _parse_key(entry: dict[str, str]) -> ApiKey:
     times = {
         name: datetime.fromisoformat(entry[name]) if entry[name] is not None else None
         for name in ("created_at", "expires_at", "revoked_at")
@@ -170,4 +172,4 @@ def _key(entry: dict[str, str]) -> Key:
     created, expires, revoked = times.values()
     if created is None or len(entry["sha256"]) != 64:
         raise ValueError("no key")
-    return Key(entry["key_id"], entry["name"], Scope(entry["scope"]), entry["sha256"], created, expires, revoked)
+    return ApiKey(entry["key_id"], entry["name"], Scope(entry["scope"]), entry["sha256"], created, expires, revoked)

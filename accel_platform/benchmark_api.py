@@ -13,19 +13,19 @@ from typing import Any
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.registry import RUNTIMES
-from accel_platform.bench.plan.config import BenchmarkConfig, config_of, is_web
-from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
-from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
+from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
+from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
+from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
 from accel_platform.bench.plan.presets import Effort
-from accel_platform.bench.plan.resume import last_interrupted
-from accel_platform.bench.plan.run_options import RunOptions, stale_before, with_commit
+from accel_platform.bench.plan.resume import find_interrupted_run
+from accel_platform.bench.plan.run_options import RunOptions, add_commit_label, stale_cutoff
 from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.bench.run.recorder import RunSummary
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.errors import InvalidInput
 from accel_platform.events import EventLog
 from accel_platform.hardware.host import host_id
-from accel_platform.precisions import precision_named
+from accel_platform.precisions import resolve_precision
 from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
@@ -33,7 +33,7 @@ __all__ = ["BenchmarkConfig", "RunSummary", "plan_benchmark", "run_benchmark", "
 
 Config = BenchmarkConfig | Mapping[str, Any] | Path | str
 """A configuration, its keys as a mapping, or the path of a suite file."""
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PlannedRun:
     """The interrupted run that it goes on with."""
 
 
-def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
+def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Progress | None = None) -> RunSummary:
     """Measure, record every result in the log, and write what the configuration asks for.
 
     `home` is the state directory (default: ACCEL_HOME, or ./.accel). The summary has one ResultRecorded per cell, and
@@ -69,18 +69,18 @@ def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress
     return execute(plan_benchmark(config, home=home), on_progress=on_progress)
 
 
-def run_suite(config: Config, *, home: Path | str | None = None, on_progress: Tell | None = None) -> RunSummary:
+def run_suite(config: Config, *, home: Path | str | None = None, on_progress: Progress | None = None) -> RunSummary:
     """The same, and a folder of reports in any case: `report_dir`, else `reports/<run id>` in the state directory."""
     return execute(plan_benchmark(config, home=home), on_progress=on_progress, always_report=True)
 
 
 def plan_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
     """What would be measured; nothing is. Weights of hub ids are fetched. Raises InvalidInput or NotFound."""
-    config = config_of(config)
+    config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
-    effort = effort_of(config)
-    since = stale_before(config.older_than, missing=config.missing)
+    effort = resolve_effort(config)
+    since = stale_cutoff(config.older_than, missing=config.missing)
     how = RunOptions(
         config.work,
         fix=config.fix,
@@ -88,16 +88,16 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         pooled=config.use_resource_pool,
         operators=config.profile,
     )
-    named = hardware_named(config)
-    models, headings = models_of(config)
-    left_out = _unreadable(models, config.sequence_lengths or (None,))
+    named = resolve_hardware(config)
+    models, headings = resolve_models(config)
+    left_out = _unsupported_lengths(models, config.sequence_lengths or (None,))
     inventory = detect(named)
-    asked = plan(
+    asked = plan_cells(
         models,
-        named if config.hardware_types is not None else _here(config, named, inventory),
+        named if config.hardware_types is not None else _available_hardware(config, named, inventory),
         config.batch_sizes,
         config.sequence_lengths or (None,),
-        [precision_named(name) for name in config.precisions or ()] or (None,),
+        [resolve_precision(name) for name in config.precisions or ()] or (None,),
         config.modes,
         config.processes,
     )
@@ -106,7 +106,9 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         asked = tuple(cell for cell in asked if unsupported_reason(cell) is None)
     cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
-    wanted = missing(cells, done_cells(log, since=since), fingerprints(inventory)) if config.missing else cells
+    wanted = (
+        missing_cells(cells, done_cells(log, since=since), host_fingerprints(inventory)) if config.missing else cells
+    )
     return PlannedRun(
         config,
         settings,
@@ -117,16 +119,16 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         wanted,
         headings,
         (*left_out.values(), *_remarks(config, effort)),
-        with_commit(config.labels),
+        add_commit_label(config.labels),
     )
 
 
 def resume_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
     """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
     afterwards counts. Raises NotFound where no run was interrupted."""
-    config = config_of(config)
+    config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
-    left = last_interrupted(EventLog.open(settings), settings, host_id())
+    left = find_interrupted_run(EventLog.open(settings), settings, host_id())
     begun = f"Going on with run {left.run_id} of {left.started_at:%Y-%m-%d %H:%M} UTC"
     return PlannedRun(
         config,
@@ -138,12 +140,12 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
         left.cells,
         {},
         (f"{begun}: {len(left.cells)} cells are left.",),
-        {**left.labels, **with_commit(config.labels)},
+        {**left.labels, **add_commit_label(config.labels)},
         left.run_id,
     )
 
 
-def execute(planned: PlannedRun, *, on_progress: Tell | None = None, always_report: bool = False) -> RunSummary:
+def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_report: bool = False) -> RunSummary:
     """Measure a plan, then write its files and refresh the tables, as its configuration says."""
     from accel_platform.reports.run_export import make_places, write_reports
 
@@ -182,7 +184,7 @@ def execute(planned: PlannedRun, *, on_progress: Tell | None = None, always_repo
     return summary
 
 
-def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
+def _available_hardware(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
     """Of the names that nobody chose, those that answer here, further devices of a runtime among them."""
     found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
@@ -195,7 +197,9 @@ def _here(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -
     ]
 
 
-def _unreadable(models: Sequence[ModelSpec], lengths: Sequence[int | None]) -> dict[tuple[ModelSpec, int | None], str]:
+def _unsupported_lengths(
+    models: Sequence[ModelSpec], lengths: Sequence[int | None]
+) -> dict[tuple[ModelSpec, int | None], str]:
     """The lengths that a model cannot take, with a remark. Raises InvalidInput where nothing is left to measure."""
     from accel_platform.workloads.inputs import describe_inputs
 

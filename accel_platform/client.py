@@ -26,9 +26,9 @@ import httpx
 
 from accel_platform.errors import AccelError
 
-Answer = dict[str, Any]
-_AGAIN = (429, 502, 503, 504)
-_LONGEST_PAUSE_S = 10.0
+JsonObject = dict[str, Any]
+_RETRYABLE_STATUSES = (429, 502, 503, 504)
+_MAX_PAUSE_S = 10.0
 
 
 class RequestRefused(AccelError):
@@ -49,13 +49,13 @@ class NotYet(AccelError):
 
 
 @dataclass(frozen=True)
-class Happened:
+class ServerEvent:
     """One thing that `progress` told."""
 
     id: str
     kind: str
     """`snapshot` or `request`."""
-    data: Answer
+    data: JsonObject
 
 
 class Client:
@@ -89,48 +89,50 @@ class Client:
 
     # Questions
 
-    def recommend(self, **question: Any) -> Answer:
+    def recommend(self, **question: Any) -> JsonObject:
         """`POST /recommend`: rank hardware for a model."""
         return self._json("POST", "/recommend", body=question)
 
-    def predict(self, **question: Any) -> Answer:
+    def predict(self, **question: Any) -> JsonObject:
         """`POST /predict`: the figures of one model on one piece of hardware."""
         return self._json("POST", "/predict", body=question)
 
-    def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> Answer:
+    def predict_many(self, queries: Sequence[Mapping[str, Any]]) -> JsonObject:
         """`POST /predict/batch`: up to 1,000 cells at once."""
         return self._json("POST", "/predict/batch", body={"queries": list(queries)})
 
-    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int = 1000) -> Answer:
+    def query(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int = 1000
+    ) -> JsonObject:
         """`POST /query`: one SELECT over the tables."""
         values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
         return self._json("POST", "/query", body={"sql": sql, "parameters": values, "max_rows": max_rows})
 
     # Reading
 
-    def health(self) -> Answer:
+    def health(self) -> JsonObject:
         """`GET /health`."""
         return self._json("GET", "/health")
 
-    def results(self, **filters: Any) -> Iterator[Answer]:
+    def results(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /results`: every result that the filters leave, newest first, fetched page by page."""
         return self._rows("/results", "results", filters)
 
-    def result(self, result_id: str) -> Answer:
+    def result(self, result_id: str) -> JsonObject:
         """`GET /results/{result_id}`: with samples, verifications, suspicions and event."""
-        return self._json("GET", f"/results/{_part(result_id)}")
+        return self._json("GET", f"/results/{_quote_segment(result_id)}")
 
     def export(self, path: Path, form: Literal["arrow", "csv", "ndjson"], **filters: Any) -> int:
         """`GET /results.{form}`: stream all results into a file; its size in bytes. What breaks off leaves no file."""
         part = path.with_name(f".{path.name}.part")
         try:
             with (
-                self._http.stream("GET", f"/results.{form}", params=_given(filters)) as response,
+                self._http.stream("GET", f"/results.{form}", params=_query_params(filters)) as response,
                 part.open("wb") as to,
             ):
                 if response.status_code != 200:
                     response.read()
-                    raise _refused(response)
+                    raise _refusal(response)
                 for piece in response.iter_bytes():
                     to.write(piece)
             part.rename(path)
@@ -140,102 +142,102 @@ class Client:
             part.unlink(missing_ok=True)
         return path.stat().st_size
 
-    def models(self, **filters: Any) -> Iterator[Answer]:
+    def models(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /models`."""
         return self._rows("/models", "models", filters)
 
-    def model(self, model_id: str) -> Answer:
+    def model(self, model_id: str) -> JsonObject:
         """`GET /models/{model_id}`, by any of its names."""
         return self._json("GET", f"/models/{quote(model_id)}")
 
-    def hardware(self) -> list[Answer]:
+    def hardware(self) -> list[JsonObject]:
         """`GET /hardware`."""
         return list(self._json("GET", "/hardware")["hardware"])
 
-    def one_hardware(self, name: str) -> Answer:
+    def one_hardware(self, name: str) -> JsonObject:
         """`GET /hardware/{name}`: what hosts found under it, and the devices results are of."""
-        return self._json("GET", f"/hardware/{_part(name)}")
+        return self._json("GET", f"/hardware/{_quote_segment(name)}")
 
-    def devices(self, **filters: Any) -> Iterator[Answer]:
+    def devices(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /devices`."""
         return self._rows("/devices", "devices", filters)
 
-    def catalogue(self) -> list[Answer]:
+    def catalogue(self) -> list[JsonObject]:
         """`GET /catalogue`: the public spec sheet."""
         return list(self._json("GET", "/catalogue")["devices"])
 
-    def runs(self, **filters: Any) -> Iterator[Answer]:
+    def runs(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /runs`."""
         return self._rows("/runs", "runs", filters)
 
-    def run(self, run_id: str) -> Answer:
+    def run(self, run_id: str) -> JsonObject:
         """`GET /runs/{run_id}`."""
         return self._json("GET", f"/runs/{quote(run_id)}")
 
-    def matrix(self, **filters: Any) -> Iterator[Answer]:
+    def matrix(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /matrix`: cells of the compatibility matrix."""
         return self._rows("/matrix", "cells", filters)
 
-    def matrix_history(self, **asked: Any) -> list[Answer]:
+    def matrix_history(self, **asked: Any) -> list[JsonObject]:
         """`GET /matrix/history`: how verdicts changed, the oldest first."""
         return list(self._json("GET", "/matrix/history", params=asked)["changes"])
 
-    def coverage(self, **filters: Any) -> Iterator[Answer]:
+    def coverage(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /coverage`."""
         return self._rows("/coverage", "coverage", filters)
 
-    def compare(self, **asked: Any) -> Answer:
+    def compare(self, **asked: Any) -> JsonObject:
         """`GET /compare`: equal shapes side by side."""
         return self._json("GET", "/compare", params=asked)
 
-    def changes(self, **asked: Any) -> Answer:
+    def changes(self, **asked: Any) -> JsonObject:
         """`GET /changes`: what moved between two snapshots."""
         return self._json("GET", "/changes", params=asked)
 
-    def trend(self, **asked: Any) -> Answer:
+    def trend(self, **asked: Any) -> JsonObject:
         """`GET /trend`: a figure over time."""
         return self._json("GET", "/trend", params=asked)
 
-    def charts(self) -> list[Answer]:
+    def charts(self) -> list[JsonObject]:
         """`GET /charts`: the kinds that `chart` draws."""
         return list(self._json("GET", "/charts")["charts"])
 
     def chart(self, name: str, kind: Literal["json", "svg", "png", "html"] = "svg", **filters: Any) -> bytes:
         """`GET /charts/{name}.{kind}`: a chart of what the filters leave."""
-        response = self._http.get(f"/charts/{_part(name)}.{kind}", params=_given(filters))
+        response = self._http.get(f"/charts/{_quote_segment(name)}.{kind}", params=_query_params(filters))
         if response.status_code != 200:
-            raise _refused(response)
+            raise _refusal(response)
         return response.content
 
-    def regressions(self, **filters: Any) -> Iterator[Answer]:
+    def regressions(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /regressions`."""
         return self._rows("/regressions", "regressions", filters)
 
-    def regression(self, regression_id: str) -> Answer:
+    def regression(self, regression_id: str) -> JsonObject:
         """`GET /regressions/{regression_id}`."""
-        return self._json("GET", f"/regressions/{_part(regression_id)}")
+        return self._json("GET", f"/regressions/{_quote_segment(regression_id)}")
 
-    def events(self, **filters: Any) -> Iterator[Answer]:
+    def events(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /events`."""
         return self._rows("/events", "events", filters)
 
-    def event(self, event_id: str) -> Answer:
+    def event(self, event_id: str) -> JsonObject:
         """`GET /events/{event_id}`."""
-        return self._json("GET", f"/events/{_part(event_id)}")
+        return self._json("GET", f"/events/{_quote_segment(event_id)}")
 
-    def snapshots(self) -> Answer:
+    def snapshots(self) -> JsonObject:
         """`GET /snapshots`."""
         return self._json("GET", "/snapshots")
 
-    def requests(self, **filters: Any) -> Iterator[Answer]:
+    def requests(self, **filters: Any) -> Iterator[JsonObject]:
         """`GET /requests`: benchmarks that were asked for."""
         return self._rows("/requests", "requests", filters)
 
-    def request(self, request_id: str) -> Answer:
+    def request(self, request_id: str) -> JsonObject:
         """`GET /requests/{id}`."""
-        return self._json("GET", f"/requests/{_part(request_id)}")
+        return self._json("GET", f"/requests/{_quote_segment(request_id)}")
 
-    def progress(self, *, for_s: float = 3600.0, after: str | None = None) -> Iterator[Happened]:
+    def progress(self, *, for_s: float = 3600.0, after: str | None = None) -> Iterator[ServerEvent]:
         """`GET /progress`: what happens, as it happens; `after` is the id of the last thing that was told."""
         headers = {"Last-Event-ID": after} if after is not None else {}
         told: dict[str, str] = {}
@@ -246,48 +248,48 @@ class Client:
             ) as response:
                 if response.status_code != 200:
                     response.read()
-                    raise _refused(response)
+                    raise _refusal(response)
                 for line in response.iter_lines():
                     name, _, value = line.partition(": ")
                     if name:
                         told[name] = value
                     elif "data" in told:
-                        yield Happened(told["id"], told["event"], json.loads(told["data"]))
+                        yield ServerEvent(told["id"], told["event"], json.loads(told["data"]))
                         told = {}
         except httpx.TransportError as error:
             raise Unreachable(f"The service broke off: {error}.") from error
 
     # Writing
 
-    def add_results(self, claims: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Answer:
+    def add_results(self, claims: Sequence[Mapping[str, Any]], *, key: str | None = None) -> JsonObject:
         """`POST /results`: add figures that somebody states, all or none. `key` names the request for ever; by default
         it is new for each call."""
         return self._write("/results", list(claims), key)
 
-    def add_events(self, events: Sequence[Mapping[str, Any]], *, key: str | None = None) -> Answer:
+    def add_events(self, events: Sequence[Mapping[str, Any]], *, key: str | None = None) -> JsonObject:
         """`POST /events`: add events of measurements made elsewhere, all or none."""
         return self._write("/events", list(events), key)
 
-    def ask_for_benchmark(self, *, key: str | None = None, **benchmark: Any) -> list[Answer]:
+    def ask_for_benchmark(self, *, key: str | None = None, **benchmark: Any) -> list[JsonObject]:
         """`POST /benchmarks`: the requests, one per hardware name."""
         return list(self._write("/benchmarks", benchmark, key)["requests"])
 
-    def cancel(self, request_id: str) -> Answer:
+    def cancel(self, request_id: str) -> JsonObject:
         """`POST /requests/{id}/cancel`."""
-        return self._json("POST", f"/requests/{_part(request_id)}/cancel", again=False)
+        return self._json("POST", f"/requests/{_quote_segment(request_id)}/cancel", again=False)
 
-    def accept(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:
+    def accept(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> JsonObject:
         """`POST /regressions/{regression_id}/accept`: its level is the baseline. `by` is needed without API keys."""
-        return self._write(f"/regressions/{_part(regression_id)}/accept", {"by": by, "reason": reason}, key)
+        return self._write(f"/regressions/{_quote_segment(regression_id)}/accept", {"by": by, "reason": reason}, key)
 
-    def reject(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> Answer:
+    def reject(self, regression_id: str, *, reason: str, by: str | None = None, key: str | None = None) -> JsonObject:
         """`POST /regressions/{regression_id}/reject`: it is none. `by` is needed without API keys."""
-        return self._write(f"/regressions/{_part(regression_id)}/reject", {"by": by, "reason": reason}, key)
+        return self._write(f"/regressions/{_quote_segment(regression_id)}/reject", {"by": by, "reason": reason}, key)
 
-    def _write(self, path: str, body: Any, key: str | None) -> Answer:
+    def _write(self, path: str, body: Any, key: str | None) -> JsonObject:
         return self._json("POST", path, body=body, headers={"Idempotency-Key": key or str(uuid4())})
 
-    def _rows(self, path: str, name: str, filters: Mapping[str, Any]) -> Iterator[Answer]:
+    def _rows(self, path: str, name: str, filters: Mapping[str, Any]) -> Iterator[JsonObject]:
         cursor = None
         while True:
             page = self._json("GET", path, params={**filters, "cursor": cursor})
@@ -305,13 +307,15 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         again: bool = True,
-    ) -> Answer:
+    ) -> JsonObject:
         content = None if body is None else json.dumps(body, default=str).encode()
         sent = {**({"Content-Type": "application/json"} if content is not None else {}), **(headers or {})}
         for number in range(1, self._tries + 1):
             last = number == self._tries
             try:
-                response = self._http.request(method, path, params=_given(params or {}), content=content, headers=sent)
+                response = self._http.request(
+                    method, path, params=_query_params(params or {}), content=content, headers=sent
+                )
             except httpx.TransportError as error:
                 # Taking a request back twice says that it has ended, which the first one may have done.
                 if last or not again:
@@ -319,22 +323,22 @@ class Client:
             else:
                 soon = method == "GET" and response.status_code == 202  # the tables are about to have it
                 if response.status_code < 400 and not soon:
-                    answer: Answer = response.json()
+                    answer: JsonObject = response.json()
                     return answer
                 if last and soon:
                     raise NotYet(f"{path} is stored; the tables follow within seconds: ask again, or await `progress`.")
-                if last or not (soon or response.status_code in _AGAIN):
-                    raise _refused(response)
+                if last or not (soon or response.status_code in _RETRYABLE_STATUSES):
+                    raise _refusal(response)
             time.sleep(_pause_s(number))
         raise AssertionError("the last try returns or raises")
 
 
 def _pause_s(number: int) -> float:
     """Doubling, and by chance up to that: clients that failed together come back apart."""
-    return random.uniform(0.1, 1.0) * min(_LONGEST_PAUSE_S, 0.25 * float(2**number))  # noqa: S311
+    return random.uniform(0.1, 1.0) * min(_MAX_PAUSE_S, 0.25 * float(2**number))  # noqa: S311
 
 
-def _given(params: Mapping[str, Any]) -> httpx.QueryParams:
+def _query_params(params: Mapping[str, Any]) -> httpx.QueryParams:
     """Query parameters without those that are None; lists become repeated parameters."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
     for name, value in params.items():
@@ -345,11 +349,11 @@ def _given(params: Mapping[str, Any]) -> httpx.QueryParams:
     return httpx.QueryParams(pairs)
 
 
-def _part(text: str) -> str:
+def _quote_segment(text: str) -> str:
     return quote(str(text), safe="")
 
 
-def _refused(response: httpx.Response) -> RequestRefused:
+def _refusal(response: httpx.Response) -> RequestRefused:
     try:
         problem = response.json()
     except ValueError:

@@ -10,7 +10,7 @@ from accel_platform.errors import InvalidInput
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
-def age_of(text: str) -> timedelta:
+def parse_age(text: str) -> timedelta:
     """The age that a text such as 30d means. Raises InvalidInput for another form."""
     if (match := re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip().casefold())) is None:
         raise InvalidInput(f"An age is a number of hours, days or weeks such as 12h, 30d or 4w, not {text!r}.")

@@ -31,24 +31,24 @@ PRECISIONS: dict[str, Precision] = {
         Precision("int8", 1, 4, 2.0**-7, ("i8", "qint8")),
     )
 }
-MEASURED = ("float32", "float16", "bfloat16", "int8")
+MEASURABLE = ("float32", "float16", "bfloat16", "int8")
 """Those that some runtime here has."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
 _NAMES |= {"int4": "int4", "i4": "int4"}
 
 
-def canonical(text: str) -> str:
+def canonical_precision(text: str) -> str:
     """`float32` for fp32, FP32 or torch.float32; a name nobody knows stays as it is, in lower case."""
     word = text.strip().lower().removeprefix("torch.")
     return _NAMES.get(word, word)
 
 
-def precision_named(text: str) -> str:
+def resolve_precision(text: str) -> str:
     """The precision to measure that a name means. Raises InvalidInput with the closest names."""
-    name = canonical(text)
-    if name not in MEASURED:
-        close = difflib.get_close_matches(name, [n for n in _NAMES if _NAMES[n] in MEASURED], n=3)
+    name = canonical_precision(text)
+    if name not in MEASURABLE:
+        close = difflib.get_close_matches(name, [n for n in _NAMES if _NAMES[n] in MEASURABLE], n=3)
         near = list(dict.fromkeys(_NAMES[c] for c in close))
-        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(MEASURED)}."
+        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(MEASURABLE)}."
         raise InvalidInput(f"No precision is called {text!r}. {hint}")
     return name

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         return self.home / "cache"
 
 
-class SettingsAsOf(Settings):
+class SnapshotSettings(Settings):
     """An installation as it was at one snapshot: the same log, and tables of their own that nothing new comes into."""
 
     snapshot_id: str

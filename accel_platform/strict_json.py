@@ -33,17 +33,17 @@ def read_object(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}.") from error
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_reject_duplicates)
     except json.JSONDecodeError as error:
         raise InvalidInput(f"{path}, line {error.lineno}, column {error.colno}: no JSON, {error.msg}.") from error
-    except _Twice as error:
+    except _DuplicateKey as error:
         raise InvalidInput(f"{path}: the key {error} is there twice.") from error
     if not isinstance(value, dict):
-        raise InvalidInput(f"{path}: expected an object {{...}}, got {shown(value)}.")
+        raise InvalidInput(f"{path}: expected an object {{...}}, got {preview_json(value)}.")
     return {key: member for key, member in value.items() if not key.startswith(COMMENT)}, text
 
 
-def validated(model: type[Model], value: Mapping[str, Any], *, where: str, text: str = "") -> Model:
+def validate_model(model: type[Model], value: Mapping[str, Any], *, where: str, text: str = "") -> Model:
     """The value as a `model`, without any conversion of types. Raises InvalidInput with a sentence per wrong key.
 
     `where` names the document; line numbers are found in its `text`.
@@ -54,20 +54,20 @@ def validated(model: type[Model], value: Mapping[str, Any], *, where: str, text:
         first: dict[object, str] = {}
         for problem in error.errors():
             key = problem["loc"][0] if problem["loc"] else None
-            first.setdefault(key, _sentence(problem, model, text))
+            first.setdefault(key, _format_problem(problem, model, text))
         raise InvalidInput(f"{where}: {'; '.join(first.values())}.") from error
 
 
-def shown(value: Any) -> str:
+def preview_json(value: Any) -> str:
     """A value as it stands in JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _sentence(problem: ErrorDetails, model: type[BaseModel], text: str) -> str:
+def _format_problem(problem: ErrorDetails, model: type[BaseModel], text: str) -> str:
     loc = problem["loc"]
     if not loc:
-        return _reason(problem)
+        return _problem_reason(problem)
     key = str(loc[0])
     path = key + "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -85,23 +85,23 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel], text: str) -> str:
     if problem["type"] == "missing":
         return f"{path} is missing"
     if problem["type"] == "value_error":
-        return f"{path}{place}: {_reason(problem)}"
+        return f"{path}{place}: {_problem_reason(problem)}"
     expected = model.model_fields[key].title if key in model.model_fields else None
-    return f"{path}{place}: expected {expected or _reason(problem)}, got {shown(problem['input'])}"
+    return f"{path}{place}: expected {expected or _problem_reason(problem)}, got {preview_json(problem['input'])}"
 
 
-def _reason(problem: ErrorDetails) -> str:
+def _problem_reason(problem: ErrorDetails) -> str:
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
     return message[:1].lower() + message[1:] if problem["type"] != "value_error" else message
 
 
-class _Twice(Exception):
+class _DuplicateKey(Exception):
     """A key that one object has more than once: which of them was meant?"""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs if not key.startswith(COMMENT)]
     for key in keys:
         if keys.count(key) > 1:
-            raise _Twice(repr(key))
+            raise _DuplicateKey(repr(key))
     return dict(pairs)

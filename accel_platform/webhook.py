@@ -18,15 +18,15 @@ from pydantic import SecretStr
 
 from accel_platform.errors import AccelError, InvalidInput
 
-_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 _TIMEOUT_S = 5.0
 _PAUSE_S = 1.0
 """Before the second attempt; twice that before the third. All attempts together end within 18 s."""
-_AGAIN = (408, 429)
+_RETRYABLE_STATUSES = (408, 429)
 """Answers below 500 that may be another one a moment later."""
 
 
-class WebhookUnreached(AccelError):
+class WebhookUnreachable(AccelError):
     """Nobody took what was to be told."""
 
 
@@ -37,7 +37,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def tell(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
+def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
     """POST the message as JSON; at most three attempts, unless the endpoint refuses it for good.
 
     Raises InvalidInput for what is no http(s) URL, WebhookUnreached with the last reason.
@@ -51,18 +51,18 @@ def tell(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_
         raise InvalidInput("ACCEL_WEBHOOK_URL is no http:// or https:// address.")
     body = json.dumps(message).encode()
     reason = ""
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             time.sleep(pause_s * attempt)
-        refused, reason = _attempt(url, body)
+        refused, reason = _post_once(url, body)
         if not reason:
             return
         if refused:
             break
-    raise WebhookUnreached(f"The webhook of ACCEL_WEBHOOK_URL was not reached in {attempt + 1} attempts: {reason}.")
+    raise WebhookUnreachable(f"The webhook of ACCEL_WEBHOOK_URL was not reached in {attempt + 1} attempts: {reason}.")
 
 
-def _attempt(url: SecretStr, body: bytes) -> tuple[bool, str]:
+def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:
     """Whether trying again is of no use, and why it failed: empty where it did not."""
     request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
         url.get_secret_value(), data=body, headers={"Content-Type": "application/json", "User-Agent": "accel-platform"}
@@ -72,7 +72,7 @@ def _attempt(url: SecretStr, body: bytes) -> tuple[bool, str]:
             return False, ""
     except urllib.error.HTTPError as error:
         error.close()
-        return error.code < 500 and error.code not in _AGAIN, f"it answered {error.code}"
+        return error.code < 500 and error.code not in _RETRYABLE_STATUSES, f"it answered {error.code}"
     except urllib.error.URLError as error:
         known = isinstance(error.reason, OSError) and error.reason.strerror
         return False, str(known or type(error.reason).__name__)

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.plan import Cell, done_cells, fingerprints, missing, plan
-from accel_platform.bench.plan.presets import effort_named
+from accel_platform.bench.plan.plan import Cell, done_cells, host_fingerprints, missing_cells, plan_cells
+from accel_platform.bench.plan.presets import effort_preset
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ResultRecorded
@@ -71,8 +71,8 @@ class MeasurementConfig(dg.Config):
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells of this choice. Raises NotFound or InvalidInput, with what to write, for an unknown name."""
-        effort_named(self.effort)
-        return plan([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
+        effort_preset(self.effort)
+        return plan_cells([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
 
 
 @dg.asset(
@@ -92,13 +92,13 @@ def measurements(
     """
     log, inventory = accel.log, detect()
     cells = config.cells()
-    lacking = missing(cells, done_cells(log), fingerprints(inventory))
+    lacking = missing_cells(cells, done_cells(log), host_fingerprints(inventory))
     context.log.info(f"{len(cells) - len(lacking)} of {len(cells)} cells are in the log, {len(lacking)} to measure")
     summary = measure_cells(
         lacking,
         accel.settings,
         log,
-        effort=effort_named(config.effort),
+        effort=effort_preset(config.effort),
         on_progress=context.log.info,
         inventory=inventory,
     )

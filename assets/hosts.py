@@ -16,10 +16,10 @@ from uuid import UUID
 import dagster as dg
 
 from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.device_scheduling import silicon
+from accel_platform.bench.plan.device_scheduling import physical_device_id
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
-from accel_platform.bench.plan.resume import left_over
-from accel_platform.bench.requests.requests import LABEL, Request, Requests, close, runs_of
+from accel_platform.bench.plan.resume import remaining_cells
+from accel_platform.bench.requests.requests import REQUEST_LABEL, Request, Requests, close, runs_of
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog
@@ -56,7 +56,7 @@ def pools_here() -> dict[str, str]:
     devices = {name: inventory.device(name) for name in claimed or inventory.names}
     here = [name for name, device in devices.items() if claimed or (device is not None and device.available)]
     # A device that is claimed and not here is nobody else's either.
-    pools = {name: f"{host}/{silicon(name, inventory) or name}" for name in here}
+    pools = {name: f"{host}/{physical_device_id(name, inventory) or name}" for name in here}
     os.environ[_POOLS] = json.dumps(pools)
     return pools
 
@@ -107,8 +107,8 @@ def _measure(request: Request, accel: Installation, tell: Callable[[str], None])
         close(log, request, "failed", str(error))
         return
     # What an attempt before this one has recorded is not measured twice.
-    wanted = left_over(planned.wanted, log, runs_of(log, request.id))
-    labels = {**planned.labels, LABEL: str(request.id)}
+    wanted = remaining_cells(planned.wanted, log, runs_of(log, request.id))
+    labels = {**planned.labels, REQUEST_LABEL: str(request.id)}
     todo = replace(planned, labels=labels, wanted=wanted)
     summary = execute(todo, on_progress=tell)
     reasons = [f"{name} is unavailable: {reason}" for name, reason in summary.unavailable.items()]

@@ -14,7 +14,7 @@ from typing import Literal
 import dagster as dg
 
 from accel_platform.bench.plan.config import is_web
-from accel_platform.bench.requests.requests import ATTEMPTS, Request, Requests, claim, close
+from accel_platform.bench.requests.requests import MAX_ATTEMPTS, Request, Requests, claim, close
 from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"
@@ -69,7 +69,7 @@ def _after(request: Request, run: AttemptRun) -> Step:
         return Step("close", reason=f"it took longer than {limit_s:g} s, its limit")
     if run.ended == "canceled":
         return Step("close", status="cancelled", reason=run.reason)
-    if attempt < ATTEMPTS:
+    if attempt < MAX_ATTEMPTS:
         return Step("claim", attempt + 1)
     return Step("close", reason=f"tried {attempt} times; the last time: {run.reason}")
 

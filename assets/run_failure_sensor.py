@@ -6,7 +6,7 @@ from accel_platform.errors import AccelError
 from accel_platform.events import Event
 from accel_platform.events.types import RunFailed
 from accel_platform.hardware.host import host_id
-from accel_platform.webhook import tell
+from accel_platform.webhook import post_webhook
 from assets.resources import Installation
 
 SEGMENTS = "run-failed-"
@@ -41,7 +41,7 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
     why = "; ".join(f"{step}: {reason}" for step, reason in payload.failures.items()) or payload.reason
     message = {"text": f"{run.job_name} failed on {event.host_id}: {why}"[:_LONGEST], **event.model_dump(mode="json")}
     try:
-        tell(url, message)
+        post_webhook(url, message)
     except AccelError as error:
         # The event is kept; a sensor that fails here would be given the same run again and again.
         context.log.warning(str(error))

@@ -11,7 +11,7 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from accel_platform.analysis.regressions.commit_gate import due
-from accel_platform.bench.plan.run_locks import any_under_way
+from accel_platform.bench.plan.run_locks import any_running
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import Snapshot
 from accel_platform.warehouse.reader import Reader
@@ -140,7 +140,7 @@ def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.Se
         return _quiet("It was said already; `raw_events` will follow, or its run tells why not.", before)
     since_s = before.moving_since_s or time.time()
     watched = before.model_copy(update={"seen": now.id, "moving_since_s": since_s})
-    if any_under_way(accel.settings):
+    if any_running(accel.settings):
         return _quiet("Something is being measured on this host: nothing is computed beside it.", watched)
     if not again and now.id != before.seen and time.time() - since_s < _LONGEST_S:
         return _quiet(f"{len(new)} segments are new, and more may be coming.", watched)

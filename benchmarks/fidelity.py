@@ -19,8 +19,8 @@ from pathlib import Path
 
 from accel_platform.analysis.stats.medians import median_ns, unsettled
 from accel_platform.analysis.stats.significance import compare, noise_between, noise_level_of, processes_needed
-from accel_platform.bench.measure.contention import contention, moment
-from accel_platform.bench.measure.sampling import Sampling, collect
+from accel_platform.bench.measure.contention import measure_contention, read_load_counters
+from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
 from fidelity_engine import HARDWARE, MODEL, Measured, Prepared, measure, prepare
 from fidelity_rivals import benchmark_app, plain_loop, torch_timer
@@ -104,7 +104,7 @@ def harness_cost(_: Bench) -> list[Figure]:
     costs = []
     for _pass in range(5):
         start = time.perf_counter_ns()
-        samples = collect(lambda: None, Sampling(min_time_s=0.5, target_error=0.5))
+        samples = collect_samples(lambda: None, Sampling(min_time_s=0.5, target_error=0.5))
         costs.append((time.perf_counter_ns() - start) / (len(samples.samples_ns) + samples.warmup_count) / 1e3)
     got = statistics.median(costs)
     detail = f"{len(samples.samples_ns):,} iterations a pass, 5 passes: {min(costs):.2f} to {max(costs):.2f} µs"
@@ -252,10 +252,10 @@ def main() -> None:
         prepared = prepare(arguments.home or Path(folder), usable_cores())
         bench = Bench(prepared, arguments.quick, arguments.seconds)
         for name in arguments.only or SECTIONS:
-            before = moment()
+            before = read_load_counters()
             bench.ends_at = time.monotonic() + bench.most_s
             found = SECTIONS[name](bench)
-            others = contention(before, moment()).others_share
+            others = measure_contention(before, read_load_counters()).others_share
             figures += [{**figure, "others_share": round(others, 3)} for figure in found]
         if bench.seen:
             figures += parent_and_memory(bench)

@@ -10,8 +10,8 @@ from pathlib import Path
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.backends.registry import runtime_for
 from accel_platform.bench.measure.contention import Contention, contention_reason
-from accel_platform.bench.measure.sampling import Sampling, noise
-from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.measure.sampling import Sampling, noise_reason
+from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.bench.prepare.preparation import prepare_models
 from accel_platform.bench.run.worker_pool import WORKER
@@ -60,7 +60,7 @@ class Measured:
 def prepare(home: Path, threads: int) -> Prepared:
     """Write the model's artefacts under `home`, unless they are there."""
     settings = Settings(home=home)
-    cells = plan([resolve_model(MODEL)], HARDWARE, [1])
+    cells = plan_cells([resolve_model(MODEL)], HARDWARE, [1])
     failures = prepare_models(cells, settings, threads=threads, timeout_s=600, tell=lambda _: None)
     if failures:
         raise SystemExit(f"{MODEL} cannot be prepared: {failures}")
@@ -93,7 +93,7 @@ def measure(prepared: Prepared, hardware: str, threads: int, sampling: Sampling)
             raise SystemExit(f"{hardware} cannot be measured: {loaded} {answer}")
     return Measured(
         samples_ns=answer["samples_ns"],
-        noisy=noise(answer["samples_ns"], sampling) or contention_reason(Contention(**answer["contention"])),
+        noisy=noise_reason(answer["samples_ns"], sampling) or contention_reason(Contention(**answer["contention"])),
         contention=Contention(**answer["contention"]),
         memory_peak_mib=answer["memory_peak_mib"],
         kernel_peak_mib=peak,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accel_platform.bench.measure.contention import OTHERS_MOST, contention, moment
+from accel_platform.bench.measure.contention import MAX_OTHERS_SHARE, measure_contention, read_load_counters
 
 Figure = dict[str, object]
 
@@ -28,7 +28,9 @@ Answer = Sequence[float]
 def abba(wanted: int, ends_at: float, ours: Callable[[], Answer], theirs: Callable[[], Answer]) -> list[list[Round]]:
     """Rounds of every figure that both sides answer: until `wanted` of them were calm, or time.monotonic is up."""
     rounds: list[list[Round]] = []
-    while sum(turn[0].others <= OTHERS_MOST for turn in rounds) < wanted and (not rounds or time.monotonic() < ends_at):
+    while sum(turn[0].others <= MAX_OTHERS_SHARE for turn in rounds) < wanted and (
+        not rounds or time.monotonic() < ends_at
+    ):
         (a, at), (b, bt), (b2, bt2), (a2, at2) = (_watched(side) for side in (ours, theirs, theirs, ours))
         others = max(at, bt, bt2, at2)
         rounds.append(
@@ -42,14 +44,14 @@ def abba(wanted: int, ends_at: float, ours: Callable[[], Answer], theirs: Callab
 
 def _watched(side: Callable[[], Answer]) -> tuple[Answer, float]:
     """The answer of a side, and the share of the machine that others used meanwhile."""
-    before = moment()
+    before = read_load_counters()
     answer = side()
-    return answer, contention(before, moment()).others_share
+    return answer, measure_contention(before, read_load_counters()).others_share
 
 
 def ratio_figure(what: str, most: float, rounds: Sequence[Round]) -> Figure:
     """The median over calm rounds where there are three, else over all: the detail says which."""
-    calm = [turn for turn in rounds if turn.others <= OTHERS_MOST]
+    calm = [turn for turn in rounds if turn.others <= MAX_OTHERS_SHARE]
     used = calm if len(calm) >= 3 else rounds
     got = statistics.median(turn.ratio for turn in used) - 1
     # Company only ever slows down: the least of many processes is what each tool says of a machine left alone.

@@ -115,11 +115,11 @@ def run(
 ) -> None:
     """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
     from accel_platform.bench.plan.config import BenchmarkConfig
-    from accel_platform.bench.plan.run_options import labels_of, work_of
-    from accel_platform.bench.plan.support import mode_named
+    from accel_platform.bench.plan.run_options import parse_labels, resolve_work
+    from accel_platform.bench.plan.support import resolve_mode
     from accel_platform.benchmark_api import plan_benchmark, resume_benchmark
     from accel_platform.cli.bench_output import measure_and_print, print_plan
-    from accel_platform.strict_json import validated
+    from accel_platform.strict_json import validate_model
 
     names = words(models) if models is not None else None
     asked = {
@@ -131,21 +131,21 @@ def run(
         "browser": browser,
         "batch_sizes": numbers(batch_sizes),
         "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [mode_named(word) for word in words(mode)],
+        "modes": [resolve_mode(word) for word in words(mode)],
         "processes": nproc,
         "precisions": words(precision) if precision is not None else None,
         "effort": effort,
         "missing": missing,
         "older_than": older_than,
-        "work": work_of(verify_only, benchmark_only),
+        "work": resolve_work(verify_only, benchmark_only),
         "fix": not no_fix,
         "parallel": parallel,
         "profile": profile,
         "report_dir": _path(report_dir),
         "csv": _path(csv),
-        "labels": labels_of(label or ()),
+        "labels": parse_labels(label or ()),
     }
-    config = validated(BenchmarkConfig, asked, where="accel bench run")
+    config = validate_model(BenchmarkConfig, asked, where="accel bench run")
     planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(home).home)
     for remark in planned.remarks:
         note(remark)

@@ -54,10 +54,10 @@ def print_plan(planned: PlannedRun, as_json: bool) -> None:
 
 def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     """A row per cell, and a sentence on the time of all; None where nothing is timed."""
-    from accel_platform.bench.plan.device_scheduling import silicon
-    from accel_platform.bench.plan.plan import fingerprints, good_results
+    from accel_platform.bench.plan.device_scheduling import physical_device_id
+    from accel_platform.bench.plan.plan import host_fingerprints, valid_results
     from accel_platform.bench.plan.support import unsupported_reason
-    from accel_platform.bench.plan.time_estimate import estimate
+    from accel_platform.bench.plan.time_estimate import estimate_times
     from accel_platform.events import EventLog
 
     wanted, inventory, how = planned.wanted, planned.inventory, planned.how
@@ -67,8 +67,8 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     times = {}
     # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
     if how.work != "verify":
-        earlier = good_results(EventLog.open(planned.settings))
-        times = estimate(here, earlier, fingerprints(inventory), planned.effort.sampling)
+        earlier = valid_results(EventLog.open(planned.settings))
+        times = estimate_times(here, earlier, host_fingerprints(inventory), planned.effort.sampling)
     rows: list[dict[str, Any]] = []
     for cell in planned.cells:
         device = inventory.device(cell.hardware)
@@ -96,7 +96,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         return rows, None
     lanes: dict[str | None, float] = {}
     for cell, time in times.items():
-        lane = silicon(cell.hardware, inventory) if how.parallel else None
+        lane = physical_device_id(cell.hardware, inventory) if how.parallel else None
         lanes[lane] = lanes.get(lane, 0.0) + time.seconds
     known = sum(time.basis == "earlier result" for time in times.values())
     return rows, (

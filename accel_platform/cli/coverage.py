@@ -56,17 +56,17 @@ def coverage(
     wanted = set(chosen)
     checks = [check for (kind, name), check in latest.items() if kind in wanted and name in names]
     if write is not None:
-        from accel_platform.bench.coverage.report import markdown
+        from accel_platform.bench.coverage.report import render_markdown
 
-        write.write_text(markdown(checks, total=len(chosen)), encoding="utf-8")
+        write.write_text(render_markdown(checks, total=len(chosen)), encoding="utf-8")
     _print(checks, failures, (kind, output))
 
 
 def _print(checks: list[ArchitectureChecked], failures: bool, to: tuple[AnyFormat, Path | None]) -> None:
-    from accel_platform.bench.coverage.report import by_category
+    from accel_platform.bench.coverage.report import summarize_by_category
 
     failed = [check for check in checks if check.status != "ok"]
-    categories: list[dict[str, Any]] = by_category(checks)
+    categories: list[dict[str, Any]] = summarize_by_category(checks)
     told = [check.model_dump(mode="json") for check in (failed if failures else checks)]
     document = {"categories": categories, "checks": told}
     kind, output = to

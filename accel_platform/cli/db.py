@@ -74,13 +74,13 @@ def stats(
 ) -> None:
     """What is there: segments and events in the log, rows per table, results by provenance and status."""
     from accel_platform.events import EventLog
-    from accel_platform.settings import SettingsAsOf
+    from accel_platform.settings import SnapshotSettings
     from accel_platform.warehouse.layers import current
     from accel_platform.warehouse.reader import Reader
 
     settings = settings_for(home, as_of)
     log = EventLog.open(settings)
-    snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, SettingsAsOf) else log.snapshot()
+    snapshot = log.load_snapshot(settings.snapshot_id) if isinstance(settings, SnapshotSettings) else log.snapshot()
     projection = current(settings)
     in_log = {
         "location": log.location,
@@ -262,7 +262,7 @@ def _most(origins: dict[str, int]) -> str | None:
 
 def _catalogue() -> Describe:
     """Descriptions from the model catalogue, for the names that it has."""
-    from accel_platform.bench.run.event_builders import described
+    from accel_platform.bench.run.event_builders import describe_model
     from accel_platform.errors import NotFound
     from accel_platform.workloads.model_catalog import resolve_model
 
@@ -271,6 +271,6 @@ def _catalogue() -> Describe:
             spec = resolve_model(model_id)
         except NotFound:
             return None
-        return (lambda: described(spec)) if spec.model_id == model_id else None
+        return (lambda: describe_model(spec)) if spec.model_id == model_id else None
 
     return describe

@@ -116,12 +116,12 @@ def clean(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
-    from accel_platform.durations import age_of
+    from accel_platform.durations import parse_age
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog
     from migrations.cleanup.cleanup import clean as run
 
-    age, settings = age_of(older_than), settings_for(home)
+    age, settings = parse_age(older_than), settings_for(home)
     log = EventLog.open(settings)
     try:
         report = run(paths, log, older_than=age, spare=settings.own_places, dry_run=dry_run)

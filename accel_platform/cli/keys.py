@@ -24,7 +24,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.api_keys import Key
+    from accel_platform.api_keys import ApiKey
 
 app = typer.Typer(help="API keys of the service. Once one was made, every request needs one.", no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def create(
     """Make a key. It is printed this once and kept nowhere: only its hash is."""
     from accel_platform import api_keys
 
-    key, secret = api_keys.Keys(settings_for(home)).create(name, api_keys.Scope(scope.value), days=days)
+    key, secret = api_keys.KeyStore(settings_for(home)).create(name, api_keys.Scope(scope.value), days=days)
     if wants_json(as_json, format_):
         print_json({**_shown(key), "key": secret})
         return
@@ -66,11 +66,11 @@ def create(
 @app.command(name="list")
 def list_keys(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """The keys that were made, also those that work no more."""
-    from accel_platform.api_keys import Keys
+    from accel_platform.api_keys import KeyStore
 
-    rows = [_shown(key) for key in Keys(settings_for(home)).all()]
+    rows = [_shown(key) for key in KeyStore(settings_for(home)).all()]
     nothing = "No key was made yet: `accel keys create NAME` makes one."
-    answer(rows, chosen(as_json, format_, output), output, title="Keys", empty=nothing)
+    answer(rows, chosen(as_json, format_, output), output, title="KeyStore", empty=nothing)
 
 
 @app.command()
@@ -81,16 +81,16 @@ def revoke(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """End a key, also for a service that runs."""
-    from accel_platform.api_keys import Keys
+    from accel_platform.api_keys import KeyStore
 
-    ended = Keys(settings_for(home)).revoke(key)
+    ended = KeyStore(settings_for(home)).revoke(key)
     if wants_json(as_json, format_):
         print_json(_shown(ended))
     else:
         note(f"Key {ended.key_id} ({ended.name}) works no more.")
 
 
-def _shown(key: Key) -> dict[str, Any]:
+def _shown(key: ApiKey) -> dict[str, Any]:
     now = datetime.now(UTC)
     state = "revoked" if key.revoked_at else "works" if key.works(now) else "expired"
     return {

@@ -110,11 +110,11 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
     import json
 
     from accel_platform.bench.plan.plan import result_key
-    from accel_platform.bench.plan.run_options import commit_here
-    from accel_platform.bench.run.remeasure import measure_again
+    from accel_platform.bench.plan.run_options import commit_from_environment
+    from accel_platform.bench.run.remeasure import remeasure_cells
     from accel_platform.errors import InvalidInput
 
-    here = commit_here()
+    here = commit_from_environment()
     if here and candidate.commit and not (here.startswith(candidate.commit) or candidate.commit.startswith(here)):
         raise InvalidInput(
             f"--confirm would measure commit {here[:12]}, which the environment says is here, and not the candidate"
@@ -127,7 +127,7 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
     rows = reader.rows(_PLANS, {"runs": list(candidate.run_ids)})
     plans = [json.loads(row["plan"]) for row in rows]
     labels = {**json.loads(rows[-1]["labels"] or "{}"), "confirms": rows[-1]["run_id"]}
-    runs = measure_again(plans, wanted, times, settings, labels=labels, on_progress=note)
+    runs = remeasure_cells(plans, wanted, times, settings, labels=labels, on_progress=note)
     if not runs:
         note("None of them is of this host as it is now: nothing was measured again.")
     return runs

@@ -67,10 +67,10 @@ def request(
 ) -> None:
     """Ask for a benchmark on whichever host has the hardware; `accel bench suite --request` takes a suite file."""
     from accel_platform.bench.plan.config import BenchmarkConfig
-    from accel_platform.bench.plan.run_options import labels_of
-    from accel_platform.bench.plan.support import mode_named
+    from accel_platform.bench.plan.run_options import parse_labels
+    from accel_platform.bench.plan.support import resolve_mode
     from accel_platform.cli.options import numbers, words
-    from accel_platform.strict_json import validated
+    from accel_platform.strict_json import validate_model
 
     asked = {
         "models": words(models) if models is not None else None,
@@ -79,13 +79,13 @@ def request(
         "hardware_types": words(hardware),
         "batch_sizes": numbers(batch_sizes),
         "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [mode_named(word) for word in words(mode)],
+        "modes": [resolve_mode(word) for word in words(mode)],
         "precisions": words(precision) if precision is not None else None,
         "effort": effort,
         "missing": missing,
-        "labels": labels_of(label or ()),
+        "labels": parse_labels(label or ()),
     }
-    config = validated(BenchmarkConfig, asked, where="accel bench request")
+    config = validate_model(BenchmarkConfig, asked, where="accel bench request")
     ask(config, home, by="cli", priority=priority, max_runtime=max_runtime, for_machines=wants_json(as_json, format_))
 
 

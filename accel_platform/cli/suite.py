@@ -57,7 +57,7 @@ def suite(
 ) -> None:
     """Measure what a suite file asks for, and write its reports, charts and tables."""
     from accel_platform.bench.plan.config import read_config, write_example
-    from accel_platform.bench.plan.run_options import labels_of
+    from accel_platform.bench.plan.run_options import parse_labels
     from accel_platform.benchmark_api import plan_benchmark
     from accel_platform.cli.bench_output import measure_and_print
     from accel_platform.errors import InvalidInput
@@ -72,7 +72,7 @@ def suite(
     changes: dict[str, Any] = {"missing": True} if missing else {}
     changes |= {name: value for name, value in (("report_dir", report_dir), ("csv", csv)) if value is not None}
     asked = read_config(file)
-    changes["labels"] = {**asked.labels, **labels_of(label or ())}
+    changes["labels"] = {**asked.labels, **parse_labels(label or ())}
     asked = asked.model_copy(update=changes)
     if request:
         ask(asked, home, by="suite", priority=priority, max_runtime=max_runtime, for_machines=for_machines)

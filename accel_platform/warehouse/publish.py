@@ -16,7 +16,7 @@ from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.errors import AccelError, NotFound
 from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
-from accel_platform.settings import Settings, SettingsAsOf
+from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import build_layer
 from accel_platform.warehouse.layers import Layer, Projection, WarehouseDamaged, current, in_service, prefix, writing
 from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
@@ -91,7 +91,7 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
 
 def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) -> None:
     """`refresh`, unless the tables in service are those of the log as it is, or are meant to stay those of the past."""
-    if isinstance(settings, SettingsAsOf):
+    if isinstance(settings, SnapshotSettings):
         return
     serving = _serving(settings)
     now = EventLog.open(settings).snapshot().id
@@ -118,7 +118,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             if built_before and not full:
                 return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
             expected = frozenset() if wanted is None else wanted.segments
-            if not isinstance(settings, SettingsAsOf):
+            if not isinstance(settings, SnapshotSettings):
                 expected |= _published_once(log, published, full=full)
             integrity.require_complete(log, expected)
             below = None if full else _extensible(serving, published, snapshot)

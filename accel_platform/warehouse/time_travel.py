@@ -8,7 +8,7 @@ import time
 
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.snapshots import find
-from accel_platform.settings import Settings, SettingsAsOf
+from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, current
 
@@ -16,7 +16,7 @@ _KEPT = 5
 """Snapshots whose tables stay; one that was looked at longest ago goes."""
 
 
-def tables_as_of(settings: Settings, ref: str, *, progress: publish.Progress | None = None) -> SettingsAsOf:
+def tables_as_of(settings: Settings, ref: str, *, progress: publish.Progress | None = None) -> SnapshotSettings:
     """The installation as it was at the snapshot that `ref` means (`events.snapshots.find`); what is in service is not
     touched.
 
@@ -25,9 +25,9 @@ def tables_as_of(settings: Settings, ref: str, *, progress: publish.Progress | N
     return tables_at(settings, find(EventLog.open(settings), ref), progress=progress)
 
 
-def tables_at(settings: Settings, snapshot: Snapshot, *, progress: publish.Progress | None = None) -> SettingsAsOf:
+def tables_at(settings: Settings, snapshot: Snapshot, *, progress: publish.Progress | None = None) -> SnapshotSettings:
     """The installation as it was at a snapshot, its tables made now unless they are there. Raises ChecksFailed."""
-    past = SettingsAsOf(**settings.model_dump(), snapshot_id=snapshot.id)
+    past = SnapshotSettings(**settings.model_dump(), snapshot_id=snapshot.id)
     made = _made(past)
     if made is None:
         staged = publish.stage(past, snapshot=snapshot)
@@ -43,7 +43,7 @@ def tables_at(settings: Settings, snapshot: Snapshot, *, progress: publish.Progr
     return past
 
 
-def _made(past: SettingsAsOf) -> Projection | None:
+def _made(past: SnapshotSettings) -> Projection | None:
     """Its tables, None where there are none, or not of this version of the platform."""
     try:
         made = current(past)
@@ -52,7 +52,7 @@ def _made(past: SettingsAsOf) -> Projection | None:
     return made if made and made.schema_id == build_layer.schema_id() else None
 
 
-def _forget(past: SettingsAsOf) -> None:
+def _forget(past: SnapshotSettings) -> None:
     """Who still reads what goes has it open."""
     by_use = sorted(past.warehouse_dir.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     for directory in by_use[:-_KEPT]:

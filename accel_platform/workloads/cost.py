@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from accel_platform.precisions import precision_named
+from accel_platform.precisions import resolve_precision
 from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 _TRACING = threading.Lock()
@@ -47,7 +47,7 @@ def cost_of(
     and for a precision nobody knows.
     """
     length = sequence_length_for(spec, sequence_length)
-    return _cost(spec, batch_size, length, audio_seconds, precision_named(precision))
+    return _cost(spec, batch_size, length, audio_seconds, resolve_precision(precision))
 
 
 def parameters_of(spec: ModelSpec) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import AccelError, InvalidInput, NotFound
-from accel_platform.strict_json import read_object, validated
+from accel_platform.strict_json import read_object, validate_model
 from accel_platform.workloads.model_catalog import Modality, ModelSpec, architectures, resolve_model
 from accel_platform.workloads.weights import config_in, find_weights, with_weights
 
@@ -53,7 +53,7 @@ def custom_models(
     for key, entry in entries.items():
         if not isinstance(entry, Mapping):
             raise InvalidInput(f'{where}: {key}: expected an object such as {{"name": "bert-base"}}, got {entry!r}.')
-        model = validated(CustomModel, entry, where=f"{where}: {key}", text=text)
+        model = validate_model(CustomModel, entry, where=f"{where}: {key}", text=text)
         try:
             found[key] = _spec(key, model, folder)
         except AccelError as error:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from accel_platform.events.types import Hardware
-from accel_platform.precisions import canonical
+from accel_platform.precisions import canonical_precision
 from accel_platform.workloads.model_catalog import find_model
 
 UNKNOWN_FAMILY = "unknown"
@@ -170,7 +170,7 @@ def precision_named(text: Any) -> str | None:
     """`float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its own lower-case text."""
     if not isinstance(text, str) or not text.strip():
         return None
-    return canonical(text)
+    return canonical_precision(text)
 
 
 def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:

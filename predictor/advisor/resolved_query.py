@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accel_platform.errors import InvalidInput
-from accel_platform.precisions import PRECISIONS, canonical
+from accel_platform.precisions import PRECISIONS, canonical_precision
 from predictor.advisor.candidates import AbsentDevice, Candidate, choose_candidates
 from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import CellKey, Target
@@ -138,7 +138,7 @@ def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | Ow
         known = state.known_model(*names)
         known = None if known and cost and known.name == subject.model_id else known
     trained = state.known_decoder(*names) if query.mode == "generation" else known
-    precisions = (DEFAULT_PRECISION, None) if query.precision is None else (canonical(query.precision),)
+    precisions = (DEFAULT_PRECISION, None) if query.precision is None else (canonical_precision(query.precision),)
     candidates, absent = choose_candidates(evidence, hardware)
     return ResolvedQuery(
         subject=subject,
@@ -166,8 +166,8 @@ def _stored_precision(model: str | ModelConfig | ModelFigures) -> str | None:
     quantization, dtype = model.root.get("quantization_config"), model.root.get("dtype", model.root.get("torch_dtype"))
     if isinstance(quantization, dict):
         stored = f"quantised ({quantization.get('quant_method', 'it does not say how')})"
-    elif isinstance(dtype, str) and canonical(dtype) != DEFAULT_PRECISION:
-        stored = f"kept in {canonical(dtype)}"
+    elif isinstance(dtype, str) and canonical_precision(dtype) != DEFAULT_PRECISION:
+        stored = f"kept in {canonical_precision(dtype)}"
     else:
         return None
     return f"The config's weights are {stored}; no precision was given, so this is of {DEFAULT_PRECISION}."

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors import multiprocess as supervisor
 
-from accel_platform.api_keys import Keys
+from accel_platform.api_keys import KeyStore
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.signals import block_sigint
@@ -202,7 +202,7 @@ def _config(app: FastAPI | Callable[[], FastAPI], *, factory: bool = False, work
 
 def _require_api_key(settings: Settings, host: str) -> None:
     now = datetime.now(UTC)
-    if not any(key.works(now) for key in Keys(settings).all()):
+    if not any(key.works(now) for key in KeyStore(settings).all()):
         raise InvalidInput(
             f"Others could connect to {host}, and there is no API key that works: make one first (`accel keys create "
             "NAME --scope read`), or listen on loopback (--host 127.0.0.1)."

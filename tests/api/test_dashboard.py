@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pages_world import BEFORE, HOSTILE, PATHS, pages_world
 
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.events import EventLog, Snapshot
 from accel_platform.events.types import ShiftAccepted, ShiftRejected, WriteAudited
 from accel_platform.settings import Settings
@@ -312,7 +312,7 @@ def test_what_was_held_out_of_the_predictor_is_drawn(client: TestClient, empty: 
 
 def test_where_keys_are_asked_for_nobody_speaks_for_another(settings: Settings, tmp_path: Path) -> None:
     own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
-    _, secret = Keys(own).create("ann", Scope.write)
+    _, secret = KeyStore(own).create("ann", Scope.write)
     log, before = EventLog.open(own), EventLog.open(own).snapshot()
     [row] = Reader(own).rows("SELECT regression_id FROM regressions")
     rest, form = (f"{root}/regressions/{row['regression_id']}/reject" for root in ("", "/dashboard"))

@@ -17,7 +17,7 @@ import pytest
 from fastapi import Request
 from fastapi.testclient import TestClient
 
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import HostObserved, WriteAudited
 from accel_platform.settings import Settings
@@ -93,7 +93,7 @@ def test_on_loopback_without_keys_everybody_here_may_do_everything(home: Setting
 def test_as_soon_as_a_key_was_made_every_request_needs_one(home: Settings) -> None:
     with _asking(home) as client:
         assert client.get("/results").status_code == 200
-        _, secret = Keys(home).create("people", Scope.read)
+        _, secret = KeyStore(home).create("people", Scope.read)
         problem = _problem(client.get("/results"), 401, "unauthorized")
         assert "accel keys create" in problem["detail"]
         refused = client.get("/results", headers=_bearer(secret[:-1]))
@@ -101,7 +101,7 @@ def test_as_soon_as_a_key_was_made_every_request_needs_one(home: Settings) -> No
         assert refused.headers["www-authenticate"] == 'Bearer realm="accel", error="invalid_token"'
         for headers in (_bearer(secret), {"authorization": f"bearer {secret}"}, {"X-API-Key": secret}):
             assert client.get("/results", headers=headers).status_code == 200
-        Keys(home).revoke("people")
+        KeyStore(home).revoke("people")
         assert client.get("/results", headers=_bearer(secret)).status_code == 401
         _problem(client.get("/results"), 401, "unauthorized")
 
@@ -126,7 +126,7 @@ def test_damaged_keys_let_nobody_in(home: Settings) -> None:
 
 
 def test_scopes(home: Settings) -> None:
-    made = {scope: Keys(home).create(scope, scope)[1] for scope in Scope}
+    made = {scope: KeyStore(home).create(scope, scope)[1] for scope in Scope}
     with _asking(home) as client:
         got = {
             scope: [
@@ -157,7 +157,7 @@ def test_every_question_by_post_is_a_route_and_everything_else_changes_something
 
 def test_a_write_names_who_wrote_in_the_same_segment(home: Settings, tmp_path: Path) -> None:
     settings = home.model_copy(update={"log_uri": str(tmp_path / "log")})
-    key, secret = Keys(settings).create("ci", Scope.write)
+    key, secret = KeyStore(settings).create("ci", Scope.write)
     log = EventLog.open(settings)
     with _asking(settings) as client:
         for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_write_names_who_wrote_in_the_same_segment(home: Settings, tmp_path: P
 
 def test_an_idempotency_key_is_its_callers_own(home: Settings, tmp_path: Path) -> None:
     settings = home.model_copy(update={"log_uri": str(tmp_path / "log")})
-    first, second = (Keys(settings).create(name, Scope.write)[1] for name in ("one", "two"))
+    first, second = (KeyStore(settings).create(name, Scope.write)[1] for name in ("one", "two"))
     claim = {"model_id": "bert-base", "model_family": "bert", "hardware": "cpu", "backend": "x", "source_path": "r.csv"}
     with _asking(settings) as client:
 
@@ -245,7 +245,7 @@ def test_origins_that_are_named_may_ask_and_no_other(home: Settings, monkeypatch
 
 
 def test_rates_are_per_key_and_say_when_to_come_again(home: Settings) -> None:
-    keys = [Keys(home).create(name, Scope.read)[1] for name in ("a", "b")]
+    keys = [KeyStore(home).create(name, Scope.read)[1] for name in ("a", "b")]
     with _asking(home.model_copy(update={"rate_per_s": 0.4})) as client:
         assert [client.get("/results", headers=_bearer(keys[0])).status_code for _ in range(3)] == [200, 200, 429]
         refused = client.get("/results", headers=_bearer(keys[0]))
@@ -273,7 +273,7 @@ def test_buckets_fill_up_again() -> None:
 
 
 def test_a_person_signs_in_by_a_form_and_out_again(home: Settings) -> None:
-    _, secret = Keys(home).create("me", Scope.write)
+    _, secret = KeyStore(home).create("me", Scope.write)
     with _asking(home, base="https://accel.example") as client:
         sent = client.get("/results?model=bert-base", headers={"Accept": "text/html,*/*"})
         assert (sent.status_code, sent.headers["location"]) == (303, "/sign-in?next=%2Fresults%3Fmodel%3Dbert-base")
@@ -300,7 +300,7 @@ def test_a_person_signs_in_by_a_form_and_out_again(home: Settings) -> None:
     ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\\\\evil", "/\n/x", ""],
 )
 def test_signing_in_leads_nowhere_else(home: Settings, target: str) -> None:
-    _, secret = Keys(home).create("me", Scope.read)
+    _, secret = KeyStore(home).create("me", Scope.read)
     with _asking(home) as client:
         assert client.post("/sign-in", data={"key": secret, "next": target}).headers["location"] == "/"
         page = client.get("/sign-in", params={"next": target + '"><script>alert(1)</script>'})
@@ -354,7 +354,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 
 
 def test_a_line_a_request_and_bugs_under_the_same_id(home: Settings, lines: io.StringIO) -> None:
-    _, secret = Keys(home).create("me", Scope.write)
+    _, secret = KeyStore(home).create("me", Scope.write)
     with _asking(home) as client:
         client.get("/results?model=x", headers={**_bearer(secret), "X-Request-ID": "first"})
         broken = client.get("/broken", headers={**_bearer(secret), "X-Request-ID": "second"})

@@ -158,12 +158,12 @@ def test_machines_are_told_where_it_listens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.10", "::", "example.org"])
 def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None:
-    from accel_platform.api_keys import Keys, Scope
+    from accel_platform.api_keys import KeyStore, Scope
     from accel_platform.errors import InvalidInput
     from predictor.service.server import serve
 
     settings = Settings(home=tmp_path)
-    keys = Keys(settings)
+    keys = KeyStore(settings)
     keys.create("ended", Scope.read)
     keys.revoke("ended")
     with pytest.raises(InvalidInput, match="accel keys create"):
@@ -172,10 +172,10 @@ def test_without_keys_only_loopback_is_served(tmp_path: Path, host: str) -> None
 
 @pytest.mark.slow
 def test_several_workers_open_to_others_with_a_key(tmp_path: Path) -> None:
-    from accel_platform.api_keys import Keys, Scope
+    from accel_platform.api_keys import KeyStore, Scope
 
     settings = world(tmp_path, measured_grid(MODELS[:1]))
-    _, secret = Keys(settings).create("ci", Scope.read)
+    _, secret = KeyStore(settings).create("ci", Scope.read)
     options = ["--host", "0.0.0.0", "--workers", "2", "--log-format", "json"]
     with _serving(settings, *options) as (url, process):
         _wait_until_healthy(url)

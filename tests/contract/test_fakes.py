@@ -81,7 +81,7 @@ class Bench:
             "traces": [],
         }
         said: list[dict[str, Any]] = []
-        worker.measure(job, said.append)
+        worker.measure_job(job, said.append)
         loaded, answer = said
         assert answer["kind"] == "measured", answer
         if change is not None:

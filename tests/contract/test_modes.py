@@ -51,7 +51,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     threads = torch.get_num_threads()
     for spec, mode in wanted:
         said: list[Message] = []
-        prepare.prepare(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
+        prepare.prepare_job(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
         assert said == [{"kind": "prepared", "drawn": ()}]
     torch.set_num_threads(threads)
     return made
@@ -76,7 +76,7 @@ class ModesContract:
     @pytest.mark.parametrize("spec", [GPT, T5], ids=lambda spec: spec.model_id)
     def test_generated_tokens_are_those_of_the_reference(self, prepared: Prepared, spec: ModelSpec) -> None:
         data = self.data(prepared, spec, "generation")
-        answer = generation.measure(
+        answer = generation.measure_generation(
             self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
         )
         assert answer["verdict"]["passed"], answer["verdict"]["reason"]
@@ -91,17 +91,17 @@ class ModesContract:
     def test_a_cache_that_forgets_is_found(
         self, prepared: Prepared, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        kept = generation.Greedy._keep
+        kept = generation.GreedyDecoder._keep
 
-        def forget(self: generation.Greedy, output: Any) -> None:
+        def forget(self: generation.GreedyDecoder, output: Any) -> None:
             cache = output.past_key_values
             for layer in getattr(cache, "self_attention_cache", cache).layers:
                 layer.values.zero_()
             kept(self, output)
 
-        monkeypatch.setattr(generation.Greedy, "_keep", forget)
+        monkeypatch.setattr(generation.GreedyDecoder, "_keep", forget)
         data = self.data(prepared, spec, "generation")
-        answer = generation.measure(
+        answer = generation.measure_generation(
             self.loaded(prepared, spec, "generation"), data, FEW, precision="float32", counted=HERE
         )
         assert not answer["verdict"]["passed"]
@@ -110,7 +110,7 @@ class ModesContract:
     def test_training_begins_at_the_reference_and_learns(self, prepared: Prepared) -> None:
         for spec in (GPT, BERT):
             data = self.data(prepared, spec, "training")
-            answer = training.measure(
+            answer = training.measure_training(
                 self.loaded(prepared, spec, "training"), data, FEW, precision="float32", counted=HERE
             )
             assert answer["verdict"]["passed"], answer["verdict"]["reason"]
@@ -124,7 +124,9 @@ class ModesContract:
         backend = self.loaded(prepared, GPT, "training")
         # The forward pass is right, and the gradient of one matrix twice what it should be.
         backend.model.transformer.h[0].mlp.c_fc.weight.register_hook(lambda gradient: gradient * 2)
-        answer = training.measure(backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE)
+        answer = training.measure_training(
+            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE
+        )
         assert not answer["verdict"]["passed"]
         assert answer["verdict"]["reason"].startswith("gradient_norms differs from the reference")
 
@@ -135,7 +137,9 @@ class ModesContract:
         for module in backend.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        answer = training.measure(backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE)
+        answer = training.measure_training(
+            backend, self.data(prepared, GPT, "training"), FEW, precision="float32", counted=HERE
+        )
         assert not answer["verdict"]["passed"]
         assert "does not fall" in answer["verdict"]["reason"]
 
@@ -166,16 +170,16 @@ def test_the_reference_is_what_passes_without_a_cache_would_choose_one_by_one(pr
 def test_what_is_fixed_in_a_model_stays_fixed_when_it_is_loaded(tmp_path: Path) -> None:
     model: Any = torch.nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    data = {"parameters": {"trainable": training.trainable(model)["parameters/trainable"]}}
+    data = {"parameters": {"trainable": training.trainable_mask(model)["parameters/trainable"]}}
     loaded = torch.nn.Linear(2, 2)
-    training.fix_parameters(loaded, data)
+    training.freeze_parameters(loaded, data)
     assert [p.requires_grad for p in loaded.parameters()] == [True, False]
 
 
 def test_a_runtime_of_graphs_refuses_in_its_words() -> None:
     said: list[Message] = []
     job = {"hardware": "onnxruntime", "mode": "generation", "head": "AutoModelForCausalLM", "artifact": "none"}
-    worker.measure({**job, "threads": 1, "processes": 1, "precision": "float32", "cells": []}, said.append)
+    worker.measure_job({**job, "threads": 1, "processes": 1, "precision": "float32", "cells": []}, said.append)
     [answer] = said
     assert (answer["kind"], answer["failure_class"]) == ("not_loaded", "unsupported_mode")
     assert "onnxruntime backend runs inference only, not generation" in answer["reason"]

@@ -12,7 +12,7 @@ import pytest
 from bench_world import HARDWARE, SPEC, World
 
 from accel_platform.backends.detect import Inventory, detect
-from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.plan.plan import plan_cells
 
 _BROWSERS = {
     "chromium",
@@ -70,7 +70,7 @@ def one_core() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory, inventory: Inventory) -> World:
     world = World(tmp_path_factory.mktemp("measured"), inventory)
-    summary = world.run(plan([SPEC], HARDWARE, [1, 2], [16]))
+    summary = world.run(plan_cells([SPEC], HARDWARE, [1, 2], [16]))
     assert (summary.ok, summary.failed, summary.skipped) == (6, 0, 0), world.lines
     return world
 

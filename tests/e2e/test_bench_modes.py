@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.bench.measure.generation import NEW_TOKENS
-from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.presets import EFFORTS
 from accel_platform.bench.run.runner import measure_cells
 from accel_platform.cli.bench import app
@@ -33,8 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run: a model that generates and is trained, and one that cannot generate."""
     settings = Settings(home=tmp_path_factory.mktemp("modes"))
     gpt, bert = resolve_model("gpt2-tiny"), resolve_model("bert-tiny")
-    cells = plan([gpt], ["cpu"], [2], [12], modes=("generation", "training"))
-    cells += plan([bert], ["cpu"], [2], [12], modes=("generation",))
+    cells = plan_cells([gpt], ["cpu"], [2], [12], modes=("generation", "training"))
+    cells += plan_cells([bert], ["cpu"], [2], [12], modes=("generation",))
     summary = measure_cells(cells, settings, EventLog.open(settings), effort=EFFORTS["quick"])
     assert (summary.ok, summary.failed) == (2, 1), summary.results
     publish.refresh(settings)

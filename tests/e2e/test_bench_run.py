@@ -16,7 +16,7 @@ import pytest
 from bench_world import HARDWARE, QUICK, SPEC, World, strike_first_worker, workers
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.plan.plan import done_cells, fingerprints, missing, plan
+from accel_platform.bench.plan.plan import done_cells, host_fingerprints, missing_cells, plan_cells
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.events import Event, EventLog
@@ -65,7 +65,7 @@ def test_measuring_processes_hold_the_runtime_they_measure_and_no_more(measured:
 
 
 def test_each_precision_is_what_ran_or_a_failure_that_says_so(world: World) -> None:
-    cells = plan([SPEC], HARDWARE, [1], [16], ["bfloat16", "int8"])
+    cells = plan_cells([SPEC], HARDWARE, [1], [16], ["bfloat16", "int8"])
     world.run(cells)
     found = {(r.hardware, r.precision): r for r in world.events("ResultRecorded")}
     assert len(found) == 6
@@ -85,16 +85,16 @@ def test_each_precision_is_what_ran_or_a_failure_that_says_so(world: World) -> N
 
 
 def test_a_second_run_lacks_nothing_and_a_wider_one_only_what_is_new(measured: World, inventory: Inventory) -> None:
-    marks = fingerprints(inventory)
+    marks = host_fingerprints(inventory)
     done = done_cells(measured.log)
-    assert missing(plan([SPEC], HARDWARE, [1, 2], [16]), done, marks) == ()
-    wider = plan([SPEC], HARDWARE, [1, 2, 4], [16])
-    assert {cell.batch_size for cell in missing(wider, done, marks)} == {4}
+    assert missing_cells(plan_cells([SPEC], HARDWARE, [1, 2], [16]), done, marks) == ()
+    wider = plan_cells([SPEC], HARDWARE, [1, 2, 4], [16])
+    assert {cell.batch_size for cell in missing_cells(wider, done, marks)} == {4}
 
 
 def test_a_child_killed_ends_its_cells_and_the_run_goes_on(world: World) -> None:
     with strike_first_worker(signal.SIGKILL) as struck:
-        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]))
+        summary = world.run(plan_cells([SPEC], ["cpu", "onnxruntime"], [1], [16]))
     assert struck
     assert (summary.ok, summary.failed) == (1, 1)
     by_hardware = {r.hardware: r for r in world.events("ResultRecorded")}
@@ -106,7 +106,9 @@ def test_a_child_killed_ends_its_cells_and_the_run_goes_on(world: World) -> None
 
 def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
     with strike_first_worker(signal.SIGSTOP) as struck:
-        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]), effort=replace(QUICK, timeout_s=15.0))
+        summary = world.run(
+            plan_cells([SPEC], ["cpu", "onnxruntime"], [1], [16]), effort=replace(QUICK, timeout_s=15.0)
+        )
     assert (summary.ok, summary.failed) == (1, 1)
     by_hardware = {r.hardware: r for r in world.events("ResultRecorded")}
     assert by_hardware["cpu"].status == "timeout"
@@ -116,7 +118,7 @@ def test_a_child_that_hangs_times_out_and_the_run_goes_on(world: World) -> None:
 
 def test_a_graph_a_runtime_cannot_read_fails_there_and_only_there(world: World) -> None:
     Artifacts.of(SPEC, world.settings).graph("onnx", 16).write_bytes(b"no graph at all")
-    summary = world.run(plan([SPEC], HARDWARE, [1], [16]), how=RunOptions(fix=False))
+    summary = world.run(plan_cells([SPEC], HARDWARE, [1], [16]), how=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (1, 2)
     for result in world.events("ResultRecorded"):
         if result.hardware != "cpu":
@@ -134,7 +136,7 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
     artifacts = Artifacts.of(SPEC, world.settings)
     other: Any = build_model(impostor)
     other.save_pretrained(str(artifacts.weights))
-    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), how=RunOptions(fix=False))
+    summary = world.run(plan_cells([SPEC], ["cpu"], [1], [16]), how=RunOptions(fix=False))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,), (verification,) = world.events("ResultRecorded"), world.events("VerificationRecorded")
     assert result.status == "failed"
@@ -150,7 +152,7 @@ def test_a_fast_backend_with_wrong_numbers_is_a_failure(world: World) -> None:
 def test_a_model_that_cannot_be_prepared_fails_with_the_reason(tmp_path: Path, inventory: Inventory) -> None:
     world = World(tmp_path, inventory)
     broken = replace(SPEC, model_id="bert-broken", config={**SPEC.config, "hidden_size": 127})
-    summary = world.run(plan([broken, SPEC], ["cpu"], [1], [16]))
+    summary = world.run(plan_cells([broken, SPEC], ["cpu"], [1], [16]))
     assert (summary.ok, summary.failed) == (1, 1)
     by_model = {result.model_id: result for result in world.events("ResultRecorded")}
     assert by_model["bert-broken"].status == "failed"
@@ -161,7 +163,7 @@ def test_a_model_that_cannot_be_prepared_fails_with_the_reason(tmp_path: Path, i
 
 def test_a_preparing_child_that_times_out_ends_its_model_only(tmp_path: Path, inventory: Inventory) -> None:
     world = World(tmp_path, inventory)
-    summary = world.run(plan([SPEC], ["cpu"], [1], [16]), effort=replace(QUICK, prepare_timeout_s=0.01))
+    summary = world.run(plan_cells([SPEC], ["cpu"], [1], [16]), effort=replace(QUICK, prepare_timeout_s=0.01))
     assert (summary.ok, summary.failed) == (0, 1)
     (result,) = world.events("ResultRecorded")
     assert result.status == "timeout"
@@ -171,7 +173,7 @@ def test_a_preparing_child_that_times_out_ends_its_model_only(tmp_path: Path, in
 
 def test_hardware_that_is_not_here_is_named_and_leaves_no_result(world: World, inventory: Inventory) -> None:
     absent = next(device for device in inventory.devices if not device.available)
-    summary = world.run(plan([SPEC], [absent.hardware], [1], [16]))
+    summary = world.run(plan_cells([SPEC], [absent.hardware], [1], [16]))
     assert summary.run_id is None
     assert summary.ok == 0
     assert summary.skipped == 1

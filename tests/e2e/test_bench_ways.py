@@ -21,7 +21,7 @@ import pytest
 from bench_world import SPEC, World, strike_first_worker, workers
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.plan.plan import done_cells, plan
+from accel_platform.bench.plan.plan import done_cells, plan_cells
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.warehouse.publish import refresh
@@ -56,7 +56,7 @@ def test_a_process_without_memory_ends_its_cell_and_half_the_batch_works(world: 
                 time.sleep(0.005)
 
     with strike_first_worker(watch):
-        assert world.run(plan([SPEC], ["onnxruntime"], [1], [16])).ok == 1
+        assert world.run(plan_cells([SPEC], ["onnxruntime"], [1], [16])).ok == 1
     # What a batch of one takes, and not half of what this one takes above that.
     limit = peak_bytes + 100 * 2**20
 
@@ -64,7 +64,7 @@ def test_a_process_without_memory_ends_its_cell_and_half_the_batch_works(world: 
         worker.rlimit(psutil.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
     with strike_first_worker(confine) as struck:
-        summary = world.run(plan([SPEC], ["onnxruntime"], [1024], [16]))
+        summary = world.run(plan_cells([SPEC], ["onnxruntime"], [1024], [16]))
     assert struck
     assert (summary.ok, summary.failed) == (1, 1)
     half, whole = world.events("ResultRecorded")[1:]
@@ -77,7 +77,7 @@ def test_a_process_without_memory_ends_its_cell_and_half_the_batch_works(world: 
 
 def test_a_process_that_crashes_is_tried_again_and_says_so(world: World) -> None:
     with strike_first_worker(signal.SIGSEGV) as struck:
-        summary = world.run(plan([SPEC], ["onnxruntime"], [1], [16]))
+        summary = world.run(plan_cells([SPEC], ["onnxruntime"], [1], [16]))
     assert struck
     assert (summary.ok, summary.failed) == (1, 0)
     (result,) = world.events("ResultRecorded")
@@ -88,7 +88,7 @@ def test_a_process_that_crashes_is_tried_again_and_says_so(world: World) -> None
 
 def test_without_fixes_a_process_that_crashes_ends_its_cell_and_the_run_goes_on(world: World) -> None:
     with strike_first_worker(signal.SIGSEGV):
-        summary = world.run(plan([SPEC], ["cpu", "onnxruntime"], [1], [16]), how=NO_FIX)
+        summary = world.run(plan_cells([SPEC], ["cpu", "onnxruntime"], [1], [16]), how=NO_FIX)
     assert (summary.ok, summary.failed) == (1, 1)
     found = by_hardware(world)
     assert (found["cpu"].failure_class, found["cpu"].remedy) == ("crash", None)
@@ -101,7 +101,7 @@ def test_an_operator_that_a_runtime_has_not_ends_its_cells_unless_another_graph_
         " => (int64[b, 16] y) { y = NoSuchOperator (input_ids, attention_mask) }"
     )
     onnx.save(graph, Artifacts.of(SPEC, world.settings).graph("onnx", 16))
-    cells = plan([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16])
+    cells = plan_cells([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16])
     assert world.run(cells, how=NO_FIX).failed == 2
     found = by_hardware(world)
     assert found["cpu"].status == "ok"
@@ -117,7 +117,7 @@ def test_an_operator_that_a_runtime_has_not_ends_its_cells_unless_another_graph_
 def test_a_graph_that_openvino_reads_wrongly_is_made_by_its_own_converter(tmp_path: Path, inventory: Inventory) -> None:
     # OpenVINO 2026.4 computes the Fourier transform of FNet wrongly from ONNX, without a word.
     world = World(tmp_path, inventory)
-    summary = world.run(plan([FNET], ["openvino"], [1], [16]))
+    summary = world.run(plan_cells([FNET], ["openvino"], [1], [16]))
     assert (summary.ok, summary.failed) == (1, 0), world.lines
     found = by_hardware(world)
     assert found["openvino"].remedy == "openvino_converter"
@@ -130,7 +130,7 @@ def test_a_graph_that_openvino_reads_wrongly_is_made_by_its_own_converter(tmp_pa
 
 
 def test_verifying_alone_records_verdicts_and_times_nothing(world: World) -> None:
-    cells = plan([SPEC], ["cpu", "onnxruntime"], [1, 2], [16])
+    cells = plan_cells([SPEC], ["cpu", "onnxruntime"], [1, 2], [16])
     summary = world.run(cells, how=RunOptions("verify"))
     assert (summary.ok, summary.failed, summary.results) == (4, 0, [])
     assert world.events("ResultRecorded") == []
@@ -176,7 +176,7 @@ def most_workers_at_once(world: World, how: RunOptions) -> int:
     counter = threading.Thread(target=count)
     counter.start()
     try:
-        summary = world.run(plan([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16]), how=how)
+        summary = world.run(plan_cells([SPEC], ["cpu", "openvino", "onnxruntime"], [1], [16]), how=how)
     finally:
         over.set()
         counter.join()

@@ -18,7 +18,7 @@ import uvicorn
 from pages_world import PATHS, pages_world
 from starlette import types as asgi
 
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.backends.browser.launch import find_browser
 from accel_platform.events import EventLog
 from accel_platform.events.types import WriteAudited
@@ -209,7 +209,7 @@ def test_where_keys_are_asked_for_a_person_signs_in_decides_and_signs_out(
     browser: Any, settings: Settings, tmp_path: Path
 ) -> None:
     own = settings.model_copy(update={"home": shutil.copytree(settings.home, tmp_path / "home")})
-    secrets = {scope: Keys(own).create(scope, scope)[1] for scope in (Scope.read, Scope.write)}
+    secrets = {scope: KeyStore(own).create(scope, scope)[1] for scope in (Scope.read, Scope.write)}
     [shift] = Reader(own).rows("SELECT regression_id FROM regressions")
     path = f"/regressions/{shift['regression_id']}"
     with _served(own) as url:

@@ -27,7 +27,7 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
-from accel_platform.bench.requests.requests import LABEL, Request, Requests, close, request_benchmark
+from accel_platform.bench.requests.requests import REQUEST_LABEL, Request, Requests, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, RunStarted
 from accel_platform.settings import Settings
@@ -203,7 +203,7 @@ def _no_event_is_lost_or_doubled(world: World, request: Request) -> None:
     events = list(world.log.read())
     for event in events:
         ids[event.event_id] += 1
-        if isinstance(event.payload, RunStarted) and event.payload.labels.get(LABEL) == str(request.id):
+        if isinstance(event.payload, RunStarted) and event.payload.labels.get(REQUEST_LABEL) == str(request.id):
             runs.add(event.run_id)
     for event in events:
         if isinstance(event.payload, ResultRecorded) and event.run_id in runs:
@@ -330,7 +330,7 @@ def test_two_benchmarks_never_shared_the_device(world: World) -> None:
 def _results(world: World, request_id: UUID) -> list[ResultRecorded]:
     runs, events = set(), list(world.log.read(types={"RunStarted", "ResultRecorded"}))
     for event in events:
-        if isinstance(event.payload, RunStarted) and event.payload.labels.get(LABEL) == str(request_id):
+        if isinstance(event.payload, RunStarted) and event.payload.labels.get(REQUEST_LABEL) == str(request_id):
             runs.add(event.run_id)
     return [e.payload for e in events if isinstance(e.payload, ResultRecorded) and e.run_id in runs]
 

@@ -21,7 +21,7 @@ from bench_world import World
 from typer.testing import CliRunner, Result
 
 from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.plan import plan
+from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.run_options import COMMIT_VARIABLES
 from accel_platform.bench.run.campaign import export_campaign
 from accel_platform.cli import app
@@ -97,7 +97,7 @@ def test_the_examples_gate_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workspace.git("push", "-q", "-u", "origin", "main")
     # What the cache restores: five earlier results of this cell, and its prepared model.
     world = World(tmp_path / "earlier", detect())
-    cells = plan(tuple(custom_models(SUITE["models"], where="models").values()), ["onnxruntime"], [1], [16])
+    cells = plan_cells(tuple(custom_models(SUITE["models"], where="models").values()), ["onnxruntime"], [1], [16])
     for commit in ("1", "2", "3", "4", pushed):
         world.run(cells, labels={"commit": commit})
     (workspace.path / "results").mkdir()

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from commits_world import NEW, OLD, Ci
 
-from accel_platform.bench.plan.run_locks import under_way
+from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.events import EventLog
 from accel_platform.events.types import CommitChecked, RunFailed
 from accel_platform.settings import Settings
@@ -141,7 +141,7 @@ def test_the_log_is_told_once_it_stands_still_and_not_beside_a_measurement(
     assert not home.look()  # told already
     home.ci.run(OLD)
     home.look()
-    with under_way(home.settings, "run-9"):
+    with hold_run_lock(home.settings, "run-9"):
         assert not home.look()
     assert home.look()
     # What does not follow is told again, ever more seldom.

@@ -30,11 +30,11 @@ from accel_platform.workloads.architectures import classify
 HARDWARE = ("cpu", "openvino")
 """`cpu` is PyTorch and the reference of the other."""
 SEGMENT_PREFIX = "coverage-"
-PER_CHILD = 40
+MAX_PER_CHILD = 40
 """Architectures that one process takes before a fresh one does: what a library leaks ends with it."""
 _FLUSH_S = 15.0
 """A run that is killed loses at most what it found in this time."""
-_MEMORY_MIB = 8192
+_MAX_CHILD_MEMORY_MIB = 8192
 """What one child may take, unless the machine has less to give."""
 _PACKAGES = {"cpu": ("torch", "transformers"), "openvino": ("torch", "transformers", "openvino")}
 
@@ -43,7 +43,7 @@ Pair = tuple[str, str]
 
 
 @dataclass
-class Checked:
+class CoverageSummary:
     """What a run did. `latest` also holds what was on record before it."""
 
     run_id: str | None = None
@@ -63,7 +63,7 @@ def check_architectures(
     retry: bool = False,
     timeout_s: float = 180.0,
     on_progress: Callable[[str], None] | None = None,
-) -> Checked:
+) -> CoverageSummary:
     """Check each pair that the log lacks for the installed versions; with `retry` also those that failed.
 
     On KeyboardInterrupt children die, what was found is kept, and it goes on up. Raises InvalidInput for a hardware
@@ -71,13 +71,13 @@ def check_architectures(
     """
     if unknown := [name for name in hardware if name not in HARDWARE]:
         raise InvalidInput(f"Coverage is checked on {' and '.join(HARDWARE)}, not on {unknown[0]!r}.")
-    result = Checked(latest=latest_checks(log, hardware))
+    result = CoverageSummary(latest=latest_checks(log, hardware))
     done = {pair for pair, check in result.latest.items() if check.status == "ok" or not retry}
     todo = [(kind, [name for name in hardware if (kind, name) not in done]) for kind in model_types]
     todo = [(kind, names) for kind, names in todo if names]
     result.skipped = len(model_types) * len(hardware) - sum(len(names) for _, names in todo)
     if todo:
-        _Run(todo, log, jobs, timeout_s, on_progress or (lambda _: None), result).run()
+        _CoverageRun(todo, log, jobs, timeout_s, on_progress or (lambda _: None), result).run()
     return result
 
 
@@ -95,7 +95,7 @@ def latest_checks(log: EventLog, hardware: Iterable[str] = HARDWARE) -> dict[Pai
     return {pair: check for pair, (_, check) in found.items()}
 
 
-class _Run:
+class _CoverageRun:
     """One run's state: what is left to check, and what is not yet in the log."""
 
     def __init__(
@@ -105,7 +105,7 @@ class _Run:
         jobs: int,
         timeout_s: float,
         tell: Callable[[str], None],
-        result: Checked,
+        result: CoverageSummary,
     ) -> None:
         self.left, self.jobs, self.timeout_s = deque(todo), jobs, timeout_s
         self.tell, self.result = tell, result
@@ -116,7 +116,7 @@ class _Run:
         )
         self.versions = {name: installed_versions(packages) for name, packages in _PACKAGES.items()}
         free_mib = psutil.virtual_memory().available // 2**20
-        self.memory_mib = min(_MEMORY_MIB, max(1024, free_mib // jobs))
+        self.memory_mib = min(_MAX_CHILD_MEMORY_MIB, max(1024, free_mib // jobs))
         self.ok = 0
         self.lock = threading.Lock()
         self.children: list[Child] = []
@@ -161,7 +161,7 @@ class _Run:
         while not self.stopping:
             with self.lock:
                 # Small shares at the end, so that no thread waits long for another's.
-                share = max(1, min(PER_CHILD, len(self.left) // (2 * self.jobs)))
+                share = max(1, min(MAX_PER_CHILD, len(self.left) // (2 * self.jobs)))
                 batch = deque(self.left.popleft() for _ in range(min(share, len(self.left))))
             if not batch:
                 return

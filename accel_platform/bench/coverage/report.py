@@ -12,7 +12,7 @@ from accel_platform.events.types import ArchitectureChecked
 from accel_platform.workloads.architectures import CATEGORIES
 
 
-def by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[str, Any]]:
+def summarize_by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[str, Any]]:
     """One row for each hardware name and category, and their sum, with the classes of failure, commonest first."""
     checks = list(checks)
     rows = []
@@ -35,7 +35,7 @@ def by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[str, Any]]:
     return rows
 
 
-def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
+def render_markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
     """The page: what was run, the table by category, and every failure with its reason."""
     versions = {name: version for check in checks for name, version in check.versions.items()}
     ok = {
@@ -54,7 +54,7 @@ def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
             for name, count in ok.items()
         ),
         "",
-        *_table(by_category(checks)),
+        *_table(summarize_by_category(checks)),
     ]
     for hardware in ok:
         failed = sorted(
@@ -63,7 +63,7 @@ def markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
         )
         lines += ["", f"## Failures on `{hardware}`", ""]
         rows = [
-            {"class": c.failure_class, "model type": c.model_type, "category": c.category, "reason": _short(c.reason)}
+            {"class": c.failure_class, "model type": c.model_type, "category": c.category, "reason": _shorten(c.reason)}
             for c in failed
         ]
         lines += _table(rows) if rows else ["None."]
@@ -76,7 +76,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
     return ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |", *body]
 
 
-def _short(reason: str | None) -> str:
+def _shorten(reason: str | None) -> str:
     # Where a library lies on this machine is nobody's business.
     plain = re.sub(r"/\S*/site-packages/", "", " ".join((reason or "").split()))
     text = plain.replace("|", "\\|").replace("<", "&lt;")

@@ -19,11 +19,11 @@ from typing import Any
 from accel_platform.bench.measure.failures import classify
 from accel_platform.subprocesses.json_child import Message, serve
 
-MOST_PARAMETERS = 250_000_000
+MAX_PARAMETERS = 250_000_000
 """A gigabyte in float32; what is larger at every scale is reported as too large."""
 
 
-class Stage(Exception):
+class StageFailed(Exception):
     """Which step of a check failed; the cause is chained."""
 
     def __init__(self, name: str) -> None:
@@ -32,14 +32,14 @@ class Stage(Exception):
 
 
 class ArchitectureTooLarge(Exception):
-    """No scale brings the architecture under `MOST_PARAMETERS`."""
+    """No scale brings the architecture under `MAX_PARAMETERS`."""
 
 
 class NotFinite(Exception):
     """The forward pass gave infinities or no numbers at all."""
 
 
-def check(job: Message, send: Callable[[Message], None]) -> None:
+def check_job(job: Message, send: Callable[[Message], None]) -> None:
     """Check every model type of the job on every hardware name of it; one message for each pair, in order."""
     import torch
     import transformers  # noqa: F401 - what is imported before `freeze` is never gone through again
@@ -53,18 +53,18 @@ def check(job: Message, send: Callable[[Message], None]) -> None:
     for model_type, names in job["model_types"]:
         start = time.monotonic()
         try:
-            found = _built(model_type)
+            found = _build_and_run(model_type)
         except Exception as error:  # noqa: BLE001 - an architecture may fail in any way, and then only it does
             for name in names:
-                send(_failed(model_type, name, error, start))
+                send(_failure_answer(model_type, name, error, start))
             continue
         for name in names:
             try:
-                verdict = {"cpu": _on_cpu, "openvino": _on_openvino}[name](found, job["threads"])
+                verdict = {"cpu": _check_on_cpu, "openvino": _check_on_openvino}[name](found, job["threads"])
                 duration_s = time.monotonic() - start
                 send(_answer(model_type, name, **found["facts"], **verdict, duration_s=duration_s))
             except Exception as error:  # noqa: BLE001 - likewise
-                send({**_failed(model_type, name, error, start), **found["facts"]})
+                send({**_failure_answer(model_type, name, error, start), **found["facts"]})
             start = time.monotonic()
 
 
@@ -72,9 +72,9 @@ def _answer(model_type: str, hardware: str, **facts: Any) -> Message:
     return {"kind": "checked", "model_type": model_type, "hardware": hardware, **facts}
 
 
-def _failed(model_type: str, hardware: str, error: Exception, start: float) -> Message:
-    stage = error.name if isinstance(error, Stage) else "error"
-    cause = error.__cause__ if isinstance(error, Stage) and isinstance(error.__cause__, Exception) else error
+def _failure_answer(model_type: str, hardware: str, error: Exception, start: float) -> Message:
+    stage = error.name if isinstance(error, StageFailed) else "error"
+    cause = error.__cause__ if isinstance(error, StageFailed) and isinstance(error.__cause__, Exception) else error
     known, reason = classify(cause)
     failure_class = known if known == "out_of_memory" else stage
     if isinstance(cause, ImportError):
@@ -96,22 +96,22 @@ def _stage(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise Stage(name) from error
+        raise StageFailed(name) from error
 
 
-def _built(model_type: str) -> Message:
+def _build_and_run(model_type: str) -> Message:
     """The model at the first scale at which it builds and runs, with its inputs, outputs and facts to report."""
     from accel_platform.workloads.tiny_configs import SCALES, default_config
 
     with _stage("config"):
         config = default_config(model_type)
-    complaint: Stage | None = None
+    complaint: StageFailed | None = None
     # Better all that the model reads at a larger scale than its text alone at a smaller one.
     for partial in (False, True):
         for scale in SCALES:
             try:
-                return _at_scale(config, scale, model_type, partial=partial)
-            except Stage as error:
+                return _build_at_scale(config, scale, model_type, partial=partial)
+            except StageFailed as error:
                 # The first complaint says most, unless all it says is that the figures do not fit.
                 if complaint is None or complaint.name == "shrink":
                     complaint = error
@@ -119,7 +119,7 @@ def _built(model_type: str) -> Message:
     raise complaint from complaint.__cause__
 
 
-def _at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Message:
+def _build_at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Message:
     import torch
     from transformers import AutoModel
 
@@ -133,9 +133,9 @@ def _at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) -> Mes
     with _stage("build"), torch.device("meta"):
         parameters = sum(p.numel() for p in auto.from_config(small, dtype=torch.float32).parameters())
     with _stage("too_large"):
-        if parameters > MOST_PARAMETERS:
+        if parameters > MAX_PARAMETERS:
             raise ArchitectureTooLarge(
-                f"{parameters:,} parameters at scale {scale!r}, at most {MOST_PARAMETERS:,} are built"
+                f"{parameters:,} parameters at scale {scale!r}, at most {MAX_PARAMETERS:,} are built"
             )
     with _stage("build"):
         torch.manual_seed(_seed(model_type))
@@ -161,7 +161,7 @@ def _run(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         return {name: value.clone() for name, value in get_leaf_tensors(model(**inputs)).items()}
 
 
-def _on_cpu(found: Message, threads: int) -> Message:  # noqa: ARG001 - both kinds of check take the same
+def _check_on_cpu(found: Message, threads: int) -> Message:  # noqa: ARG001 - both kinds of check take the same
     import torch
 
     values = [value for value in found["output"].values() if value.is_floating_point()]
@@ -173,7 +173,7 @@ def _on_cpu(found: Message, threads: int) -> Message:  # noqa: ARG001 - both kin
     return {"status": "ok"}
 
 
-def _on_openvino(found: Message, threads: int) -> Message:
+def _check_on_openvino(found: Message, threads: int) -> Message:
     """Export, compile and run; then compare with the outputs of PyTorch for the same weights and inputs."""
     import copy
 
@@ -244,4 +244,4 @@ def _seed(model_type: str) -> int:
 
 
 if __name__ == "__main__":
-    serve(check)
+    serve(check_job)

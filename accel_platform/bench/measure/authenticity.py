@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-FEWEST = 11
+MIN_SAMPLES = 11
 """Fewer samples may agree by chance."""
-_STEP_NS = 1000
+_COARSE_STEP_NS = 1000
 """Clocks of processes tick in 1 to 100 ns. Samples that are all whole microseconds were rounded, or made up."""
-_SHARED = 0.5
+_MAX_EQUAL_SHARE = 0.5
 """Share of samples equal to the other's at the same place; two clocks in nanoseconds agree on one in thousands."""
 
 
@@ -23,13 +23,13 @@ def fabricated_reason(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str 
 
     `clock_step_ns` is what a clock known to be coarse (a browser's) can tell apart.
     """
-    if len(samples_ns) < FEWEST:
+    if len(samples_ns) < MIN_SAMPLES:
         return None
     # Short work under a coarse clock does take the same number of its ticks each time.
     if len(set(samples_ns)) == 1 and samples_ns[0] > 10_000 * clock_step_ns:
         return f"all {len(samples_ns)} samples are the very same {samples_ns[0] / 1e6:g} ms"
     step = math.gcd(*samples_ns)
-    if step >= _STEP_NS and step > 2 * clock_step_ns and len(set(samples_ns)) > 1:
+    if step >= _COARSE_STEP_NS and step > 2 * clock_step_ns and len(set(samples_ns)) > 1:
         return f"all {len(samples_ns)} samples are whole multiples of {step:,} ns, which no clock here counts in"
     return None
 
@@ -38,11 +38,11 @@ def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str 
     """Why two results of unlike hardware cannot both be measured: the same samples, or one scaled from the other."""
     count = min(len(samples_ns), len(other_ns))
     # Where the clock is coarse, agreeing says nothing: there must be many values to agree on.
-    if count < FEWEST or min(len(set(samples_ns)), len(set(other_ns))) <= count / 2:
+    if count < MIN_SAMPLES or min(len(set(samples_ns)), len(set(other_ns))) <= count / 2:
         return None
     mine, others = samples_ns[:count], other_ns[:count]
     same = sum(a == b for a, b in zip(mine, others, strict=True))
-    if same > _SHARED * count:
+    if same > _MAX_EQUAL_SHARE * count:
         return f"{same} of {count} samples have the very same nanoseconds at the same place"
     if sorted(mine) == sorted(others):
         return f"the {count} samples are the very same, in another order"

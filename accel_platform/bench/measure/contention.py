@@ -14,11 +14,11 @@ from pathlib import Path
 
 import psutil
 
-OTHERS_MOST = 0.15
+MAX_OTHERS_SHARE = 0.15
 """Share of the machine's cores that others may use before a result is called noisy."""
-OWN_DOING = 0.02
+MIN_OTHERS_SHARE = 0.02
 """Below this share of others, whoever waits for a core waits for threads of its own."""
-WAITING_MOST = 0.05
+MAX_WAITING_SHARE = 0.05
 """Share of its own running time that a process may wait for a core."""
 
 
@@ -46,7 +46,7 @@ class Contention:
     """Waiting over running and waiting of this process and its children, 0 to 1."""
 
 
-def moment(root: int | None = None) -> LoadCounters:
+def read_load_counters(root: int | None = None) -> LoadCounters:
     """The counters now; takes some milliseconds. Its own are those of process `root` and all below it: this one's."""
     used = psutil.cpu_times()
     # Linux counts guests' time in user time already, and waiting for a disk is not work.
@@ -58,13 +58,13 @@ def moment(root: int | None = None) -> LoadCounters:
     return LoadCounters(
         wall_s=time.perf_counter(),
         machine_s=sum(used) - idle - guest,
-        own_s=own.user + own.system + own.children_user + own.children_system + sum(map(_used_s, children)),
-        waiting_s=_waiting_s([process.pid, *(child.pid for child in children)]),
+        own_s=own.user + own.system + own.children_user + own.children_system + sum(map(_cpu_time_s, children)),
+        waiting_s=_run_queue_s([process.pid, *(child.pid for child in children)]),
         cores=psutil.cpu_count() or 1,
     )
 
 
-def contention(before: LoadCounters, after: LoadCounters) -> Contention:
+def measure_contention(before: LoadCounters, after: LoadCounters) -> Contention:
     """Shares between two moments. Counters tick in hundredths of a second, so less than half a second tells little."""
     own = after.own_s - before.own_s
     capacity = (after.wall_s - before.wall_s) * after.cores
@@ -79,15 +79,17 @@ def contention(before: LoadCounters, after: LoadCounters) -> Contention:
 
 def contention_reason(seen: Contention) -> str | None:
     """Why a measurement made meanwhile should not be trusted to a few per cent; None where it can."""
-    if seen.waiting_share is not None and seen.waiting_share > WAITING_MOST:
-        cause = "other processes were running" if seen.others_share > OWN_DOING else "it has more threads than cores"
+    if seen.waiting_share is not None and seen.waiting_share > MAX_WAITING_SHARE:
+        cause = (
+            "other processes were running" if seen.others_share > MIN_OTHERS_SHARE else "it has more threads than cores"
+        )
         return f"it waited for a core {seen.waiting_share:.0%} of its time: {cause}"
-    if seen.others_share > OTHERS_MOST:
+    if seen.others_share > MAX_OTHERS_SHARE:
         return f"other processes used {seen.others_share:.0%} of the processor meanwhile"
     return None
 
 
-def _used_s(child: psutil.Process) -> float:
+def _cpu_time_s(child: psutil.Process) -> float:
     try:
         used = child.cpu_times()
     except psutil.NoSuchProcess:
@@ -95,7 +97,7 @@ def _used_s(child: psutil.Process) -> float:
     return float(used.user + used.system)
 
 
-def _waiting_s(pids: Sequence[int]) -> float | None:
+def _run_queue_s(pids: Sequence[int]) -> float | None:
     """Sum over all living threads of the second figure of schedstat: nanoseconds on a run queue."""
     if not Path("/proc/self/schedstat").is_file():
         return None

@@ -23,7 +23,7 @@ import psutil
 from accel_platform.bench.measure.failures import classify_death
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, Message, child_environment, serve
 
-_DAY_S = 86_400.0
+_NO_TIMEOUT_S = 86_400.0
 """Who started the measuring process keeps the time, and kills it."""
 
 
@@ -31,13 +31,13 @@ def run_leader(job: Message, send: Callable[[Message], None]) -> None:
     """Measure the job's one cell in several replicas; says what one process would. The first failure ends all."""
     count = job["processes"]
     threads = max(1, job["threads"] // count)
-    environment = {**child_environment(threads), **_loopback()}
+    environment = {**child_environment(threads), **_loopback_environment()}
     said: SimpleQueue[tuple[int, Message]] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as replicas:
         for rank in range(count):
             part = {**job, "rank": rank, "threads": threads, "store": str(Path(folder) / "rendezvous")}
             child = replicas.enter_context(Child(__name__, part, env=environment))
-            threading.Thread(target=_listen, args=(rank, child, said), daemon=True).start()
+            threading.Thread(target=_forward_messages, args=(rank, child, said), daemon=True).start()
         answers: dict[int, Message] = {}
         while len(answers) < count:
             rank, message = said.get()
@@ -48,13 +48,13 @@ def run_leader(job: Message, send: Callable[[Message], None]) -> None:
                 answers[rank] = message
             elif rank == 0:
                 send(message)
-        send(_together([answers[rank] for rank in range(count)], threads))
+        send(_combine_answers([answers[rank] for rank in range(count)], threads))
 
 
-def _listen(rank: int, child: Child, said: SimpleQueue[tuple[int, Message]]) -> None:
+def _forward_messages(rank: int, child: Child, said: SimpleQueue[tuple[int, Message]]) -> None:
     kind = "not_loaded"
     try:
-        for message in child.messages(_DAY_S):
+        for message in child.messages(_NO_TIMEOUT_S):
             kind = "failed" if message["kind"] == "loaded" else kind
             said.put((rank, message))
     except ChildCrashed as error:
@@ -62,7 +62,7 @@ def _listen(rank: int, child: Child, said: SimpleQueue[tuple[int, Message]]) -> 
         said.put((rank, {"kind": kind, "failure_class": classify_death(reason), "reason": reason}))
 
 
-def _together(answers: list[Message], threads: int) -> Message:
+def _combine_answers(answers: list[Message], threads: int) -> Message:
     """The first replica's answer, with the memory of all."""
     first = answers[0]
     device = [a["memory_device_peak_mib"] for a in answers]
@@ -81,23 +81,23 @@ def _together(answers: list[Message], threads: int) -> Message:
 
 def run_replica(job: Message, send: Callable[[Message], None]) -> None:
     """One replica: load, train with the others; each says `loaded` and `measured`, or what went wrong."""
-    from accel_platform.bench.measure.job import failure, load
+    from accel_platform.bench.measure.job import failure_message, load_backend
 
     try:
-        _take_device(job)
+        _select_device(job)
     except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cell's failure
-        send(failure("not_loaded", error))
+        send(failure_message("not_loaded", error))
         return
-    backend = load(job, send)
+    backend = load_backend(job, send)
     if backend is None:
         return
     try:
-        send({"kind": "measured", **_train(backend, job)})
+        send({"kind": "measured", **_train_replica(backend, job)})
     except Exception as error:  # noqa: BLE001 - likewise
-        send(failure("failed", error))
+        send(failure_message("failed", error))
 
 
-def _take_device(job: Message) -> None:
+def _select_device(job: Message) -> None:
     """Each replica has a device of its own, where the device is no processor. Raises UnsupportedMode for too few."""
     import torch
 
@@ -113,23 +113,23 @@ def _take_device(job: Message) -> None:
     torch.cuda.set_device(job["rank"])
 
 
-def _train(backend: Any, job: Message) -> Message:
+def _train_replica(backend: Any, job: Message) -> Message:
     """Train together, then, as the first replica, alone."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     from accel_platform.bench.measure import training
-    from accel_platform.bench.measure.job import counted_of, read_data, sampling_of
+    from accel_platform.bench.measure.job import meter_target_for, read_data, sampling_for
     from accel_platform.bench.measure.observe import observe
     from accel_platform.hardware.memory import own_peak_mib
 
-    training.require(job["precision"])
+    training.require_precision(job["precision"])
     rank, model = job["rank"], backend.model
-    data, sampling = read_data(job["cells"][0]), sampling_of(job)
-    training.fix_parameters(model, data)
+    data, sampling = read_data(job["cells"][0]), sampling_for(job)
+    training.freeze_parameters(model, data)
     # Replicas see different items, as they do in earnest.
     parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
-    mine, others = (training.on_device(model, data[part]) for part in parts)
+    mine, others = (training.to_device(model, data[part]) for part in parts)
     first, unlike = training.first_step(model, mine), training.first_step(model, others)
     on_cuda = model.device.type == "cuda"
     # A file, not a port: nobody else can take it, and nobody else can join.
@@ -140,8 +140,8 @@ def _train(backend: Any, job: Message) -> Message:
     idle = [norm == 0 and p.requires_grad for norm, p in zip(first["gradient_norms"], model.parameters(), strict=True)]
     unused = any(idle) or getattr(model.config, "layerdrop", 0) > 0
     together = DistributedDataParallel(model, device_ids=[rank] if on_cuda else None, find_unused_parameters=unused)
-    steps = training.Steps(together, mine, backend.synchronize)
-    agree = partial(_agree, dist.new_group(backend="gloo"))
+    steps = training.TrainingSteps(together, mine, backend.synchronize)
+    agree = partial(_any_continues, dist.new_group(backend="gloo"))
     steps.run()
     observed: Message = {}
     if rank:
@@ -154,27 +154,29 @@ def _train(backend: Any, job: Message) -> Message:
             steps.run()
 
         # All belong to the process that started them. Waiting for the others to begin does not count.
-        observed = observe(lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=counted_of(job))
+        observed = observe(
+            lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=meter_target_for(job)
+        )
         agree(going_on=False)
-    apart = _differ(model, dist)
+    apart = _weights_differ(model, dist)
     peak = own_peak_mib()
     if rank:
         device_peak = backend.memory_device_peak_mib()
         agree(going_on=False)
         return {"memory_peak_mib": peak, "memory_device_peak_mib": device_peak}
-    verdict = training.judged(first, unlike, data, precision=job["precision"])
-    answer = training.answer_of(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
+    verdict = training.verify_first_step(first, unlike, data, precision=job["precision"])
+    answer = training.build_answer(backend, steps, {**observed, "memory_peak_mib": peak}, verdict)
     if apart and answer["unfounded"] is None:
         answer["unfounded"] = "the replicas' weights differ after training together"
-    alone = training.Steps(model, mine, backend.synchronize)
-    alone_ns = observe(alone.run, sampling, counted=counted_of(job))["samples_ns"]
+    alone = training.TrainingSteps(model, mine, backend.synchronize)
+    alone_ns = observe(alone.run, sampling, counted=meter_target_for(job))["samples_ns"]
     agree(going_on=False)
-    answer["figures"]["scaling_efficiency"] = training.efficiency(alone_ns, observed["samples_ns"])
+    answer["figures"]["scaling_efficiency"] = training.scaling_efficiency(alone_ns, observed["samples_ns"])
     answer["notes"]["alone_samples_ns"] = list(alone_ns)
     return answer
 
 
-def _agree(group: Any, *, going_on: bool) -> bool:
+def _any_continues(group: Any, *, going_on: bool) -> bool:
     """Whether any replica goes on. All wait here for each other, asleep."""
     import torch
     import torch.distributed as dist
@@ -184,7 +186,7 @@ def _agree(group: Any, *, going_on: bool) -> bool:
     return bool(flag)
 
 
-def _differ(model: Any, dist: Any) -> bool:
+def _weights_differ(model: Any, dist: Any) -> bool:
     """Whether the replicas' weights are not the same: they begin alike and take the same mean gradient at each step."""
     import torch
 
@@ -196,7 +198,7 @@ def _differ(model: Any, dist: Any) -> bool:
     return not torch.equal(least, most)
 
 
-def _loopback() -> dict[str, str]:
+def _loopback_environment() -> dict[str, str]:
     """Gloo talks over the interface of the machine's own name, which may lead nowhere; the loopback always works."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address == "127.0.0.1" for a in addresses):

@@ -28,8 +28,8 @@ _CLASSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("invalid_model", ("invalid_graph", "invalid_protobuf", "load model from", "unable to read the model")),
 )
-_COLOUR = re.compile(r"\x1b\[\d*m")
-_LONGEST = 500
+_COLOR = re.compile(r"\x1b\[\d*m")
+_MAX_MESSAGE_CHARS = 500
 """Characters kept of a message: some runtimes answer with their whole graph."""
 
 
@@ -46,8 +46,8 @@ def classify(error: BaseException) -> tuple[str, str]:
     """Failure class and message of an exception: the class it names itself, a known one, else `error`."""
     # torch's exporter tells what to do about errors in general before it tells the error.
     words = str(error).rpartition("## Exception summary")[2]
-    text = " ".join(_COLOUR.sub("", words).split())
-    message = f"{type(error).__name__}: {text}"[:_LONGEST]
+    text = " ".join(_COLOR.sub("", words).split())
+    message = f"{type(error).__name__}: {text}"[:_MAX_MESSAGE_CHARS]
     named = getattr(error, "failure_class", None)
     if isinstance(named, str):
         return named, message

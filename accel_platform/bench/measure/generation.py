@@ -1,7 +1,7 @@
 """Generation: greedy decoding with a key-value cache, each step timed, and whether its tokens and logits are right.
 
 One sample is one whole generation of NEW_TOKENS tokens for the batch; the end-of-sequence token is a token like any
-other. Nothing is stored here; preparing uses `prompt_of` and `reference_of`, the measuring process `measure`.
+other. Nothing is stored here; preparing uses `make_prompt` and `compute_reference`, the measuring process `measure`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEW_TOKENS = 32
 """Per sequence. Another number would be another workload, so there is one for all."""
 
 
-class Greedy:
+class GreedyDecoder:
     """One prompt on one torch device, decoded greedily; `timings_ns` grows by one row for each generation.
 
     A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
@@ -106,7 +106,7 @@ class Greedy:
             raise UnsupportedMode(f"{type(self._model).__name__} keeps no keys and values from token to token.")
 
 
-def prompt_of(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
+def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
     """The inputs of one forward pass as a prompt: a decoder beside an encoder begins with its start token alone."""
     if "decoder_input_ids" not in inputs:
         return dict(inputs)
@@ -119,7 +119,7 @@ def prompt_of(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
     return {**inputs, "decoder_input_ids": np.full((rows, 1), start, dtype=np.int64)}
 
 
-def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
+def compute_reference(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Logits of first and last step, greedy tokens, and the margin by which each was chosen, all without a cache.
 
     The tokens are found with a cache; then one forward pass without one over prompt and tokens shows that each of them
@@ -127,7 +127,7 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
     """
     import torch
 
-    greedy = Greedy(model, prompt, lambda: None)
+    greedy = GreedyDecoder(model, prompt, lambda: None)
     greedy.run()
     growing = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
     whole = {name: torch.from_numpy(array) for name, array in prompt.items()}
@@ -141,7 +141,7 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
         best = logits.topk(2).values
     tokens, margins = greedy.tokens.numpy(), (best[..., 0] - best[..., 1]).numpy()
     chosen, first = logits.argmax(-1).numpy(), logits[:, 0].numpy()
-    doubted = (tokens != chosen) & (margins > _excused(first, TOLERANCE["float32"]))
+    doubted = (tokens != chosen) & (margins > _tolerated_margin(first, TOLERANCE["float32"]))
     if doubted.any():
         raise AssertionError(
             f"{doubted.sum()} of {tokens.size} tokens differ between decoding with a cache and without"
@@ -154,29 +154,29 @@ def reference_of(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def measure(
+def measure_generation(
     backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on logits and tokens."""
     # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
     backend.compile(data["input"])
-    cold = Greedy(backend.model, data["other"], backend.synchronize)
+    cold = GreedyDecoder(backend.model, data["other"], backend.synchronize)
     cold.run()
     other = _logits(cold)
-    greedy = Greedy(backend.model, data["input"], backend.synchronize)
+    greedy = GreedyDecoder(backend.model, data["input"], backend.synchronize)
     observed = observe(greedy.run, sampling, counted=counted)
     peak = backend.memory_device_peak_mib()
     rows = greedy.timings_ns[-len(observed["samples_ns"]) :]
     tokens = greedy.tokens.cpu().numpy()
     verdict = None
     if "reference" in data:
-        greedy.run(forced=_like(greedy.tokens, data["greedy"]["tokens"]))
-        verdict = _judged(verify(_logits(greedy), other, data["reference"], precision=precision), tokens, data)
+        greedy.run(forced=_to_device_of(greedy.tokens, data["greedy"]["tokens"]))
+        verdict = _verify_tokens(verify(_logits(greedy), other, data["reference"], precision=precision), tokens, data)
     return {
         **observed,
         "compile_ms": None,
         "first_ms": sum(cold.timings_ns[0]) / 1e6,
-        "figures": figures_of(rows),
+        "figures": generation_figures(rows),
         "memory_device_peak_mib": peak,
         "notes": {},
         "placement": None,
@@ -187,7 +187,7 @@ def measure(
     }
 
 
-def figures_of(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+def generation_figures(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The figures of a result from the rows of `Greedy.timings_ns`; medians only where there are samples enough."""
     later = tuple(time for row in rows for time in row[2:])
     return {
@@ -204,7 +204,7 @@ def median_ms(samples_ns: Sequence[int]) -> float | None:
     return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MEDIAN_COUNT else None
 
 
-def differing(
+def first_wrong_token(
     tokens: npt.NDArray[Any], expected: npt.NDArray[Any], margins: npt.NDArray[Any], excused: float
 ) -> str | None:
     """Which token is wrong. One chosen by a margin of at most `excused` may differ, and so may all after it."""
@@ -216,26 +216,28 @@ def differing(
     return None
 
 
-def _judged(verdict: VerificationResult, tokens: npt.NDArray[Any], data: Mapping[str, Arrays]) -> VerificationResult:
+def _verify_tokens(
+    verdict: VerificationResult, tokens: npt.NDArray[Any], data: Mapping[str, Arrays]
+) -> VerificationResult:
     if not verdict.passed:
         return verdict
     greedy = data["greedy"]
-    excused = _excused(data["reference"]["first_logits"], verdict.tolerance)
-    problem = differing(tokens, greedy["tokens"], greedy["margins"], excused)
+    excused = _tolerated_margin(data["reference"]["first_logits"], verdict.tolerance)
+    problem = first_wrong_token(tokens, greedy["tokens"], greedy["margins"], excused)
     return verdict if problem is None else replace(verdict, passed=False, reason=problem)
 
 
-def _excused(logits: npt.NDArray[Any], tolerance: float) -> float:
+def _tolerated_margin(logits: npt.NDArray[Any], tolerance: float) -> float:
     """A margin that two logits, each wrong by what is tolerated, can overturn."""
     return 2 * tolerance * float(np.sqrt(np.mean(logits.astype(np.float64) ** 2)))
 
 
-def _logits(greedy: Greedy) -> dict[str, npt.NDArray[np.float32]]:
+def _logits(greedy: GreedyDecoder) -> dict[str, npt.NDArray[np.float32]]:
     pairs = {"first_logits": greedy.first_logits, "last_logits": greedy.last_logits}
     return {name: value.float().cpu().numpy() for name, value in pairs.items()}
 
 
-def _like(tokens: Any, values: npt.NDArray[Any]) -> Any:
+def _to_device_of(tokens: Any, values: npt.NDArray[Any]) -> Any:
     import torch
 
     return torch.from_numpy(values).to(tokens.device)

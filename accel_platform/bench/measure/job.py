@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend, Eager
 
 
-def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
+def load_backend(job: Message, send: Callable[[Message], None]) -> Backend | None:
     """The backend with the model, having said `loaded`; or None, having said `not_loaded` and why."""
     from accel_platform.backends.registry import make_backend
 
@@ -30,10 +30,12 @@ def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
         if job["mode"] == "inference":
             backend.load(Path(job["artifact"]), precision=job["precision"])
         else:
-            _eager(backend, job["mode"]).load(Path(job["artifact"]), precision=job["precision"], head=job["head"])
+            _require_eager(backend, job["mode"]).load(
+                Path(job["artifact"]), precision=job["precision"], head=job["head"]
+            )
         loaded = perf_counter_ns()
     except Exception as error:  # noqa: BLE001 - whatever a runtime throws is the cells' failure
-        send(failure("not_loaded", error))
+        send(failure_message("not_loaded", error))
         return None
     send(
         {
@@ -46,7 +48,7 @@ def load(job: Message, send: Callable[[Message], None]) -> Backend | None:
     return backend
 
 
-def _eager(backend: Backend, mode: str) -> Eager:
+def _require_eager(backend: Backend, mode: str) -> Eager:
     from accel_platform.backends.base import Eager, UnsupportedMode
 
     if not isinstance(backend, Eager):
@@ -54,18 +56,18 @@ def _eager(backend: Backend, mode: str) -> Eager:
     return backend
 
 
-def failure(kind: str, error: Exception) -> Message:
+def failure_message(kind: str, error: Exception) -> Message:
     """The message that says so."""
     failure_class, reason = classify(error)
     return {"kind": kind, "failure_class": failure_class, "reason": reason}
 
 
-def counted_of(job: Message) -> MeterTarget:
+def meter_target_for(job: Message) -> MeterTarget:
     """What is looked at beside the time."""
     return MeterTarget(job["hardware"], job["energy"])
 
 
-def sampling_of(job: Message) -> Sampling:
+def sampling_for(job: Message) -> Sampling:
     """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
     if job["work"] == "verify":
         return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
@@ -77,10 +79,10 @@ def read_data(path: str) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     with np.load(path) as stored:
-        return _by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
+        return group_by_part(stored, tuple({key.partition("/")[0] for key in stored.files}))
 
 
-def _by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def group_by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {part: {} for part in parts}
     for key in stored.files:
         part, _, name = key.partition("/")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from accel_platform.bench.measure.contention import contention, moment
-from accel_platform.bench.measure.sampling import Sampling, collect
+from accel_platform.bench.measure.contention import measure_contention, read_load_counters
+from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.hardware import gpu
 from accel_platform.hardware.cpu import state_now
 from accel_platform.hardware.energy import Meter, described, meter_for
@@ -42,9 +42,9 @@ def observe(
     """
     meter = meter_for(counted.energy)
     before = _state(counted.hardware)
-    began = moment(root)
-    samples = collect(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
-    crowd = contention(began, moment(root))
+    began = read_load_counters(root)
+    samples = collect_samples(run, sampling, clock, steady=meter if isinstance(meter, Meter) else None)
+    crowd = measure_contention(began, read_load_counters(root))
     return {
         "samples_ns": samples.samples_ns,
         "warmup_count": samples.warmup_count,

@@ -42,7 +42,7 @@ class Samples:
     stopped: str
 
 
-def collect(
+def collect_samples(
     run: Callable[[], None],
     sampling: Sampling,
     clock: Callable[[], int] = perf_counter_ns,
@@ -54,19 +54,21 @@ def collect(
     """
     warmup: list[int] = []
     while not is_warm(warmup, sampling):
-        warmup.append(_timed(run, clock))
+        warmup.append(_time_once(run, clock))
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         with steady or nullcontext():
-            return _steady(run, sampling, clock, len(warmup))
+            return _collect_steady(run, sampling, clock, len(warmup))
     finally:
         if was_enabled:
             gc.enable()
 
 
-def _steady(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int], warmup_count: int) -> Samples:
+def _collect_steady(
+    run: Callable[[], None], sampling: Sampling, clock: Callable[[], int], warmup_count: int
+) -> Samples:
     samples: list[int] = []
     # The interval of the median is sought at growing counts only: sorting at every sample would cost more than running.
     check_at = sampling.min_count
@@ -78,7 +80,7 @@ def _steady(run: Callable[[], None], sampling: Sampling, clock: Callable[[], int
         samples.append(end - start)
         # Time that passed, not the sum of the samples: work shorter than the clock's own cost would never end.
         spent = end - began
-        reason = out_of_time(len(samples), spent, sampling)
+        reason = limit_reached(len(samples), spent, sampling)
         if reason is None and len(samples) >= check_at and spent >= sampling.min_time_s * 1e9:
             check_at = len(samples) + max(1, len(samples) // 10)
             if relative_error(samples) <= sampling.target_error:
@@ -98,7 +100,7 @@ def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
     return len(last) == 3 and max(last) - min(last) <= sampling.warmup_tolerance * min(last)
 
 
-def out_of_time(count: int, spent_ns: int, sampling: Sampling) -> str | None:
+def limit_reached(count: int, spent_ns: int, sampling: Sampling) -> str | None:
     """The limit that ends a cell here, if one does."""
     if spent_ns >= sampling.limit_s * 1e9:
         return "limit"
@@ -107,7 +109,7 @@ def out_of_time(count: int, spent_ns: int, sampling: Sampling) -> str | None:
     return None
 
 
-def noise(samples: Sequence[int], sampling: Sampling) -> str | None:
+def noise_reason(samples: Sequence[int], sampling: Sampling) -> str | None:
     """Why these samples should not be trusted to a few per cent; None where they can."""
     if len(samples) < sampling.min_count:
         return f"only {len(samples)} samples where {sampling.min_count} are needed"
@@ -125,7 +127,7 @@ def noise(samples: Sequence[int], sampling: Sampling) -> str | None:
     return None
 
 
-def _timed(run: Callable[[], None], clock: Callable[[], int]) -> int:
+def _time_once(run: Callable[[], None], clock: Callable[[], int]) -> int:
     start = clock()
     run()
     return clock() - start

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head
 
 LEARNING_RATE = 1e-4
-_STEPS_TO_JUDGE = 5
+_MIN_STEPS = 5
 """Fewer steps show dropout's scatter rather than what was learned."""
 _PRECISIONS = ("float32", "bfloat16")
 """float16 needs its loss scaled, which is another workload; integers have no gradients."""
-_IGNORED = -100
+_IGNORED_LABEL = -100
 """The label that transformers leaves out of a loss."""
-_TARGET = "target/"
+_TARGET_PREFIX = "target/"
 
 
-class Steps:
+class TrainingSteps:
     """A model in training on one batch; `timings_ns` and `losses` grow by one entry for each step.
 
     `network` is what is called, the model itself or a wrapper that shares its gradients.
@@ -55,7 +55,7 @@ class Steps:
         start = perf_counter_ns()
         self._optimizer.zero_grad()
         cleared = perf_counter_ns()
-        loss = loss_of(self._network, self._batch)
+        loss = compute_loss(self._network, self._batch)
         self._synchronize()
         forward = perf_counter_ns()
         loss.backward()
@@ -69,19 +69,21 @@ class Steps:
         self.losses.append(loss.detach())
 
 
-def loss_of(network: Any, batch: Mapping[str, Any]) -> Any:
+def compute_loss(network: Any, batch: Mapping[str, Any]) -> Any:
     """The head's own loss on its labels, or the mean squared distance of each output from its target."""
     from accel_platform.workloads.build import tensors_of
 
-    targets = {name.removeprefix(_TARGET): value for name, value in batch.items() if name.startswith(_TARGET)}
-    output = network(**{name: value for name, value in batch.items() if not name.startswith(_TARGET)})
+    targets = {
+        name.removeprefix(_TARGET_PREFIX): value for name, value in batch.items() if name.startswith(_TARGET_PREFIX)
+    }
+    output = network(**{name: value for name, value in batch.items() if not name.startswith(_TARGET_PREFIX)})
     if not targets:
         return output.loss
     found = tensors_of(output)
     return sum((found[name] - target).square().mean() for name, target in targets.items()) / len(targets)
 
 
-def batch_of(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, npt.NDArray[Any]]:
+def make_batch(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, npt.NDArray[Any]]:
     """The inputs with what a loss needs: next tokens, the tokens themselves, random classes, or random targets."""
     from accel_platform.workloads.build import outputs_of
 
@@ -91,80 +93,82 @@ def batch_of(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, 
         return {**inputs, "labels": inputs["input_ids"]}
     if head in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"):
         tokens = inputs["decoder_input_ids"]
-        return {**inputs, "labels": np.hstack([tokens[:, 1:], np.full((len(tokens), 1), _IGNORED)])}
+        return {**inputs, "labels": np.hstack([tokens[:, 1:], np.full((len(tokens), 1), _IGNORED_LABEL)])}
     if head != "AutoModel":
         rows = len(next(iter(inputs.values())))
         return {**inputs, "labels": generator.integers(0, model.config.num_labels, rows)}
     targets = {}
     for name, value in outputs_of(model, inputs).items():
         if value.dtype.kind == "f":
-            targets[f"{_TARGET}{name}"] = generator.standard_normal(value.shape, dtype=np.float32)
+            targets[f"{_TARGET_PREFIX}{name}"] = generator.standard_normal(value.shape, dtype=np.float32)
     return {**inputs, **targets}
 
 
 def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Loss, and the norm of every parameter's gradient (0 for one without), in evaluation mode; no weight changes."""
     model.eval()
-    loss = loss_of(model, batch)
+    loss = compute_loss(model, batch)
     loss.backward()
     norms = [0.0 if p.grad is None else float(p.grad.float().norm()) for p in model.parameters()]
     model.zero_grad()
     return {"loss": np.array([float(loss.detach())]), "gradient_norms": np.array(norms)}
 
 
-def measure(
+def measure_training(
     backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
     """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
-    require(precision)
-    fix_parameters(backend.model, data)
-    batch, other = (on_device(backend.model, data[part]) for part in ("input", "other"))
+    require_precision(precision)
+    freeze_parameters(backend.model, data)
+    batch, other = (to_device(backend.model, data[part]) for part in ("input", "other"))
     first, unlike = first_step(backend.model, batch), first_step(backend.model, other)
-    verdict = judged(first, unlike, data, precision=precision)
-    steps = Steps(backend.model, batch, backend.synchronize)
+    verdict = verify_first_step(first, unlike, data, precision=precision)
+    steps = TrainingSteps(backend.model, batch, backend.synchronize)
     steps.run()
     observed = observe(steps.run, sampling, counted=counted)
-    return answer_of(backend, steps, observed, verdict)
+    return build_answer(backend, steps, observed, verdict)
 
 
-def judged(first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str) -> VerificationResult | None:
+def verify_first_step(
+    first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str
+) -> VerificationResult | None:
     """Whether the first step is the reference's; None where there is no reference to judge by."""
     return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
 
 
-def trainable(model: Any) -> dict[str, npt.NDArray[Any]]:
-    """Which of the parameters are learned, by the model's own definition, for `fix_parameters`."""
+def trainable_mask(model: Any) -> dict[str, npt.NDArray[Any]]:
+    """Which of the parameters are learned, by the model's own definition, for `freeze_parameters`."""
     return {"parameters/trainable": np.array([p.requires_grad for p in model.parameters()])}
 
 
-def fix_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
+def freeze_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
     """Loading forgets that some parameters are fixed (Whisper's encoder positions): they are not to be trained."""
     for parameter, learned in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
         parameter.requires_grad_(bool(learned))
 
 
-def require(precision: str) -> None:
+def require_precision(precision: str) -> None:
     """Raises UnsupportedMode for a precision in which nothing is trained here."""
     if precision not in _PRECISIONS:
         raise UnsupportedMode(f"Training runs in {' and '.join(_PRECISIONS)} only, not {precision}.")
 
 
-def answer_of(
-    backend: Any, steps: Steps, observed: dict[str, Any], verdict: VerificationResult | None
+def build_answer(
+    backend: Any, steps: TrainingSteps, observed: dict[str, Any], verdict: VerificationResult | None
 ) -> dict[str, Any]:
     """What a training cell answers, from steps of which the first was the cold one."""
     losses = [float(loss) for loss in steps.losses]
     gradients = [p.grad for p in backend.model.parameters() if p.grad is not None]
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
     problem = None if finite else "a gradient is not finite"
-    problem = problem or not_falling(losses)
+    problem = problem or loss_problem(losses)
     if verdict is not None and verdict.passed and problem:
         verdict = replace(verdict, passed=False, reason=problem)
     return {
         **observed,
         "compile_ms": None,
         "first_ms": sum(steps.timings_ns[0]) / 1e6,
-        "figures": figures_of(steps.timings_ns[-len(observed["samples_ns"]) :]),
+        "figures": training_figures(steps.timings_ns[-len(observed["samples_ns"]) :]),
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "notes": {
             "optimizer": f"AdamW, learning rate {LEARNING_RATE:g}",
@@ -179,7 +183,7 @@ def answer_of(
     }
 
 
-def figures_of(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+def training_figures(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
     """Medians of the parts of a step, where there are samples enough."""
     forward, backward, optimizer = zip(*timings_ns, strict=True)
     return {
@@ -189,17 +193,17 @@ def figures_of(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
     }
 
 
-def not_falling(losses: Sequence[float]) -> str | None:
+def loss_problem(losses: Sequence[float]) -> str | None:
     """What is wrong with the losses of steps on one batch; dropout scatters them, so the last three count."""
     if not all(map(math.isfinite, losses)):
         return "the loss is not finite"
     last = sorted(losses[-3:])[len(losses[-3:]) // 2]
-    if len(losses) < _STEPS_TO_JUDGE or last < losses[0]:
+    if len(losses) < _MIN_STEPS or last < losses[0]:
         return None
     return f"the loss does not fall: {losses[0]:.4g} at first, {last:.4g} after {len(losses)} steps"
 
 
-def on_device(model: Any, batch: Arrays) -> dict[str, Any]:
+def to_device(model: Any, batch: Arrays) -> dict[str, Any]:
     """The arrays as tensors beside the model, signals in its precision."""
     import torch
 
@@ -207,7 +211,7 @@ def on_device(model: Any, batch: Arrays) -> dict[str, Any]:
     return {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
 
 
-def efficiency(alone_ns: Sequence[int], together_ns: Sequence[int]) -> float | None:
+def scaling_efficiency(alone_ns: Sequence[int], together_ns: Sequence[int]) -> float | None:
     """Items/s of all over their number times items/s of one alone; a batch each per step, so the ratio of the steps."""
     alone, together = median_ms(alone_ns), median_ms(together_ns)
     return None if alone is None or together is None else alone / together

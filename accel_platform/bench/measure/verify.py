@@ -14,11 +14,11 @@ from accel_platform.precisions import PRECISIONS
 
 _ROUNDINGS = 256
 """Roundings that follow one another on the way through a model: about ten in each of two dozen layers."""
-_ROUNDINGS_OF_SUMS = 8192
+_SUM_ROUNDINGS = 8192
 """The same where sums too are kept in the precision: a layer then has hundreds."""
 TOLERANCE = {
     "float32": 1e-3,
-    "float16": math.sqrt(_ROUNDINGS_OF_SUMS) * PRECISIONS["float16"].roundoff,
+    "float16": math.sqrt(_SUM_ROUNDINGS) * PRECISIONS["float16"].roundoff,
     "bfloat16": math.sqrt(_ROUNDINGS) * PRECISIONS["bfloat16"].roundoff,
     "int8": math.sqrt(_ROUNDINGS) * PRECISIONS["int8"].roundoff,
 }
@@ -30,7 +30,7 @@ whose sums every device keeps in float32 (seen: 0.012), and 0.125 for int8, wher
 largest value (seen: 0.07). Wrong numbers differ by about 1. float32 backends differ by about 1e-6; there the tolerance
 is wide because sums are taken in any order.
 """
-_SAME = 1e-6
+_SAME_OUTPUT_TOLERANCE = 1e-6
 """Outputs of different inputs that differ by less than this, relative to their size, do not depend on the input."""
 
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -81,7 +81,7 @@ def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
     """Why these outputs of two inputs come from no working model, whatever is right; None where they may."""
     if is_constant(outputs):
         return "every output is one constant"
-    if all(relative_rms(other[name], values) < _SAME for name, values in outputs.items()):
+    if all(relative_rms(other[name], values) < _SAME_OUTPUT_TOLERANCE for name, values in outputs.items()):
         return "the outputs do not depend on the input"
     return None
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.atomic_write import make_directory
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.measure.job import _by_part, counted_of, failure, load, read_data, sampling_of
+from accel_platform.bench.measure.job import (
+    failure_message,
+    group_by_part,
+    load_backend,
+    meter_target_for,
+    read_data,
+    sampling_for,
+)
 from accel_platform.bench.measure.observe import observe
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message, serve
@@ -21,45 +28,55 @@ if TYPE_CHECKING:
     from accel_platform.backends.base import Backend
 
 PROFILED_RUNS = 10
-MAJORITY = 0.5
+MIN_PRECISION_SHARE = 0.5
 """Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
 
 
-def measure(job: Message, send: Callable[[Message], None]) -> None:
+def measure_job(job: Message, send: Callable[[Message], None]) -> None:
     """Load once, then measure each cell; a cell that fails says so and the next one follows."""
     if job["processes"] > 1:
         from accel_platform.bench.measure import ddp
 
         ddp.run_leader(job, send)
         return
-    backend = load(job, send)
+    backend = load_backend(job, send)
     if backend is None:
         return
     worked = []
     for number, cell in enumerate(job["cells"]):
         try:
-            send({"kind": "measured", **_cell(backend, cell, job)})
+            send({"kind": "measured", **_measure_cell(backend, cell, job)})
             worked.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
-            send(failure("failed", error))
+            send(failure_message("failed", error))
     # After all figures are taken: a profiler costs time, and memory that a process does not give back.
     for number in worked if job["traces"] else ():
-        send({"kind": "operators", "cell": number, **_operators(backend, Path(job["cells"][number]), job, number)})
+        send(
+            {
+                "kind": "operators",
+                "cell": number,
+                **_profile_operators(backend, Path(job["cells"][number]), job, number),
+            }
+        )
     backend.close()
 
 
-def _cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
-    sampling = sampling_of(job)
+def _measure_cell(backend: Backend, cell: str, job: Message) -> dict[str, Any]:
+    sampling = sampling_for(job)
     if job["mode"] == "generation":
         from accel_platform.bench.measure import generation
 
-        counted = counted_of(job)
-        return generation.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+        counted = meter_target_for(job)
+        return generation.measure_generation(
+            backend, read_data(cell), sampling, precision=job["precision"], counted=counted
+        )
     if job["mode"] == "training":
         from accel_platform.bench.measure import training
 
-        counted = counted_of(job)
-        return training.measure(backend, read_data(cell), sampling, precision=job["precision"], counted=counted)
+        counted = meter_target_for(job)
+        return training.measure_training(
+            backend, read_data(cell), sampling, precision=job["precision"], counted=counted
+        )
     if job["work"] == "verify":
         return _verify_inference(backend, Path(cell), job["precision"])
     return _measure_inference(backend, Path(cell), sampling, job)
@@ -71,7 +88,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
     from accel_platform.backends.base import Remote
 
     with np.load(data) as stored:
-        parts = _by_part(stored, ("input", "other"))
+        parts = group_by_part(stored, ("input", "other"))
     remote = backend if isinstance(backend, Remote) else None
     clock = remote.clock_ns if remote else perf_counter_ns
     start = perf_counter_ns()
@@ -85,7 +102,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
     other = backend.outputs()
     backend.bind(parts["input"])
     peak = remote.memory_peak_mib if remote else None
-    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=counted_of(job))
+    observed = observe(backend.run, sampling, clock, memory_peak_mib=peak, counted=meter_target_for(job))
     outputs = backend.outputs()
     return {
         **observed,
@@ -94,7 +111,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
         "figures": {},
         "memory_device_peak_mib": backend.memory_device_peak_mib(),
         "notes": remote.notes() if remote else {},
-        **_judged(backend, outputs, other, data, job["precision"]),
+        **_verify_outputs(backend, outputs, other, data, job["precision"]),
     }
 
 
@@ -103,17 +120,17 @@ def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str,
     import numpy as np
 
     with np.load(data) as stored:
-        parts = _by_part(stored, ("input", "other"))
+        parts = group_by_part(stored, ("input", "other"))
     backend.compile(parts["input"])
     found = {}
     for part in ("other", "input"):
         backend.bind(parts[part])
         backend.run()
         found[part] = backend.outputs()
-    return _judged(backend, found["input"], found["other"], data, precision)
+    return _verify_outputs(backend, found["input"], found["other"], data, precision)
 
 
-def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
+def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
     """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
 
     `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
@@ -124,11 +141,11 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     from accel_platform.bench.measure.verify import degenerate_reason, verify
 
     share = backend.precision_share()
-    if share is not None and share < MAJORITY:
+    if share is not None and share < MIN_PRECISION_SHARE:
         told = "none" if share == 0 else f"only {share:.0%}"
         raise UnsupportedPrecision(f"{told} of the matrix products and convolutions ran in {precision}")
     with np.load(data) as stored:
-        reference = _by_part(stored, ("reference",))["reference"]
+        reference = group_by_part(stored, ("reference",))["reference"]
     verdict = verify(outputs, other, reference, precision=precision) if reference else None
     confirmed, placed = backend.confirm(), backend.placement()
     return {
@@ -140,7 +157,7 @@ def _judged(backend: Backend, outputs: Any, other: Any, data: Path, precision: s
     }
 
 
-def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
+def _profile_operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
     """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
     import numpy as np
 
@@ -154,7 +171,7 @@ def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[
     make_directory(trace.parent)
     try:
         with np.load(data) as stored:
-            inputs = _by_part(stored, ("input",))["input"]
+            inputs = group_by_part(stored, ("input",))["input"]
         backend.compile(inputs)
         backend.bind(inputs)
         backend.run()
@@ -166,4 +183,4 @@ def _operators(backend: Backend, data: Path, job: Message, number: int) -> dict[
 
 
 if __name__ == "__main__":
-    serve(measure)
+    serve(measure_job)

@@ -14,10 +14,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
 from accel_platform.bench.plan.run_options import Work
-from accel_platform.bench.plan.schedule import cron_of
+from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.events.types import Mode
-from accel_platform.strict_json import COMMENT, read_object, validated
+from accel_platform.strict_json import COMMENT, read_object, validate_model
 
 WEB = ("webnn", "webgpu", "wasm")
 
@@ -193,7 +193,7 @@ class BenchmarkConfig(BaseModel):
         " suite, none for `run_benchmark`.",
     )
     csv: Path | None = Field(default=None, title="a path", description="Also write the results as this CSV file.")
-    schedule: Annotated[str | None, BeforeValidator(cron_of)] = Field(
+    schedule: Annotated[str | None, BeforeValidator(parse_schedule)] = Field(
         default=None,
         title='cron text such as "0 2 * * *"',
         description="When the suite is to run, also as"
@@ -220,7 +220,7 @@ def read_config(path: Path) -> BenchmarkConfig:
     Raises NotFound, or InvalidInput with the file, the key, its line, what is expected there and what it is.
     """
     value, text = read_object(path)
-    config = validated(BenchmarkConfig, value, where=str(path), text=text)
+    config = validate_model(BenchmarkConfig, value, where=str(path), text=text)
     folder = path.parent
     changes: dict[str, Any] = {
         name: folder / given
@@ -231,12 +231,12 @@ def read_config(path: Path) -> BenchmarkConfig:
     return config.model_copy(update={**changes, "weights": weights})
 
 
-def config_of(value: BenchmarkConfig | Mapping[str, Any] | Path | str) -> BenchmarkConfig:
+def resolve_config(value: BenchmarkConfig | Mapping[str, Any] | Path | str) -> BenchmarkConfig:
     """A configuration as it is, from its keys, or from a file. Raises as `read_config` does."""
     if isinstance(value, BenchmarkConfig):
         return value
     if isinstance(value, Mapping):
-        return validated(BenchmarkConfig, value, where="the configuration")
+        return validate_model(BenchmarkConfig, value, where="the configuration")
     return read_config(Path(value))
 
 
@@ -257,14 +257,14 @@ _EXAMPLE: dict[str, Any] = {
 """Small models, so that it ends within a minute or two; the rest of the keys are shown with their defaults."""
 
 
-def example() -> str:
+def example_suite() -> str:
     """A suite file with every key and what it means, which runs as it is."""
     lines = []
     for name, field in BenchmarkConfig.model_fields.items():
         default = field.get_default()
         value = _EXAMPLE.get(name, default)
-        lines.append(f'  "{COMMENT} {name}": {shown_whole(field.description)}')
-        lines.append(f'  "{name}": {shown_whole(value)}')
+        lines.append(f'  "{COMMENT} {name}": {_to_json(field.description)}')
+        lines.append(f'  "{name}": {_to_json(value)}')
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -272,22 +272,22 @@ def write_example(path: Path) -> None:
     """Write it as a new file. Raises InvalidInput where there is one, AccelError where it cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(example())
+            file.write(example_suite())
     except FileExistsError as error:
         raise InvalidInput(f"{path} is there already: name another file, or move it away.") from error
     except OSError as error:
         raise AccelError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def reference() -> str:
+def reference_table() -> str:
     """The keys as a Markdown table, for the documentation."""
     rows = ["| key | expects | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in BenchmarkConfig.model_fields.items():
         default = field.get_default()
-        usual = "" if default in (None, {}) else f"`{shown_whole(default)}`"
+        usual = "" if default in (None, {}) else f"`{_to_json(default)}`"
         rows.append(f"| `{name}` | {field.title} | {usual} | {field.description} |")
     return "\n".join(rows) + "\n"
 
 
-def shown_whole(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

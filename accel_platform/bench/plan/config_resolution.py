@@ -8,16 +8,16 @@ from dataclasses import replace
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.plan.config import WEB, BenchmarkConfig, is_web
-from accel_platform.bench.plan.presets import Effort, effort_named
+from accel_platform.bench.plan.presets import Effort, effort_preset
 from accel_platform.errors import InvalidInput
 from accel_platform.workloads.custom_models import custom_models, read_models
 from accel_platform.workloads.model_catalog import ModelSpec, model_set, resolve_model
 from accel_platform.workloads.weights import with_weights
 
 
-def effort_of(config: BenchmarkConfig) -> Effort:
+def resolve_effort(config: BenchmarkConfig) -> Effort:
     """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
-    effort = effort_named(config.effort)
+    effort = effort_preset(config.effort)
     sampling = effort.sampling
     if config.warmup_iterations is not None:
         sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
@@ -31,7 +31,7 @@ def effort_of(config: BenchmarkConfig) -> Effort:
     return replace(effort, sampling=sampling)
 
 
-def models_named(
+def select_models(
     names: tuple[str, ...] | None, set_: str | None, own: Mapping[str, ModelSpec], weights: Mapping[str, str]
 ) -> list[ModelSpec]:
     """The models that names and a set come to: one's own come before the catalogue's. Raises NotFound, InvalidInput."""
@@ -51,7 +51,7 @@ def models_named(
     return found
 
 
-def models_of(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
+def resolve_models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
     """The models of a configuration, and the headings of those that have one. Raises NotFound, InvalidInput."""
     own: dict[str, ModelSpec] = {}
     if config.models_file is not None:
@@ -66,10 +66,10 @@ def models_of(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]
     for heading, members in (config.model_families or {}).items():
         names += members
         headings |= {(own[name] if name in own else resolve_model(name)).model_id: heading for name in members}
-    return models_named(tuple(names) or None, config.set, own, config.weights), headings
+    return select_models(tuple(names) or None, config.set, own, config.weights), headings
 
 
-def hardware_named(config: BenchmarkConfig) -> list[str]:
+def resolve_hardware(config: BenchmarkConfig) -> list[str]:
     """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
     names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
     if config.include_web_platforms:

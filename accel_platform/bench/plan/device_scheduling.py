@@ -11,15 +11,15 @@ from accel_platform.bench.plan.plan import Cell
 Group = tuple[Cell, ...]
 
 
-def lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Group]]:
+def assign_lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Group]]:
     """The groups by the silicon they run on, each lane in order."""
     found: dict[str | None, list[Group]] = {}
     for group in groups:
-        found.setdefault(silicon(group[0].hardware, inventory), []).append(group)
+        found.setdefault(physical_device_id(group[0].hardware, inventory), []).append(group)
     return list(found.values())
 
 
-def silicon(hardware: str, inventory: Inventory) -> str | None:
+def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
     """What a hardware name really keeps busy: its device, or the processor that plays it."""
     device = inventory.device(hardware)
     if device is not None and device.emulated:

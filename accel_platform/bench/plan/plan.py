@@ -51,7 +51,7 @@ class Cell:
         return f"{self.model.model_id} · {self.hardware}{mode} · batch {self.batch_size}{length}{precision}{weights}"
 
 
-def artifact_of(cell: Cell) -> Artifact:
+def artifact_kind(cell: Cell) -> Artifact:
     """What the cell's backend loads."""
     return runtime_for(cell.hardware).precisions[cell.precision]
 
@@ -65,7 +65,7 @@ MAX_SEQUENCE_LENGTH = 4_194_304
 """Beyond these a number is a slip of the pen, not a workload."""
 
 
-def plan(
+def plan_cells(
     models: Sequence[ModelSpec],
     hardware: Sequence[str],
     batch_sizes: Sequence[int],
@@ -114,7 +114,7 @@ def plan(
     return tuple(dict.fromkeys(cells))
 
 
-def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
+def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     """Cells that share one process, in order: same model, hardware, mode, precision and loaded artifact.
 
     A training cell has a process of its own: after it the model is not the one that was loaded.
@@ -128,13 +128,13 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     return [tuple(group) for group in found.values()]
 
 
-def missing(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:
+def missing_cells(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:
     """The cells that `done` does not hold for this host's `fingerprints` (by hardware name)."""
     known = set(done)
     return tuple(cell for cell in cells if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known)
 
 
-def fingerprints(inventory: Inventory) -> dict[str, str]:
+def host_fingerprints(inventory: Inventory) -> dict[str, str]:
     """What a measurement made now on this host would be filed under, by hardware name."""
     threads = usable_cores()
     devices = zip(inventory.names, inventory.devices, strict=True)
@@ -156,13 +156,13 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
     )
 
 
-_NEWEST_SEGMENTS = 500
+_MAX_SEGMENTS = 500
 """Of the runner's own, about as many processes: enough to know how a cell varies, whatever the length of history."""
 
 
-def earlier_medians(log: EventLog) -> dict[CellKey, list[float]]:
+def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
     """The medians, in nanoseconds, that the newest processes in this log found for each cell, in order of time."""
-    newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_NEWEST_SEGMENTS:]
+    newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_MAX_SEGMENTS:]
     found: dict[CellKey, list[tuple[UUID, float]]] = {}
     for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
         result = event.payload
@@ -190,10 +190,10 @@ def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:
 
 def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
     """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
-    return frozenset(good_results(log, since=since))
+    return frozenset(valid_results(log, since=since))
 
 
-def good_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
+def valid_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
     """The newest good and verified result of each cell that benchmark runs in this log measured, from `since` on.
 
     Only the runner's own segments are read, so a long imported history costs nothing.

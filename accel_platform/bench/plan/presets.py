@@ -36,7 +36,7 @@ EFFORTS = {
 }
 
 
-def effort_named(name: str) -> Effort:
+def effort_preset(name: str) -> Effort:
     """Raises InvalidInput with the names there are."""
     if name not in EFFORTS:
         close = difflib.get_close_matches(name, EFFORTS, n=1) or list(EFFORTS)

@@ -10,7 +10,7 @@ from typing import Any
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell
 from accel_platform.bench.plan.presets import Effort
-from accel_platform.bench.plan.run_locks import is_under_way
+from accel_platform.bench.plan.run_locks import is_running
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog, Snapshot
@@ -18,11 +18,11 @@ from accel_platform.events.types import ResultRecorded, RunFinished, RunStarted,
 from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import ModelSpec
 
-_CELL = tuple(field.name for field in fields(Cell) if field.name != "model")
+_CELL_FIELDS = tuple(field.name for field in fields(Cell) if field.name != "model")
 
 
 @dataclass(frozen=True)
-class Interrupted:
+class InterruptedRun:
     """A run without an end, and what it had still to do."""
 
     run_id: str
@@ -33,7 +33,7 @@ class Interrupted:
     labels: Mapping[str, str]
 
 
-def described(
+def describe_plan(
     cells: Sequence[Cell],
     effort: Effort,
     how: RunOptions,
@@ -44,7 +44,9 @@ def described(
 ) -> dict[str, Any]:
     """The plan for `RunStarted`: labels for people, `work`, from which the run can go on, and what was `asked`."""
     models = list(dict.fromkeys(cell.model for cell in cells))
-    work = [{"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL}} for cell in cells]
+    work = [
+        {"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL_FIELDS}} for cell in cells
+    ]
     return {
         "cells": [cell.label for cell in cells],
         "effort": asdict(effort),
@@ -57,7 +59,7 @@ def described(
     }
 
 
-def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interrupted:
+def find_interrupted_run(log: EventLog, settings: Settings, host_id: str) -> InterruptedRun:
     """This host's newest benchmark run that was stopped or killed and that no later run resumed.
 
     Raises NotFound where there is none. A run still under way has no end yet either; its process says that it lives.
@@ -76,45 +78,49 @@ def last_interrupted(log: EventLog, settings: Settings, host_id: str) -> Interru
             ended.add(run_id)
     # A UUIDv7 begins with its time.
     for run_id in sorted(started.keys() - ended - resumed, reverse=True):
-        if is_under_way(settings, run_id):
+        if is_running(settings, run_id):
             continue
         begun, at = started[run_id]
-        done = _done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
-        if cells := tuple(cell for cell in cells_of(begun.plan) if _key(cell.model.model_id, cell) not in done):
-            return Interrupted(run_id, at, cells, effort_of(begun.plan), RunOptions(**begun.plan["how"]), begun.labels)
+        done = _recorded_keys(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-"))
+        if cells := tuple(
+            cell for cell in cells_from_plan(begun.plan) if _cell_identity(cell.model.model_id, cell) not in done
+        ):
+            return InterruptedRun(
+                run_id, at, cells, effort_from_plan(begun.plan), RunOptions(**begun.plan["how"]), begun.labels
+            )
     raise NotFound("No benchmark run of this host was interrupted: there is nothing to resume.")
 
 
-def cells_of(plan: Mapping[str, Any]) -> list[Cell]:
+def cells_from_plan(plan: Mapping[str, Any]) -> list[Cell]:
     """The cells of a plan as `described` made it."""
     models = [ModelSpec.of_job(model) for model in plan["models"]]
     return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
 
 
-def effort_of(plan: Mapping[str, Any]) -> Effort:
+def effort_from_plan(plan: Mapping[str, Any]) -> Effort:
     """The effort of a plan as `described` made it."""
     effort = dict(plan["effort"])
     sampling = Sampling(**effort.pop("sampling"))
     return Effort(sampling=sampling, **effort)
 
 
-def left_over(cells: Sequence[Cell], log: EventLog, run_ids: Sequence[str]) -> tuple[Cell, ...]:
+def remaining_cells(cells: Sequence[Cell], log: EventLog, run_ids: Sequence[str]) -> tuple[Cell, ...]:
     """The cells that none of these runs recorded, well or badly."""
     benchmarks = log.snapshot()
-    done = set().union(*(_done(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-")) for run_id in run_ids))
-    return tuple(cell for cell in cells if _key(cell.model.model_id, cell) not in done)
+    done = set().union(*(_recorded_keys(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-")) for run_id in run_ids))
+    return tuple(cell for cell in cells if _cell_identity(cell.model.model_id, cell) not in done)
 
 
-def _done(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
+def _recorded_keys(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
     done = set()
     for event in log.read(segments, types={"ResultRecorded", "VerificationRecorded"}):
         result = event.payload
         assert isinstance(result, ResultRecorded | VerificationRecorded)
-        done.add(_key(result.model_id, result))
+        done.add(_cell_identity(result.model_id, result))
     return done
 
 
-def _key(model_id: str, of: Any) -> tuple[Any, ...]:
+def _cell_identity(model_id: str, of: Any) -> tuple[Any, ...]:
     """What a cell and its result or verification have in common; an event leaves out what is usual."""
     return (
         model_id,

@@ -16,9 +16,9 @@ from accel_platform.settings import Settings
 
 
 @contextmanager
-def under_way(settings: Settings, run_id: str) -> Iterator[None]:
+def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
     """Hold the run's lock, a file in the state directory, until the block is left."""
-    path = _lock_of(settings, run_id)
+    path = _lock_path(settings, run_id)
     make_directory(path.parent)
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -45,10 +45,10 @@ def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[s
         yield
 
 
-def is_under_way(settings: Settings, run_id: str) -> bool:
+def is_running(settings: Settings, run_id: str) -> bool:
     """Whether a process on this host holds the run's lock; the file of a killed one is there and free."""
     try:
-        with _lock_of(settings, run_id).open("rb") as file:
+        with _lock_path(settings, run_id).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -57,11 +57,11 @@ def is_under_way(settings: Settings, run_id: str) -> bool:
     return False
 
 
-def any_under_way(settings: Settings) -> bool:
+def any_running(settings: Settings) -> bool:
     """Whether a process on this host holds the lock of any run."""
     place = settings.home / "under-way"
-    return place.is_dir() and any(is_under_way(settings, path.name) for path in sorted(place.iterdir()))
+    return place.is_dir() and any(is_running(settings, path.name) for path in sorted(place.iterdir()))
 
 
-def _lock_of(settings: Settings, run_id: str) -> Path:
+def _lock_path(settings: Settings, run_id: str) -> Path:
     return settings.home / "under-way" / run_id

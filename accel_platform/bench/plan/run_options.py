@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from accel_platform.durations import age_of
+from accel_platform.durations import parse_age
 from accel_platform.errors import InvalidInput
 
 Work = Literal["all", "verify", "measure"]
@@ -30,14 +30,14 @@ class RunOptions:
     """Whether each measured cell is run once more, afterwards, with the runtime's operator profiler."""
 
 
-def work_of(verify_only: bool, benchmark_only: bool) -> Work:
+def resolve_work(verify_only: bool, benchmark_only: bool) -> Work:
     """Raises InvalidInput where both are wanted."""
     if verify_only and benchmark_only:
         raise InvalidInput("--verify-only and --benchmark-only leave nothing to do: give one of them.")
     return "verify" if verify_only else "measure" if benchmark_only else "all"
 
 
-def stale_before(age: str | None, *, missing: bool, now: datetime | None = None) -> datetime | None:
+def stale_cutoff(age: str | None, *, missing: bool, now: datetime | None = None) -> datetime | None:
     """The time before which a result is stale, of an age such as 30d, 12h or 2w; None without one.
 
     Raises InvalidInput for another form, and for an age where everything is measured anyway.
@@ -46,14 +46,14 @@ def stale_before(age: str | None, *, missing: bool, now: datetime | None = None)
         return None
     if not missing:
         raise InvalidInput("--older-than says what --missing takes for lacking: give both.")
-    return (now or datetime.now(UTC)) - age_of(age)
+    return (now or datetime.now(UTC)) - parse_age(age)
 
 
 COMMIT_VARIABLES = ("ACCEL_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
 """The first that is set says the commit where no label does: ours, GitHub's, GitLab's."""
 
 
-def labels_of(words: Sequence[str]) -> dict[str, str]:
+def parse_labels(words: Sequence[str]) -> dict[str, str]:
     """Labels from words such as `branch=main`. Raises InvalidInput for a word that is none."""
     labels = {}
     for word in words:
@@ -64,12 +64,12 @@ def labels_of(words: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-def with_commit(labels: Mapping[str, str]) -> dict[str, str]:
+def add_commit_label(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels, with the commit that the environment names where they name none."""
-    commit = commit_here()
+    commit = commit_from_environment()
     return {**({"commit": commit} if commit else {}), **labels}
 
 
-def commit_here() -> str | None:
+def commit_from_environment() -> str | None:
     """The commit that the environment says is being measured, None where it says nothing."""
     return next((value for name in COMMIT_VARIABLES if (value := os.environ.get(name, "").strip())), None)

@@ -16,7 +16,7 @@ from accel_platform.workloads.model_catalog import ModelSpec
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-def mode_named(name: str) -> Mode:
+def resolve_mode(name: str) -> Mode:
     """Raises InvalidInput with the names there are."""
     for mode in MODES:
         if name.casefold() == mode:
@@ -31,7 +31,7 @@ def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
     return generation_head(spec) if mode == "generation" else training_head(spec)
 
 
-def has_mode(hardware: str, mode: Mode) -> bool:
+def supports_mode(hardware: str, mode: Mode) -> bool:
     """Whether the runtime behind a hardware name has this mode: a graph is exported for one forward pass."""
     return mode == "inference" or runtime_for(hardware).reads == "weights"
 
@@ -42,16 +42,16 @@ UNSUPPORTED_PRECISION = "unsupported_precision"
 
 def unsupported_reason(cell: Cell) -> FailureReason | None:
     """Why the cell cannot be measured; None where nothing is known against it, though its device may still refuse."""
-    if (reason := _against_mode(cell)) is not None:
+    if (reason := _unsupported_mode_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := runtime_for(cell.hardware).refusal(cell.precision)) is not None:
         return FailureReason("failed", UNSUPPORTED_PRECISION, reason)
     return None
 
 
-def _against_mode(cell: Cell) -> str | None:
-    if not has_mode(cell.hardware, cell.mode):
-        able = ", ".join(name for name in RUNTIMES if has_mode(name, cell.mode))
+def _unsupported_mode_reason(cell: Cell) -> str | None:
+    if not supports_mode(cell.hardware, cell.mode):
+        able = ", ".join(name for name in RUNTIMES if supports_mode(name, cell.mode))
         return f"{runtime_for(cell.hardware).backend} runs inference only here; {cell.mode} runs on {able}"
     if head_for(cell.model, cell.mode) is None:
         model = cell.model

@@ -9,10 +9,10 @@ from typing import Literal
 
 from accel_platform.analysis.stats.medians import median_ns
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.plan.plan import Cell, CellKey, cell_key, groups
+from accel_platform.bench.plan.plan import Cell, CellKey, cell_key, group_by_process
 from accel_platform.events.types import ResultRecorded
 
-WARMUP_FEWEST = 3
+MIN_WARMUP_RUNS = 3
 """Runs that `sampling.is_warm` needs."""
 
 
@@ -24,7 +24,7 @@ class TimeEstimate:
     basis: Literal["earlier result", "effort limits"]
 
 
-def estimate(
+def estimate_times(
     cells: Sequence[Cell],
     earlier: Mapping[CellKey, ResultRecorded],
     fingerprints: Mapping[str, str],
@@ -37,14 +37,16 @@ def estimate(
     """
     starts: dict[str, list[float]] = {}
     for result in earlier.values():
-        starts.setdefault(result.hardware, []).append(_start_s(result))
+        starts.setdefault(result.hardware, []).append(_startup_s(result))
     found = {}
-    for group in groups(cells):
+    for group in group_by_process(cells):
         for number, cell in enumerate(group):
             known = earlier.get(cell_key(cell, fingerprints.get(cell.hardware, "")))
             if known is not None:
                 seconds = (
-                    sampling_s(known, sampling) + (known.compile_ms or 0) / 1e3 + (0 if number else _start_s(known))
+                    sampling_time_s(known, sampling)
+                    + (known.compile_ms or 0) / 1e3
+                    + (0 if number else _startup_s(known))
                 )
                 found[cell] = TimeEstimate(seconds, "earlier result")
                 continue
@@ -54,14 +56,14 @@ def estimate(
     return found
 
 
-def sampling_s(known: ResultRecorded, sampling: Sampling) -> float:
+def sampling_time_s(known: ResultRecorded, sampling: Sampling) -> float:
     """Seconds of warming up and sampling, for work whose earlier samples are known."""
     one = median_ns(known.samples_ns) / 1e9
-    warmup = min(sampling.warmup_max_s, max(known.warmup_iterations or 0, WARMUP_FEWEST) * one) + one
+    warmup = min(sampling.warmup_max_s, max(known.warmup_iterations or 0, MIN_WARMUP_RUNS) * one) + one
     # What met its target in less time does so again; what did not goes on to a limit.
     wanted = max(sampling.min_time_s, sampling.min_count * one, min(sum(known.samples_ns) / 1e9, sampling.max_time_s))
     return warmup + min(wanted, sampling.limit_s)
 
 
-def _start_s(result: ResultRecorded) -> float:
+def _startup_s(result: ResultRecorded) -> float:
     return ((result.load_ms or 0) + float(result.environment.get("import_ms", 0)) + (result.first_ms or 0)) / 1e3

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 GRAPH = "graph.json"
 TENSORS = "tensors.safetensors"
 
-_PLACEMENT = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
+_PLACEMENT_ARGUMENTS = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
 """Where and how torch keeps a tensor, which says nothing of its values."""
-_CHECKS = ("aten._assert", "aten.sym_constrain")
+_CHECK_OPERATORS = ("aten._assert", "aten.sym_constrain")
 """Operators that only check what the exporter assumed."""
 
 
@@ -60,10 +60,10 @@ def write_graph(
     results: list[Any] = []
     for node in program.graph.nodes:
         if node.op == "output":
-            results = _plain(node.args[0])
-        elif node.op == "call_function" and not (name := _operator_name(node.target)).startswith(_CHECKS):
-            kwargs = {key: _plain(value) for key, value in node.kwargs.items() if key not in _PLACEMENT}
-            nodes.append({"name": node.name, "op": name, "args": _plain(node.args), "kwargs": kwargs})
+            results = _to_json(node.args[0])
+        elif node.op == "call_function" and not (name := _operator_name(node.target)).startswith(_CHECK_OPERATORS):
+            kwargs = {key: _to_json(value) for key, value in node.kwargs.items() if key not in _PLACEMENT_ARGUMENTS}
+            nodes.append({"name": node.name, "op": name, "args": _to_json(node.args), "kwargs": kwargs})
     graph = {
         "inputs": dict(zip(arguments, inputs, strict=True)),
         "tensors": bound,
@@ -83,7 +83,7 @@ def _operator_name(target: Any) -> str:
     return f"{target.__module__.lstrip('_')}.{target.__name__}"
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """An argument as JSON: another node as `{"node": name}`, a dtype as `{"dtype": name}`."""
     import torch
 
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"the graph holds an argument of type {type(value).__name__}, which has no form in JSON")

@@ -15,7 +15,7 @@ import psutil
 
 from accel_platform.backends.registry import Artifact
 from accel_platform.bench.measure.failures import FailureReason, classify_death
-from accel_platform.bench.plan.plan import Cell, artifact_of
+from accel_platform.bench.plan.plan import Cell, artifact_kind
 from accel_platform.bench.plan.support import head_for
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
@@ -24,11 +24,11 @@ from accel_platform.settings import Settings
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTimeout, child_environment
 from accel_platform.workloads.model_catalog import ModelSpec
 
-_MEMORY = 4 * 2**30
+_CHILD_MEMORY_BYTES = 4 * 2**30
 """Bytes of free memory wanted for each child: a base model, its graph and its reference."""
 
 
-Unprepared = dict[tuple[ModelSpec, Mode, Artifact | Shape], FailureReason]
+PreparationFailures = dict[tuple[ModelSpec, Mode, Artifact | Shape], FailureReason]
 """What could not be made of a model for a mode: an artifact, or the inputs and reference outputs of one shape."""
 
 
@@ -42,24 +42,24 @@ def prepare_models(
     exporter: Exporter = "dynamo",
     reference: bool = True,
     living: list[Child] | None = None,
-) -> Unprepared:
+) -> PreparationFailures:
     """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made.
 
     Its processes are in `living` while they work, so that others can end them.
     """
     pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
-    found = (_job(*pair, cells, Artifacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
+    found = (_make_job(*pair, cells, Artifacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
     jobs = [job for job in found if job is not None]
-    failures: Unprepared = {}
+    failures: PreparationFailures = {}
     if not jobs:
         return failures
-    at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _MEMORY)))
+    at_once = min(len(jobs), threads, max(1, int(psutil.virtual_memory().available // _CHILD_MEMORY_BYTES)))
 
     mine: list[Child] = []
 
-    def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, Unprepared]:
+    def one(model: ModelSpec, job: dict[str, Any]) -> tuple[str, PreparationFailures]:
         registers = [mine] if living is None else [mine, living]
-        return _prepare(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
+        return _prepare_one(model, {**job, "threads": max(1, threads // at_once)}, timeout_s, registers)
 
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -76,11 +76,11 @@ def prepare_models(
     return failures
 
 
-def _job(
+def _make_job(
     model: ModelSpec, mode: Mode, cells: Collection[Cell], artifacts: Artifacts, reference: bool
 ) -> tuple[ModelSpec, dict[str, Any]] | None:
     mine = [cell for cell in cells if (cell.model, cell.mode) == (model, mode)]
-    kinds = sorted({artifact_of(cell) for cell in mine})
+    kinds = sorted({artifact_kind(cell) for cell in mine})
     shapes = list(dict.fromkeys((cell.batch_size, cell.sequence_length) for cell in mine))
     if not artifacts.missing(kinds, shapes, reference=reference):
         return None
@@ -96,12 +96,12 @@ def _job(
     }
 
 
-def _prepare(
+def _prepare_one(
     model: ModelSpec, job: dict[str, Any], timeout_s: float, registers: list[list[Child]]
-) -> tuple[str, Unprepared]:
+) -> tuple[str, PreparationFailures]:
     """Run one child; a line for people and what it could not make."""
     started = time.monotonic()
-    failures: Unprepared = {}
+    failures: PreparationFailures = {}
     drawn: Sequence[str] = ()
     kinds: Sequence[Artifact] = job["kinds"]
     mode: Mode = job["mode"]

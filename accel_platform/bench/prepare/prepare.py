@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
-def prepare(job: Message, send: Callable[[Message], None]) -> None:
+def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
     """Make what is missing; says `prepared`, and `failed` with each artifact or shape that could not be made."""
     import torch
 
@@ -48,7 +48,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
         model: Any
         model, drawn = built(spec, head=head)
         if not artifacts.weights.exists():
-            with _published(artifacts.weights) as part:
+            with _publish_folder(artifacts.weights) as part:
                 _write_weights(model, spec, part)
     except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
         failure_class, reason = classify(error)
@@ -67,20 +67,20 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
 
     def write_quantized(kind: Artifact, plain: Path, length: int | None) -> None:
         if not plain.exists():
-            with _published(plain.parent) as part:
+            with _publish_folder(plain.parent) as part:
                 _write_onnx(model, spec, length, part)
-        with _published(artifacts.graph_folder(kind, length)) as part:
+        with _publish_folder(artifacts.graph_folder(kind, length)) as part:
             if kind == "onnx-int8-dynamic":
-                quantize.dynamic(plain, part)
+                quantize.quantize_dynamic_ranges(plain, part)
             else:
-                quantize.static(plain, spec, length, part)
+                quantize.quantize_static_ranges(plain, spec, length, part)
 
     def write_graph_of(kind: Artifact, length: int | None) -> None:
         if kind.startswith("onnx-int8"):
             write_quantized(kind, Artifacts(artifacts.folder).graph("onnx", length), length)
             return
         write = _write_aten if kind == "aten" else _WRITERS[artifacts.exporter]
-        with _without_checks(), _published(artifacts.graph_folder(kind, length)) as part:
+        with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)
 
     # Graphs first: a reference too large for the memory may take the process with it.
@@ -92,7 +92,7 @@ def prepare(job: Message, send: Callable[[Message], None]) -> None:
     for shape in shapes:
         path = artifacts.data(shape) if reference else artifacts.inputs(shape)
         if not path.exists():
-            arrays = functools.partial(_arrays, model, spec, shape, mode, head, reference=reference)
+            arrays = functools.partial(_build_arrays, model, spec, shape, mode, head, reference=reference)
             attempt({"shape": shape}, functools.partial(_write_data, arrays, path))
     send({"kind": "prepared", "drawn": drawn})
 
@@ -105,7 +105,9 @@ def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "attn_implementation": attention}))
 
 
-def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool) -> dict[str, Any]:
+def _build_arrays(
+    model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool
+) -> dict[str, Any]:
     """Two inputs, and what the reference makes of the first, under the names that `Artifacts.data` tells of."""
     from accel_platform.bench.measure import generation, training
     from accel_platform.workloads.build import outputs_of
@@ -117,12 +119,14 @@ def _arrays(model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *
         if head == "AutoModelForCausalLM" and length is not None:
             # The new tokens need positions too.
             describe_inputs(spec, batch_size=batch_size, sequence_length=length + generation.NEW_TOKENS)
-        first, other = (generation.prompt_of(inputs, model.config) for inputs in (first, other))
-        known = generation.reference_of(model, first) if reference else {}
+        first, other = (generation.make_prompt(inputs, model.config) for inputs in (first, other))
+        known = generation.compute_reference(model, first) if reference else {}
     elif mode == "training":
-        first, other = (training.batch_of(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other)))
-        step = training.first_step(model, training.on_device(model, first)) if reference else {}
-        known = {f"reference/{name}": value for name, value in step.items()} | training.trainable(model)
+        first, other = (
+            training.make_batch(model, inputs, head, seed=seed) for seed, inputs in enumerate((first, other))
+        )
+        step = training.first_step(model, training.to_device(model, first)) if reference else {}
+        known = {f"reference/{name}": value for name, value in step.items()} | training.trainable_mask(model)
     else:
         found = outputs_of(model, first) if reference else {}
         known = {f"reference/{name}": value for name, value in found.items()}
@@ -149,7 +153,7 @@ def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *,
     """Export with an example of this batch; whether the graph takes every batch size. One of 1 makes it take 1 only."""
     import torch
 
-    positional, arguments, names = _positional(model, spec, length, batch)
+    positional, arguments, names = _positional_model(model, spec, length, batch)
     any_batch = torch.export.Dim("batch", min=1, max=4096)
     with torch.no_grad():
         program = torch.onnx.export(
@@ -172,7 +176,7 @@ def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path)
     """The older exporter: it records one pass, so it takes models that torch.export cannot follow."""
     import torch
 
-    positional, arguments, names = _positional(model, spec, length)
+    positional, arguments, names = _positional_model(model, spec, length)
     with torch.no_grad():
         torch.onnx.export(
             positional,
@@ -191,7 +195,7 @@ def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Pat
     import openvino
     import torch
 
-    positional, arguments, names = _positional(model, spec, length)
+    positional, arguments, names = _positional_model(model, spec, length)
     with torch.no_grad():
         converted = openvino.convert_model(positional, example_input=tuple(arguments.values()))
     for ports, given in ((converted.inputs, list(arguments)), (converted.outputs, names)):
@@ -203,7 +207,7 @@ def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Pat
 def _write_aten(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
     import torch
 
-    positional, arguments, names = _positional(model, spec, length)
+    positional, arguments, names = _positional_model(model, spec, length)
     with torch.no_grad():
         write_graph(positional, arguments, names, folder)
 
@@ -215,7 +219,7 @@ _WRITERS: dict[Exporter, Callable[..., None]] = {
 }
 
 
-def _positional(
+def _positional_model(
     model: Any, spec: ModelSpec, length: int | None, batch: int = 2
 ) -> tuple[torch.nn.Module, dict[str, torch.Tensor], list[str]]:
     """The model with positional inputs and a plain tuple of tensors, as graphs have; example inputs; output names."""
@@ -245,7 +249,7 @@ def _positional(
 
 
 @contextmanager
-def _without_checks() -> Iterator[None]:
+def _disable_transformers_checks() -> Iterator[None]:
     """transformers' checks of what it is given would be operators in a graph, which no runtime has."""
     os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
     try:
@@ -255,7 +259,7 @@ def _without_checks() -> Iterator[None]:
 
 
 @contextmanager
-def _published(folder: Path) -> Iterator[Path]:
+def _publish_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which gets its name only once it is whole; a killed child leaves no half of one."""
     part = folder.with_name(f".{folder.name}-{os.getpid()}")
     part.mkdir()
@@ -267,4 +271,4 @@ def _published(folder: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare_job)

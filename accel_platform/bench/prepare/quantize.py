@@ -14,23 +14,23 @@ from accel_platform.workloads.model_catalog import ModelSpec
 
 CALIBRATION_SEEDS = (101, 102)
 """Inputs that no measurement and no verification uses."""
-_PRODUCTS = ["MatMul", "Gemm", "Conv"]
+_QUANTIZED_OPS = ["MatMul", "Gemm", "Conv"]
 
 
-def dynamic(graph: Path, folder: Path) -> None:
+def quantize_dynamic_ranges(graph: Path, folder: Path) -> None:
     """Weights in int8, activations quantized as they come (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
         graph,
         folder / "model.onnx",
-        op_types_to_quantize=_PRODUCTS,
+        op_types_to_quantize=_QUANTIZED_OPS,
         weight_type=QuantType.QInt8,
         use_external_data_format=True,
     )
 
 
-def static(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> None:
+def quantize_static_ranges(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> None:
     """Weights in int8 per channel, activations in uint8 over ranges seen on example inputs (QuantizeLinear pairs)."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -50,7 +50,7 @@ def static(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> No
         folder / "model.onnx",
         Examples(),
         quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=_PRODUCTS,
+        op_types_to_quantize=_QUANTIZED_OPS,
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,

@@ -13,21 +13,21 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from accel_platform.bench.plan.config import BenchmarkConfig, config_of
+from accel_platform.bench.plan.config import BenchmarkConfig, resolve_config
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
-from accel_platform.bench.plan.run_options import with_commit
+from accel_platform.bench.plan.run_options import add_commit_label
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog, Snapshot
 from accel_platform.events.types import BenchmarkClaimed, BenchmarkClosed, BenchmarkRequested, Payload, RunStarted
 from accel_platform.hardware.host import host_id
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """So often a request is tried before it has failed."""
-LABEL = "request"
+REQUEST_LABEL = "request"
 """Label of a benchmark run: the request that it was made for."""
-_SKEW_MS = 3_600_000
+_MAX_CLOCK_SKEW_MS = 3_600_000
 """So far apart the clocks of two hosts may be."""
-PREFIX = "request-"
+REQUEST_PREFIX = "request-"
 """Names of segments that tell of requests begin with it."""
 _SOURCE = "accel bench request"
 
@@ -67,7 +67,7 @@ class Requests:
 
     def look(self) -> bool:
         """Take in what the log has got since; whether there was anything. Raises LogUnavailable."""
-        now = self._log.snapshot().beginning(PREFIX).segments
+        now = self._log.snapshot().beginning(REQUEST_PREFIX).segments
         new = now - self._seen
         for event in self._log.read(Snapshot(new)):
             payload = event.payload
@@ -132,12 +132,12 @@ def request_benchmark(
 
     Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
     """
-    events = asking(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
-    log.append(events, key=f"{PREFIX}{events[0].event_id}")
+    events = build_request_events(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
+    log.append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
     return [event.event_id for event in events]
 
 
-def asking(
+def build_request_events(
     config: BenchmarkConfig | Mapping[str, Any],
     *,
     by: Literal["cli", "api", "schedule", "suite"],
@@ -147,11 +147,11 @@ def asking(
 ) -> list[Event]:
     """The events that ask for a benchmark, to be stored in one segment of a name that begins with PREFIX. Raises as
     `request_benchmark` does."""
-    asked = config_of(config)
-    names = _foreseen(asked)
+    asked = resolve_config(config)
+    names = _validated_hardware(asked)
     # Who measures may work in another folder, and knows neither this one's commit nor its clock.
     paths = {name: path.absolute() for name in ("models_file", "report_dir", "csv") if (path := getattr(asked, name))}
-    changes = {**paths, "labels": with_commit(asked.labels), "schedule": None}
+    changes = {**paths, "labels": add_commit_label(asked.labels), "schedule": None}
     changes |= {"include_web_platforms": None, "browser": None}  # the names say it
     events = []
     for name in names:
@@ -193,36 +193,36 @@ def close(
 def runs_of(log: EventLog, request_id: UUID) -> list[str]:
     """The benchmark runs that were begun for a request, the oldest first."""
     # A UUIDv7 begins with 48 bits of its time in ms, and a run's segments with its own: older ones need not be read.
-    since_ms = max(0, (request_id.int >> 80) - _SKEW_MS)
+    since_ms = max(0, (request_id.int >> 80) - _MAX_CLOCK_SKEW_MS)
     first = f"{SEGMENT_PREFIX}{UUID(int=since_ms << 80)}"
     candidates = {name for name in log.snapshot().beginning(SEGMENT_PREFIX).segments if name >= first}
     found = set()
     for event in log.read(Snapshot(frozenset(candidates)), types={"RunStarted"}):
         started = event.payload
-        if isinstance(started, RunStarted) and started.labels.get(LABEL) == str(request_id) and event.run_id:
+        if isinstance(started, RunStarted) and started.labels.get(REQUEST_LABEL) == str(request_id) and event.run_id:
             found.add(event.run_id)
     return sorted(found)
 
 
 def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> bool:
     event = Event.of(payload, source=_SOURCE, host_id=host_id(), causation_id=request_id)
-    return log.append([event], key=f"{PREFIX}{request_id}-{what}").new
+    return log.append([event], key=f"{REQUEST_PREFIX}{request_id}-{what}").new
 
 
-def _foreseen(config: BenchmarkConfig) -> list[str]:
+def _validated_hardware(config: BenchmarkConfig) -> list[str]:
     """The hardware names of a configuration. Raises what would stop it on any host; weights are not looked at."""
-    from accel_platform.bench.plan.config_resolution import effort_of, hardware_named, models_of
-    from accel_platform.bench.plan.plan import plan
-    from accel_platform.bench.plan.run_options import stale_before
-    from accel_platform.precisions import precision_named
+    from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
+    from accel_platform.bench.plan.plan import plan_cells
+    from accel_platform.bench.plan.run_options import stale_cutoff
+    from accel_platform.precisions import resolve_precision
 
     if config.hardware_types is None:
         raise InvalidInput("A request names its hardware, such as cpu,cuda: another host may measure it.")
-    effort_of(config)
-    stale_before(config.older_than, missing=config.missing)
-    models, _ = models_of(config.model_copy(update={"weights": {}}))
-    names = hardware_named(config)
-    precisions = [precision_named(name) for name in config.precisions or ()] or (None,)
+    resolve_effort(config)
+    stale_cutoff(config.older_than, missing=config.missing)
+    models, _ = resolve_models(config.model_copy(update={"weights": {}}))
+    names = resolve_hardware(config)
+    precisions = [resolve_precision(name) for name in config.precisions or ()] or (None,)
     lengths = config.sequence_lengths or (None,)
-    plan(models, names, config.batch_sizes, lengths, precisions, config.modes, config.processes)
+    plan_cells(models, names, config.batch_sizes, lengths, precisions, config.modes, config.processes)
     return names

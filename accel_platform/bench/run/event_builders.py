@@ -10,7 +10,7 @@ from accel_platform.backends.detect import fingerprint_of
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.contention import Contention, contention_reason
 from accel_platform.bench.measure.failures import FailureReason
-from accel_platform.bench.measure.sampling import Sampling, noise
+from accel_platform.bench.measure.sampling import Sampling, noise_reason
 from accel_platform.bench.measure.verify import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
@@ -19,10 +19,10 @@ from accel_platform.workloads.inputs import usual_image_size
 from accel_platform.workloads.model_catalog import ModelSpec
 
 
-def described(spec: ModelSpec) -> ModelDescribed:
+def describe_model(spec: ModelSpec) -> ModelDescribed:
     """A model's identity and its cost for one item at its default input shape; traces the model, about a second."""
     cost = cost_of(spec, batch_size=1)
-    return named(spec).model_copy(
+    return identify_model(spec).model_copy(
         update={
             "parameters": cost.parameters,
             "layers": cost.layers,
@@ -34,7 +34,7 @@ def described(spec: ModelSpec) -> ModelDescribed:
     )
 
 
-def named(spec: ModelSpec) -> ModelDescribed:
+def identify_model(spec: ModelSpec) -> ModelDescribed:
     """A model's identity alone, where its cost cannot be traced."""
     return ModelDescribed(
         model_id=spec.model_id,
@@ -47,7 +47,7 @@ def named(spec: ModelSpec) -> ModelDescribed:
     )
 
 
-def measured(
+def measured_result(
     cell: Cell,
     device: DeviceObserved,
     answer: dict[str, Any],
@@ -63,13 +63,13 @@ def measured(
     """
     samples = answer["samples_ns"]
     why_noisy = (
-        noise(samples, sampling)
+        noise_reason(samples, sampling)
         or contention_reason(Contention(**answer["contention"]))
         or unsettled([*earlier_ns, median_ns(samples)])
     )
-    why = doubt(answer)
+    why = rejection_reason(answer)
     return ResultRecorded(
-        **_identity(cell, device, threads),
+        **_identity_fields(cell, device, threads),
         status=why.status if why else "ok",
         failure_class=why.failure_class if why else None,
         reason=why.reason if why else None,
@@ -82,7 +82,7 @@ def measured(
         memory_peak_mib=answer["memory_peak_mib"],
         memory_device_peak_mib=answer["memory_device_peak_mib"],
         **answer["figures"],
-        **_energy(cell, answer),
+        **_energy_fields(cell, answer),
         noisy=why_noisy is not None,
         noisy_reason=why_noisy,
         environment={
@@ -97,14 +97,16 @@ def measured(
             "device_confirmed": answer["confirmed"] and answer["confirmed"]["seen"],
             "verified": answer["verdict"] is not None,
             **answer["notes"],
-            **_placement(answer["placement"]),
+            **_placement_fields(answer["placement"]),
             # Of the matrix products and convolutions, those that ran in the precision asked.
             **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
         },
     )
 
 
-def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str) -> VerificationRecorded:
+def verification_event(
+    cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str
+) -> VerificationRecorded:
     """The judgement of a cell's outputs, from the fields of a `PromotionDecision`."""
     return VerificationRecorded(
         model_id=cell.model.model_id,
@@ -123,13 +125,13 @@ def verified(cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, ref
     )
 
 
-def not_verified(cell: Cell, device: DeviceObserved, reason: str, *, reference: str) -> VerificationRecorded:
+def failed_verification(cell: Cell, device: DeviceObserved, reason: str, *, reference: str) -> VerificationRecorded:
     """The judgement of a cell that gave no outputs to judge."""
     verdict = {"passed": False, "tolerance": TOLERANCE[cell.precision], "constant_output": False, "reason": reason}
-    return verified(cell, device, verdict, reference=reference)
+    return verification_event(cell, device, verdict, reference=reference)
 
 
-def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> VerificationRecorded:
+def retraction(result: ResultRecorded, reason: str, *, reference: str) -> VerificationRecorded:
     """What takes a result that is in the log already out of use."""
     assert result.precision is not None
     assert result.batch_size is not None
@@ -153,7 +155,7 @@ def contradicted(result: ResultRecorded, reason: str, *, reference: str) -> Veri
     )
 
 
-def doubt(answer: dict[str, Any]) -> FailureReason | None:
+def rejection_reason(answer: dict[str, Any]) -> FailureReason | None:
     """Why what a child measured does not count; None where it does."""
     verdict = answer["verdict"]
     if verdict is not None and not verdict["passed"]:
@@ -168,14 +170,14 @@ def doubt(answer: dict[str, Any]) -> FailureReason | None:
     return None
 
 
-def failed(cell: Cell, device: DeviceObserved, why: FailureReason, *, threads: int) -> ResultRecorded:
+def failed_result(cell: Cell, device: DeviceObserved, why: FailureReason, *, threads: int) -> ResultRecorded:
     """The result of a cell that has no measurement."""
     return ResultRecorded(
-        **_identity(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
+        **_identity_fields(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
 
 
-def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
+def _energy_fields(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
     counted = answer["energy"]
     if "joules" not in counted:
         return {}
@@ -183,7 +185,7 @@ def _energy(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
     return {"energy_j_per_item": counted["joules"] / items, "energy_source": counted["source"]}
 
 
-def _placement(placement: dict[str, Any] | None) -> dict[str, Any]:
+def _placement_fields(placement: dict[str, Any] | None) -> dict[str, Any]:
     """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
     if placement is None:
         return {}
@@ -198,7 +200,7 @@ def _processes(cell: Cell) -> int | None:
     return cell.processes if cell.mode == "training" else None
 
 
-def _identity(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:
+def _identity_fields(cell: Cell, device: DeviceObserved, threads: int) -> dict[str, Any]:
     return {
         "model_id": cell.model.model_id,
         "model_family": cell.model.family,

@@ -14,32 +14,32 @@ from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.bench.prepare.artifacts import Exporter
 
-Name = Literal[
+FallbackName = Literal[
     "second_attempt", "float32", "eager_attention", "torchscript_exporter", "openvino_converter", "smaller_batch"
 ]
 
-_OTHER_GRAPH: tuple[Name, ...] = ("eager_attention", "torchscript_exporter", "openvino_converter")
-_FOR: dict[str, tuple[Name, ...]] = {
-    "not_exported": _OTHER_GRAPH,
+_GRAPH_FALLBACKS: tuple[FallbackName, ...] = ("eager_attention", "torchscript_exporter", "openvino_converter")
+_FALLBACKS: dict[str, tuple[FallbackName, ...]] = {
+    "not_exported": _GRAPH_FALLBACKS,
     "attention": ("eager_attention",),
-    "unsupported_operator": ("float32", *_OTHER_GRAPH),
+    "unsupported_operator": ("float32", *_GRAPH_FALLBACKS),
     "invalid_model": ("torchscript_exporter", "openvino_converter"),
-    "wrong_output": ("float32", *_OTHER_GRAPH),
+    "wrong_output": ("float32", *_GRAPH_FALLBACKS),
     # What a second attempt mends, nothing else may be credited with.
-    "crash": ("second_attempt", *_OTHER_GRAPH),
+    "crash": ("second_attempt", *_GRAPH_FALLBACKS),
     "out_of_memory": ("smaller_batch",),
     "killed": ("smaller_batch",),
     "timeout": ("smaller_batch",),
 }
 """Failure class to what may help. A class that is not here (`error`, `fake`) says nothing of what would."""
-_EXPORTERS: dict[Name, Exporter] = {"torchscript_exporter": "torchscript", "openvino_converter": "openvino"}
+_EXPORTERS: dict[FallbackName, Exporter] = {"torchscript_exporter": "torchscript", "openvino_converter": "openvino"}
 
 
 @dataclass(frozen=True)
 class Fallback:
     """One alternative: what to measure instead, and how its graph is made."""
 
-    name: Name
+    name: FallbackName
     cell: Cell
     exporter: Exporter = "dynamo"
 
@@ -52,13 +52,13 @@ def fallbacks_for(cell: Cell, why: FailureReason, taken: Collection[Cell] = ()) 
     """What to try for the cell, in order. `taken` are cells that are measured anyway: none of them is tried again."""
     return tuple(
         remedy
-        for name in _FOR.get(why.failure_class, ())
-        for remedy in _applied(name, cell, taken)
+        for name in _FALLBACKS.get(why.failure_class, ())
+        for remedy in _expand(name, cell, taken)
         if remedy.cell not in taken or remedy.cell == cell
     )
 
 
-def _applied(name: Name, cell: Cell, taken: Collection[Cell]) -> Iterator[Fallback]:
+def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator[Fallback]:
     """The remedy for this cell, several for a batch to be halved; nothing where it would change nothing."""
     runtime = runtime_for(cell.hardware)
     if name == "second_attempt":

@@ -16,12 +16,12 @@ from accel_platform.backends.detect import Inventory
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, earlier_medians, fingerprints
+from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
 from accel_platform.bench.plan.run_options import Work
 from accel_platform.bench.prepare import prepare
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer
-from accel_platform.bench.run.fallbacks import Name
+from accel_platform.bench.run.fallbacks import FallbackName
 from accel_platform.bench.run.worker_pool import FailedMeasurement, MeasuredCell
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, Payload, ResultRecorded, VerificationRecorded
@@ -52,7 +52,7 @@ class RunSummary:
 class AppliedFallback:
     """The remedy under which a cell is tried, and for what."""
 
-    remedy: Name
+    remedy: FallbackName
     cell: Cell
     why: FailureReason
 
@@ -85,8 +85,8 @@ class Recorder:
         self._outbox = EventBuffer(log, prefix=SEGMENT_PREFIX, source=SOURCE, host_id=inventory.host_id, run_id=run_id)
         self._run_id = run_id
         self._threads, self._sampling, self._work, self._tell = threads, sampling, work, tell
-        self._earlier = earlier_medians(log)
-        self._fingerprints = fingerprints(inventory)
+        self._earlier = previous_medians(log)
+        self._fingerprints = host_fingerprints(inventory)
         self._lock = threading.RLock()
         self.finished: set[Cell] = set()
         """Cells that were recorded, well or badly."""
@@ -110,9 +110,9 @@ class Recorder:
                 return CellFailure(cell, outcome.why, (self._no_result(cell, outcome.why),))
             answer = outcome.answer
             payloads: list[ResultRecorded | VerificationRecorded] = []
-            why = event_builders.doubt(answer)
+            why = event_builders.rejection_reason(answer)
             if self._work != "verify":
-                result = event_builders.measured(
+                result = event_builders.measured_result(
                     cell,
                     device,
                     answer,
@@ -122,7 +122,7 @@ class Recorder:
                     earlier_ns=self._earlier.get(cell_key(cell, self._fingerprints[cell.hardware]), ()),
                 )
                 if result.status == "ok" and (why := self._copy(result)):
-                    result = _refused(result, why)
+                    result = _as_failed(result, why)
                 if cure is not None:
                     of = {"cell": cure.cell.label, "failure_class": cure.why.failure_class, "reason": cure.why.reason}
                     environment = {**result.environment, "remedied": of}
@@ -130,15 +130,17 @@ class Recorder:
                 payloads.append(result)
             if answer["verdict"] is not None:
                 verdict = {**answer["verdict"], **({"passed": False, "reason": why.reason} if why else {})}
-                payloads.append(event_builders.verified(cell, device, verdict, reference=prepare.REFERENCE))
+                payloads.append(event_builders.verification_event(cell, device, verdict, reference=prepare.REFERENCE))
             if why is not None:
                 return CellFailure(cell, why, tuple(payloads))
             self._keep(cell, payloads)
-            self._tell(f"{cell.label}: {_told(payloads[0])}{f', by {_words(cure.remedy)}' if cure else ''}")
+            self._tell(
+                f"{cell.label}: {_progress_line(payloads[0])}{f', by {_display_name(cure.remedy)}' if cure else ''}"
+            )
             self._summary.ok += 1
             return None
 
-    def give_up(self, failure: CellFailure, tried: Sequence[Name] = (), instead: Cell | None = None) -> None:
+    def give_up(self, failure: CellFailure, tried: Sequence[FallbackName] = (), instead: Cell | None = None) -> None:
         """Record a cell that stays failed though remedies were tried; `instead` is what one measured in its place."""
         reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
         payloads = []
@@ -166,13 +168,13 @@ class Recorder:
     def _no_result(self, cell: Cell, why: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
         if self._work == "verify":
-            return event_builders.not_verified(cell, device, why.reason, reference=prepare.REFERENCE)
-        return event_builders.failed(cell, device, why, threads=self._threads)
+            return event_builders.failed_verification(cell, device, why.reason, reference=prepare.REFERENCE)
+        return event_builders.failed_result(cell, device, why, threads=self._threads)
 
     def _copy(self, result: ResultRecorded) -> FailureReason | None:
         """Whether another hardware's result of this run has these very samples: then neither of them is believed."""
         for number, other in enumerate(self._summary.results):
-            if other.status != "ok" or other.hardware == result.hardware or _shape(other) != _shape(result):
+            if other.status != "ok" or other.hardware == result.hardware or _shape_key(other) != _shape_key(result):
                 continue
             if evidence := authenticity.duplicate_reason(result.samples_ns, other.samples_ns):
                 self._disown(number, FailureReason("failed", "fake", f"as on {result.hardware}: {evidence}"))
@@ -182,26 +184,26 @@ class Recorder:
     def _disown(self, number: int, why: FailureReason) -> None:
         """What is in the log stays there: a verification that failed takes a result out of use."""
         other = self._summary.results[number]
-        self._summary.results[number] = _refused(other, why)
+        self._summary.results[number] = _as_failed(other, why)
         self._summary.ok -= 1
         self._summary.failed += 1
-        self.record(event_builders.contradicted(other, why.reason, reference=prepare.REFERENCE))
+        self.record(event_builders.retraction(other, why.reason, reference=prepare.REFERENCE))
         self._tell(f"{other.model_id} · {other.hardware}: {why.status}, {why.reason}")
 
 
-def _refused(result: ResultRecorded, why: FailureReason) -> ResultRecorded:
+def _as_failed(result: ResultRecorded, why: FailureReason) -> ResultRecorded:
     return result.model_copy(update={"status": why.status, "failure_class": why.failure_class, "reason": why.reason})
 
 
-def _shape(result: ResultRecorded) -> tuple[Any, ...]:
+def _shape_key(result: ResultRecorded) -> tuple[Any, ...]:
     return (result.model_id, result.mode, result.precision, result.batch_size, result.sequence_length)
 
 
-def _words(remedy: Name) -> str:
+def _display_name(remedy: FallbackName) -> str:
     return remedy.replace("_", " ")
 
 
-def _told(payload: ResultRecorded | VerificationRecorded) -> str:
+def _progress_line(payload: ResultRecorded | VerificationRecorded) -> str:
     if isinstance(payload, VerificationRecorded):
         return f"verified, differs by {payload.relative_error:.2g}"
     median_ms = median_ns(payload.samples_ns) / 1e6

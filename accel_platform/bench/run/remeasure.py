@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from accel_platform.backends.detect import detect
-from accel_platform.bench.plan.plan import CellKey, cell_key, fingerprints
-from accel_platform.bench.plan.resume import cells_of, effort_of
+from accel_platform.bench.plan.plan import CellKey, cell_key, host_fingerprints
+from accel_platform.bench.plan.resume import cells_from_plan, effort_from_plan
 from accel_platform.bench.plan.run_options import RunOptions
-from accel_platform.bench.run.runner import Tell, measure_cells
+from accel_platform.bench.run.runner import Progress, measure_cells
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 
 
-def measure_again(
+def remeasure_cells(
     plans: Sequence[Mapping[str, Any]],
     wanted: Collection[CellKey],
     times: int,
     settings: Settings,
     *,
     labels: Mapping[str, str],
-    on_progress: Tell | None = None,
+    on_progress: Progress | None = None,
 ) -> list[str]:
     """Measure those cells of recorded plans (one at least) that are `wanted`, in `times` new runs; the ids of the runs.
 
@@ -30,12 +30,12 @@ def measure_again(
     same one is measured: there may be none. Each run gives every cell a new process. On KeyboardInterrupt what was
     measured is kept.
     """
-    cells = [cell for plan in plans for cell in cells_of(plan)]
+    cells = [cell for plan in plans for cell in cells_from_plan(plan)]
     inventory = detect({cell.hardware for cell in cells})
-    here = fingerprints(inventory)
+    here = host_fingerprints(inventory)
     keys = {cell_key(cell, here.get(cell.hardware, "")): cell for cell in cells}
     chosen = [cell for key, cell in keys.items() if key in wanted]
-    effort, how = effort_of(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
+    effort, how = effort_from_plan(plans[-1]), replace(RunOptions(**plans[-1]["how"]), work="all", operators=False)
     log, runs = EventLog.open(settings), []
     for _ in range(times if chosen else 0):
         summary = measure_cells(

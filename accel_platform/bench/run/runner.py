@@ -18,26 +18,26 @@ from uuid_utils.compat import uuid7
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.bench.measure.failures import FailureReason, classify
 from accel_platform.bench.plan import device_scheduling, resume
-from accel_platform.bench.plan.plan import Cell, artifact_of, groups
+from accel_platform.bench.plan.plan import Cell, artifact_kind, group_by_process
 from accel_platform.bench.plan.presets import EFFORTS, Effort
-from accel_platform.bench.plan.run_locks import lock_devices, under_way
+from accel_platform.bench.plan.run_locks import hold_run_lock, lock_devices
 from accel_platform.bench.plan.run_options import RunOptions
 from accel_platform.bench.plan.support import head_for, unsupported_reason
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter
-from accel_platform.bench.prepare.preparation import Unprepared, prepare_models
+from accel_platform.bench.prepare.preparation import PreparationFailures, prepare_models
 from accel_platform.bench.run import event_builders
-from accel_platform.bench.run.fallbacks import Fallback, Name, fallbacks_for
+from accel_platform.bench.run.fallbacks import Fallback, FallbackName, fallbacks_for
 from accel_platform.bench.run.recorder import AppliedFallback, CellFailure, Recorder, RunSummary
-from accel_platform.bench.run.worker_pool import FailedMeasurement, Operators, WorkerPool
+from accel_platform.bench.run.worker_pool import FailedMeasurement, OperatorProfile, WorkerPool
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.hardware.energy import counted_by
 from accel_platform.settings import Settings
 
-AS_USUAL = RunOptions()
+DEFAULT_OPTIONS = RunOptions()
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 def measure_cells(
@@ -46,8 +46,8 @@ def measure_cells(
     log: EventLog,
     *,
     effort: Effort = EFFORTS["standard"],
-    how: RunOptions = AS_USUAL,
-    on_progress: Tell | None = None,
+    how: RunOptions = DEFAULT_OPTIONS,
+    on_progress: Progress | None = None,
     inventory: Inventory | None = None,
     resumes: str | None = None,
     asked: Mapping[str, Any] | None = None,
@@ -73,26 +73,28 @@ def measure_cells(
             summary.unavailable[cell.hardware] = (device.reason if device else None) or "not known here"
     if possible:
         tell = on_progress or (lambda _: None)
-        run = _Run(possible, settings, log, effort, how, tell, inventory, summary)
+        run = _BenchmarkRun(possible, settings, log, effort, how, tell, inventory, summary)
         devices = {
-            silicon for cell in possible if (silicon := device_scheduling.silicon(cell.hardware, inventory)) is not None
+            silicon
+            for cell in possible
+            if (silicon := device_scheduling.physical_device_id(cell.hardware, inventory)) is not None
         }
-        with lock_devices(settings, devices, tell), under_way(settings, run.run_id):
+        with lock_devices(settings, devices, tell), hold_run_lock(settings, run.run_id):
             run.run(resumes, asked, labels or {})
     return summary
 
 
 @dataclass
-class _Case:
+class _Recovery:
     """A failed cell under treatment: what is left to try, and what helped."""
 
     failure: CellFailure
     left: list[Fallback]
-    tried: list[Name] = field(default_factory=list)
+    tried: list[FallbackName] = field(default_factory=list)
     helped: Fallback | None = None
 
 
-class _Run:
+class _BenchmarkRun:
     """One run: what is being measured, by which rules, and what could not be prepared for it."""
 
     def __init__(
@@ -102,7 +104,7 @@ class _Run:
         log: EventLog,
         effort: Effort,
         how: RunOptions,
-        tell: Tell,
+        tell: Progress,
         inventory: Inventory,
         summary: RunSummary,
     ) -> None:
@@ -122,13 +124,15 @@ class _Run:
             tell=tell,
         )
         self.taken = set(cells)
-        self.unprepared: Unprepared = {}
+        self.unprepared: PreparationFailures = {}
 
     def run(self, resumes: str | None, asked: Mapping[str, Any] | None, labels: Mapping[str, str]) -> None:
         started = time.monotonic()
         status: Literal["succeeded", "failed", "cancelled"] = "failed"
         reason = None
-        plan = resume.described(self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked)
+        plan = resume.describe_plan(
+            self.cells, self.effort, self.how, threads=self.threads, resumes=resumes, asked=asked
+        )
         software = self.inventory.host.software
         self.recording.record(RunStarted(kind="benchmark", plan=plan, software=software, labels=dict(labels)))
         self.recording.observe_hardware()
@@ -137,8 +141,8 @@ class _Run:
             self.describe(cells)
             self.recording.flush()
             self.unprepared = self.prepare(cells, "dynamo")
-            found = groups(cells) if self.how.pooled else [(cell,) for cell in cells]
-            side_by_side = device_scheduling.lanes(found, self.inventory) if self.how.parallel else [found]
+            found = group_by_process(cells) if self.how.pooled else [(cell,) for cell in cells]
+            side_by_side = device_scheduling.assign_lanes(found, self.inventory) if self.how.parallel else [found]
             device_scheduling.run_lanes(side_by_side, self.measure, self.children.stop)
             status = "succeeded" if self.summary.ok else "failed"
             reason = None if self.summary.ok else "no cell could be measured"
@@ -178,12 +182,12 @@ class _Run:
         """Record each model, and its cost where that can be traced: work that depends on values cannot."""
         for model in dict.fromkeys(cell.model for cell in cells):
             try:
-                self.recording.record(event_builders.described(model))
+                self.recording.record(event_builders.describe_model(model))
             except Exception as error:  # noqa: BLE001 - a custom config may fail in any way
-                self.recording.record(event_builders.named(model))
+                self.recording.record(event_builders.identify_model(model))
                 self.tell(f"{model.model_id}: its cost is unknown, {classify(error)[1]}")
 
-    def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> Unprepared:
+    def prepare(self, cells: Sequence[Cell], exporter: Exporter) -> PreparationFailures:
         self.children.check()
         unprepared = prepare_models(
             cells,
@@ -207,15 +211,15 @@ class _Run:
                 self.recording.give_up(case.failure, case.tried, case.helped.cell if case.helped else None)
         self.recording.flush()
 
-    def treated(self, failures: Sequence[CellFailure]) -> list[_Case]:
+    def treated(self, failures: Sequence[CellFailure]) -> list[_Recovery]:
         """What became of failed cells: their remedies are tried kind by kind, until one helps or none is left."""
-        cases = [_Case(f, list(fallbacks_for(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
+        cases = [_Recovery(f, list(fallbacks_for(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
         while open_ := [case for case in cases if case.left]:
             name = open_[0].left[0].name
             now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
             self.taken |= {remedy.cell for _, remedy in now}
             # Cells that shared a child share the next one.
-            for group in groups(dict.fromkeys(remedy.cell for _, remedy in now)):
+            for group in group_by_process(dict.fromkeys(remedy.cell for _, remedy in now)):
                 mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
                 exporter = mine[0][1].exporter
                 self.tell(f"{', '.join(case.failure.cell.label for case, _ in mine)}: trying {name.replace('_', ' ')}")
@@ -231,12 +235,12 @@ class _Run:
     def attempt(
         self,
         group: Sequence[Cell],
-        unprepared: Unprepared,
+        unprepared: PreparationFailures,
         exporter: Exporter = "dynamo",
         cures: Mapping[Cell, AppliedFallback] | None = None,
     ) -> list[CellFailure]:
         """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
-        first, reads = group[0], artifact_of(group[0])
+        first, reads = group[0], artifact_kind(group[0])
         artifacts = Artifacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
         failures: list[CellFailure | None] = []
@@ -267,7 +271,7 @@ class _Run:
             "work": self.how.work,
         }
         for outcome in self.children.measure(ready, job, self.trace if self.how.operators else None):
-            if isinstance(outcome, Operators):
+            if isinstance(outcome, OperatorProfile):
                 self.summary.operators[outcome.cell.label] = outcome.told
             else:
                 failures.append(self.recording.take(outcome, (cures or {}).get(outcome.cell)))

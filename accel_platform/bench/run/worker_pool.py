@@ -41,14 +41,14 @@ class FailedMeasurement:
 
 
 @dataclass(frozen=True)
-class Operators:
+class OperatorProfile:
     """What the pass with the operator profiler found, or why there is none."""
 
     cell: Cell
     told: Message
 
 
-Outcome = MeasuredCell | FailedMeasurement | Operators
+Outcome = MeasuredCell | FailedMeasurement | OperatorProfile
 
 
 @dataclass
@@ -104,7 +104,7 @@ class WorkerPool:
                     elif answer["kind"] == "measured":
                         yield MeasuredCell(left.pop(0), answer, loaded)
                     elif answer["kind"] == "operators":
-                        yield Operators(here[answer.pop("cell")], answer)
+                        yield OperatorProfile(here[answer.pop("cell")], answer)
                     elif answer["kind"] == "failed":
                         yield FailedMeasurement(
                             left.pop(0), FailureReason("failed", answer["failure_class"], answer["reason"])

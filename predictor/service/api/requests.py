@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
-from accel_platform.bench.requests.requests import PREFIX, Requests, State, asking, close
+from accel_platform.bench.requests.requests import REQUEST_PREFIX, Requests, State, build_request_events, close
 from accel_platform.bench.requests.requests import Request as Asked
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
@@ -185,14 +185,14 @@ def router(log: EventLog, log_for: LogFor, request_update: Callable[[], None]) -
     ) -> BenchmarkRequests:
         """Request a benchmark on whichever host has the hardware; it is measured while that host is at work."""
         config = query.model_dump(exclude={"priority", "max_runtime_s"}, exclude_none=True)
-        events = asking(
+        events = build_request_events(
             config,
             by="api",
             priority=query.priority,
             max_runtime_s=query.max_runtime_s,
             causation_id=request_id(request.url.path, query),
         )
-        stored = store_once(log_for(request), events, key=idempotency_key, prefix=PREFIX)
+        stored = store_once(log_for(request), events, key=idempotency_key, prefix=REQUEST_PREFIX)
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         request_update()

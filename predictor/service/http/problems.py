@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accel_platform.api_keys import KeysDamaged
+from accel_platform.api_keys import KeyFileDamaged
 from accel_platform.errors import (
     AccelError,
     Busy,
@@ -41,7 +41,7 @@ _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (NotFound, 404, "not-found", "Not found"),
     (WarehouseEmpty, 503, "warehouse-empty", "Nothing has been measured or imported yet"),
     (Busy, 503, "busy", "Too many questions of this kind at once"),
-    (KeysDamaged, 503, "keys-damaged", "The keys cannot be read"),
+    (KeyFileDamaged, 503, "keys-damaged", "The keys cannot be read"),
     (LogUnavailable, 503, "log-unavailable", "The event log cannot be read"),
     (StorageUnavailable, 503, "storage-unavailable", "A place on disk cannot be used"),
     (WarehouseDamaged, 503, "warehouse-damaged", "The tables cannot be read"),

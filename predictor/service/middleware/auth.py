@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from accel_platform.api_keys import Key, Keys
+from accel_platform.api_keys import ApiKey, KeyStore
 from accel_platform.api_keys import Scope as Allowed
 from accel_platform.errors import AccelError
 from accel_platform.settings import Settings
@@ -41,7 +41,7 @@ class AuthMiddleware:
 
     def __init__(self, app: ASGIApp, settings: Settings, host: str | None) -> None:
         self._app = app
-        self._keys = Keys(settings)
+        self._keys = KeyStore(settings)
         self._asks_always = host is not None and not is_loopback(host)
         self._knows_host = host is not None
         self._origins = frozenset(settings.cors_origins)
@@ -152,7 +152,7 @@ def _named_loopback(host: str) -> bool:
         return False
 
 
-def _caller(key: Key) -> Caller:
+def _caller(key: ApiKey) -> Caller:
     return Caller(key.name, key.key_id, key.scope)
 
 

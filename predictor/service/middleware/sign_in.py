@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from accel_platform.api_keys import Keys
+from accel_platform.api_keys import KeyStore
 from accel_platform.settings import Settings
 from predictor.service.middleware.auth import COOKIE, SIGN_IN
 
@@ -39,7 +39,7 @@ input, button {{ font: inherit; width: 100%; box-sizing: border-box; padding: .6
 
 def router(settings: Settings) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
-    keys = Keys(settings)
+    keys = KeyStore(settings)
 
     @routes.get(SIGN_IN)
     def form(request: Request) -> HTMLResponse:

@@ -18,7 +18,7 @@ from accel_platform.analysis.regressions.changepoint_history import histories, r
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
-from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, labels_of, with_commit
+from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app
 from accel_platform.cli.regress_check import record_found
 from accel_platform.errors import InvalidInput, NotFound
@@ -506,15 +506,15 @@ class TestLabels:
     def test_words_and_the_environment_make_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in COMMIT_VARIABLES:
             monkeypatch.delenv(name, raising=False)
-        assert with_commit(labels_of(["branch=main", "note=a=b"])) == {"branch": "main", "note": "a=b"}
+        assert add_commit_label(parse_labels(["branch=main", "note=a=b"])) == {"branch": "main", "note": "a=b"}
         monkeypatch.setenv("CI_COMMIT_SHA", "gitlab")
-        assert with_commit({}) == {"commit": "gitlab"}
+        assert add_commit_label({}) == {"commit": "gitlab"}
         monkeypatch.setenv("GITHUB_SHA", "github")
         monkeypatch.setenv("ACCEL_COMMIT", "ours")
-        assert with_commit({}) == {"commit": "ours"}
-        assert with_commit({"commit": "said"}) == {"commit": "said"}
+        assert add_commit_label({}) == {"commit": "ours"}
+        assert add_commit_label({"commit": "said"}) == {"commit": "said"}
 
     @pytest.mark.parametrize("word", ["", "main", "=main", "branch=", " = "])
     def test_what_is_no_label_is_refused(self, word: str) -> None:
         with pytest.raises(InvalidInput, match="KEY=VALUE"):
-            labels_of([word])
+            parse_labels([word])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.backup import BackupDamaged, BackupRefused, back_up, restore, verify
 from accel_platform.backup.generations import open_target
 from accel_platform.cli import app
@@ -52,7 +52,7 @@ def filled(tmp_path: Path) -> Settings:
     (artifact / "trees.txt").write_text("trees")
     (settings.models_dir / "CURRENT").write_text("lgbm-1")
     (settings.models_dir / ".half-written").write_text("x")
-    Keys(settings).create("ci", Scope.read)
+    KeyStore(settings).create("ci", Scope.read)
     return settings
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.bench.measure.sampling import Sampling, is_warm
-from accel_platform.bench.plan.config import BenchmarkConfig, example, read_config, reference, write_example
-from accel_platform.bench.plan.config_resolution import effort_of, models_named
+from accel_platform.bench.plan.config import BenchmarkConfig, example_suite, read_config, reference_table, write_example
+from accel_platform.bench.plan.config_resolution import resolve_effort, select_models
 from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.plan.schedule import cron_of
+from accel_platform.bench.plan.schedule import parse_schedule
 from accel_platform.benchmark_api import plan_benchmark
 from accel_platform.errors import AccelError, InvalidInput, NotFound
 from accel_platform.workloads.custom_models import custom_models
@@ -64,12 +64,12 @@ def test_the_example_has_every_key_with_its_meaning_and_is_valid(tmp_path: Path)
     assert read_config(path).models is None
     with pytest.raises(InvalidInput, match="is there already"):
         write_example(path)
-    assert path.read_text() == example()
+    assert path.read_text() == example_suite()
 
 
 def test_the_documentation_lists_the_keys_as_they_are() -> None:
     page = (ROOT / "docs/reference/suite-json.md").read_text()
-    assert reference() in page, "put the output of accel_platform.bench.plan.config.reference() there"
+    assert reference_table() in page, "put the output of accel_platform.bench.plan.config.reference_table() there"
 
 
 def test_paths_are_meant_from_where_the_file_lies(tmp_path: Path) -> None:
@@ -132,14 +132,14 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_iterations_and_timeout_reach_the_sampling() -> None:
-    effort = effort_of(BenchmarkConfig(warmup_iterations=7, benchmark_iterations=30, timeout=8, effort="quick"))
+    effort = resolve_effort(BenchmarkConfig(warmup_iterations=7, benchmark_iterations=30, timeout=8, effort="quick"))
     assert (effort.sampling.warmup_min_count, effort.sampling.min_count) == (7, 30)
     assert (effort.timeout_s, effort.sampling.limit_s) == (8, 4)
     assert effort.sampling.max_time_s <= 4
-    assert effort_of(BenchmarkConfig(benchmark_iterations=3)).sampling.min_count == 11
-    assert effort_of(BenchmarkConfig()) == EFFORTS["standard"]
+    assert resolve_effort(BenchmarkConfig(benchmark_iterations=3)).sampling.min_count == 11
+    assert resolve_effort(BenchmarkConfig()) == EFFORTS["standard"]
     with pytest.raises(InvalidInput, match="Try thorough"):
-        effort_of(BenchmarkConfig(effort="thoroug"))
+        resolve_effort(BenchmarkConfig(effort="thoroug"))
 
 
 @given(st.lists(st.integers(1_000_000, 2_000_000_000), max_size=12), st.integers(0, 12))
@@ -163,7 +163,7 @@ def test_warming_up_lasts_at_least_as_many_runs_as_were_asked(times_ns: list[int
     ],
 )
 def test_schedules_become_cron(given_: Any, cron: str | None) -> None:
-    assert cron_of(given_) == cron
+    assert parse_schedule(given_) == cron
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_schedules_become_cron(given_: Any, cron: str | None) -> None:
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        cron_of(wrong)
+        parse_schedule(wrong)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_what_a_suite_names_must_be_there(tmp_path: Path, value: Any, kind: type
 
 def test_a_set_may_stand_beside_names_and_ones_own_models_come_first() -> None:
     own = {"bert-base": resolve_model("bert-tiny")}
-    assert [m.model_id for m in models_named(("bert-base", "vit-tiny"), None, own, {})] == ["bert-tiny", "vit-tiny"]
-    assert [m.model_id for m in models_named(None, None, own, {})] == ["bert-tiny"]
-    assert len(models_named(None, None, {}, {})) == 4
-    assert models_named(("t5-small",), "small", {}, {})[0].model_id == "t5-small"
+    assert [m.model_id for m in select_models(("bert-base", "vit-tiny"), None, own, {})] == ["bert-tiny", "vit-tiny"]
+    assert [m.model_id for m in select_models(None, None, own, {})] == ["bert-tiny"]
+    assert len(select_models(None, None, {}, {})) == 4
+    assert select_models(("t5-small",), "small", {}, {})[0].model_id == "t5-small"
 
 
 def test_the_how_to_shows_what_is_valid(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_platform.bench.coverage.report import by_category, markdown
+from accel_platform.bench.coverage.report import render_markdown, summarize_by_category
 from accel_platform.events.types import ArchitectureChecked
 
 
@@ -32,7 +32,7 @@ CHECKS = [
 
 
 def test_rows_are_counted_by_hardware_and_category() -> None:
-    rows = {(row["hardware"], row["category"]): row for row in by_category(CHECKS)}
+    rows = {(row["hardware"], row["category"]): row for row in summarize_by_category(CHECKS)}
     assert list(rows) == [
         ("cpu", "text"),
         ("cpu", "vision"),
@@ -48,10 +48,10 @@ def test_rows_are_counted_by_hardware_and_category() -> None:
 
 
 def test_the_page_holds_the_totals_and_every_reason() -> None:
-    page = markdown(CHECKS, total=5)
+    page = render_markdown(CHECKS, total=5)
     assert "- `cpu`: 2 of 5 model types run, 5 were checked" in page
     assert "torch 2.13.0" in page
     assert "| export | blt | text | a \\| b |" in page
     assert page.index("## Failures on `cpu`") < page.index("## Failures on `openvino`")
     assert page.endswith("None.\n")
-    assert "| hardware | category |" not in markdown([], total=5)
+    assert "| hardware | category |" not in render_markdown([], total=5)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.backends.detect import Inventory
-from accel_platform.bench.plan.device_scheduling import Group, lanes, run_lanes, silicon
-from accel_platform.bench.plan.plan import Cell, groups
+from accel_platform.bench.plan.device_scheduling import Group, assign_lanes, physical_device_id, run_lanes
+from accel_platform.bench.plan.plan import Cell, group_by_process
 from accel_platform.events.types import DeviceObserved, HostObserved
 from accel_platform.workloads.model_catalog import resolve_model
 
@@ -40,7 +40,7 @@ cells = st.lists(
 
 
 def test_runtimes_of_one_processor_share_a_lane_and_so_does_what_it_plays() -> None:
-    assert {name: silicon(name, INVENTORY) for name in DEVICES} == {
+    assert {name: physical_device_id(name, INVENTORY) for name in DEVICES} == {
         **dict.fromkeys(("cpu", "openvino", "onnxruntime", "jax", "webgpu"), "cpu-1"),
         "cuda": "gpu-1",
     }
@@ -48,25 +48,25 @@ def test_runtimes_of_one_processor_share_a_lane_and_so_does_what_it_plays() -> N
 
 @given(cells)
 def test_lanes_keep_every_group_once_and_in_order(found: list[Cell]) -> None:
-    given_ = groups(found)
-    kept = lanes(given_, INVENTORY)
+    given_ = group_by_process(found)
+    kept = assign_lanes(given_, INVENTORY)
     assert sorted(group for lane in kept for group in map(given_.index, lane)) == list(range(len(given_)))
     for lane in kept:
         assert [given_.index(group) for group in lane] == sorted(given_.index(group) for group in lane)
-        assert len({silicon(group[0].hardware, INVENTORY) for group in lane}) == 1
-    assert len({silicon(lane[0][0].hardware, INVENTORY) for lane in kept}) == len(kept)
+        assert len({physical_device_id(group[0].hardware, INVENTORY) for group in lane}) == 1
+    assert len({physical_device_id(lane[0][0].hardware, INVENTORY) for lane in kept}) == len(kept)
 
 
 def test_two_devices_overlap_and_one_never_does() -> None:
     model = MODELS[0]
-    found = groups([Cell(model, name, 1, 16) for name in DEVICES])
+    found = group_by_process([Cell(model, name, 1, 16) for name in DEVICES])
     busy: dict[str | None, int] = {}
     most: dict[str | None, int] = {}
     lock, together = threading.Lock(), threading.Barrier(2, timeout=20)
     met = []
 
     def measure(group: Group) -> None:
-        lane = silicon(group[0].hardware, INVENTORY)
+        lane = physical_device_id(group[0].hardware, INVENTORY)
         with lock:
             busy[lane] = busy.get(lane, 0) + 1
             most[lane] = max(most.get(lane, 0), busy[lane])
@@ -75,13 +75,13 @@ def test_two_devices_overlap_and_one_never_does() -> None:
         with lock:
             busy[lane] -= 1
 
-    run_lanes(lanes(found, INVENTORY), measure, lambda: None)
+    run_lanes(assign_lanes(found, INVENTORY), measure, lambda: None)
     assert most == {"cpu-1": 1, "gpu-1": 1}
     assert len(met) == 2, "the processor and the GPU were at work at the same time"
 
 
 def test_a_fault_stops_the_other_lanes_and_comes_up() -> None:
-    found = groups([Cell(MODELS[0], name, 1, 16) for name in ("cpu", "cuda")])
+    found = group_by_process([Cell(MODELS[0], name, 1, 16) for name in ("cpu", "cuda")])
     stopped = threading.Event()
 
     def measure(group: Group) -> None:
@@ -91,5 +91,5 @@ def test_a_fault_stops_the_other_lanes_and_comes_up() -> None:
 
     start = time.monotonic()
     with pytest.raises(OSError, match="disk is full"):
-        run_lanes(lanes(found, INVENTORY), measure, stopped.set)
+        run_lanes(assign_lanes(found, INVENTORY), measure, stopped.set)
     assert time.monotonic() - start < 15

@@ -11,8 +11,8 @@ import pytest
 from accel_platform.backends.base import UnsupportedMode
 from accel_platform.bench.measure import generation, training
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.plan.plan import Cell, groups, plan
-from accel_platform.bench.plan.support import has_mode, head_for, mode_named, unsupported_reason
+from accel_platform.bench.plan.plan import Cell, group_by_process, plan_cells
+from accel_platform.bench.plan.support import head_for, resolve_mode, supports_mode, unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import resolve_model
@@ -59,28 +59,28 @@ def test_what_a_mode_forbids_is_said_before_anything_is_built() -> None:
     crowd = unsupported_reason(Cell(BERT, "cpu", 1, 16, mode="training", processes=usable_cores() + 1))
     assert crowd is not None
     assert "needs a core for each" in crowd.reason
-    assert has_mode("openvino", "inference")
-    assert not has_mode("webgpu", "training")
+    assert supports_mode("openvino", "inference")
+    assert not supports_mode("webgpu", "training")
 
 
 def test_modes_have_names() -> None:
-    assert mode_named("Generation") == "generation"
+    assert resolve_mode("Generation") == "generation"
     with pytest.raises(InvalidInput, match="inference, generation, training"):
-        mode_named("dreaming")
+        resolve_mode("dreaming")
 
 
 def test_processes_are_for_training_alone() -> None:
-    cells = plan([GPT], ["cpu"], [1, 4], [16], modes=("inference", "training"), processes=2)
+    cells = plan_cells([GPT], ["cpu"], [1, 4], [16], modes=("inference", "training"), processes=2)
     assert [(c.mode, c.processes) for c in cells] == [("inference", 1)] * 2 + [("training", 2)] * 2
     assert "training in 2 processes" in cells[-1].label
     with pytest.raises(InvalidInput, match="Only training"):
-        plan([GPT], ["cpu"], [1], processes=2)
+        plan_cells([GPT], ["cpu"], [1], processes=2)
     with pytest.raises(InvalidInput, match="at least 1 process"):
-        plan([GPT], ["cpu"], [1], modes=("training",), processes=0)
+        plan_cells([GPT], ["cpu"], [1], modes=("training",), processes=0)
 
 
 def test_a_model_that_was_trained_is_not_measured_again() -> None:
-    found = groups(plan([GPT], ["cpu"], [1, 2], [16], modes=("generation", "training")))
+    found = group_by_process(plan_cells([GPT], ["cpu"], [1, 2], [16], modes=("generation", "training")))
     assert [[(c.mode, c.batch_size) for c in group] for group in found] == [
         [("generation", 1), ("generation", 2)],
         [("training", 1)],
@@ -96,17 +96,17 @@ class TestGeneration:
     def test_a_decoder_beside_an_encoder_begins_with_its_start_token(self) -> None:
         inputs = {"input_ids": np.ones((2, 7), np.int64), "decoder_input_ids": np.full((2, 7), 9)}
         t5 = SimpleNamespace(model_type="t5", pad_token_id=0)
-        assert generation.prompt_of(inputs, t5)["decoder_input_ids"].tolist() == [[0], [0]]
+        assert generation.make_prompt(inputs, t5)["decoder_input_ids"].tolist() == [[0], [0]]
         bart = SimpleNamespace(model_type="bart", pad_token_id=1, decoder_start_token_id=2)
-        assert generation.prompt_of(inputs, bart)["decoder_input_ids"].tolist() == [[2], [2]]
+        assert generation.make_prompt(inputs, bart)["decoder_input_ids"].tolist() == [[2], [2]]
         alone = {"input_ids": np.ones((2, 7), np.int64)}
-        assert generation.prompt_of(alone, t5) == alone
+        assert generation.make_prompt(alone, t5) == alone
         with pytest.raises(UnsupportedMode, match="starts"):
-            generation.prompt_of(inputs, SimpleNamespace(model_type="odd"))
+            generation.make_prompt(inputs, SimpleNamespace(model_type="odd"))
 
     def test_figures_are_medians_of_their_parts(self) -> None:
         rows = [(10_000_000, 1_000_000, 2_000_000 + i, 3_000_000 + i) for i in range(11)]
-        figures = generation.figures_of(rows)
+        figures = generation.generation_figures(rows)
         assert figures["output_tokens"] == 3
         assert figures["prefill_ms"] == 10
         assert figures["time_to_first_token_ms"] == 11
@@ -114,7 +114,7 @@ class TestGeneration:
         assert figures["token_samples_ns"][:4] == (2_000_000, 3_000_000, 2_000_001, 3_000_001)
 
     def test_too_few_generations_give_no_median_of_what_comes_once_in_each(self) -> None:
-        figures = generation.figures_of([(10, 1, *([5] * 31))] * 10)
+        figures = generation.generation_figures([(10, 1, *([5] * 31))] * 10)
         assert (figures["prefill_ms"], figures["time_to_first_token_ms"]) == (None, None)
         assert figures["time_per_output_token_ms"] == 5e-6
 
@@ -134,7 +134,7 @@ class TestGeneration:
         self, tokens: Any, margins: Any, wrong: str | None
     ) -> None:
         expected = np.array([[1, 2, 3, 4]])
-        assert generation.differing(np.array(tokens), expected, margins, excused=0.01) == wrong
+        assert generation.first_wrong_token(np.array(tokens), expected, margins, excused=0.01) == wrong
 
 
 class TestTraining:
@@ -142,28 +142,28 @@ class TestTraining:
         model = SimpleNamespace(config=SimpleNamespace(num_labels=3))
         text = {"input_ids": np.array([[5, 6, 7]])}
         for head in ("AutoModelForCausalLM", "AutoModelForMaskedLM"):
-            assert training.batch_of(model, text, head, seed=0)["labels"].tolist() == [[5, 6, 7]]  # type: ignore[arg-type]
+            assert training.make_batch(model, text, head, seed=0)["labels"].tolist() == [[5, 6, 7]]  # type: ignore[arg-type]
         both = {**text, "decoder_input_ids": np.array([[1, 2, 3]])}
-        assert training.batch_of(model, both, "AutoModelForSeq2SeqLM", seed=0)["labels"].tolist() == [[2, 3, -100]]
+        assert training.make_batch(model, both, "AutoModelForSeq2SeqLM", seed=0)["labels"].tolist() == [[2, 3, -100]]
         images = {"pixel_values": np.zeros((40, 3, 2, 2))}
-        labels = training.batch_of(model, images, "AutoModelForImageClassification", seed=0)["labels"]
+        labels = training.make_batch(model, images, "AutoModelForImageClassification", seed=0)["labels"]
         assert set(labels.tolist()) == {0, 1, 2}
 
     def test_a_loss_must_fall_and_be_finite(self) -> None:
-        assert training.not_falling([10.4, 10.3, 10.2, 10.1]) is None
+        assert training.loss_problem([10.4, 10.3, 10.2, 10.1]) is None
         # One step may go up: dropout.
-        assert training.not_falling([10.4, 10.3, 10.2, 10.5, 10.1]) is None
-        stuck = training.not_falling([10.4, 10.4, 10.4, 10.5, 10.5])
+        assert training.loss_problem([10.4, 10.3, 10.2, 10.5, 10.1]) is None
+        stuck = training.loss_problem([10.4, 10.4, 10.4, 10.5, 10.5])
         assert stuck == "the loss does not fall: 10.4 at first, 10.5 after 5 steps"
-        assert training.not_falling([10.4, 10.5]) is None, "two steps show nothing"
-        assert training.not_falling([10.4, float("nan"), 1.0]) == "the loss is not finite"
+        assert training.loss_problem([10.4, 10.5]) is None, "two steps show nothing"
+        assert training.loss_problem([10.4, float("nan"), 1.0]) == "the loss is not finite"
 
     def test_efficiency_is_one_where_company_costs_nothing(self) -> None:
-        assert training.efficiency([100] * 11, [100] * 11) == 1
-        assert training.efficiency([100] * 11, [200] * 11) == 0.5
-        assert training.efficiency([100] * 10, [200] * 11) is None
+        assert training.scaling_efficiency([100] * 11, [100] * 11) == 1
+        assert training.scaling_efficiency([100] * 11, [200] * 11) == 0.5
+        assert training.scaling_efficiency([100] * 10, [200] * 11) is None
 
     def test_precisions_that_need_more_than_a_plain_step_are_refused(self) -> None:
-        training.require("bfloat16")
+        training.require_precision("bfloat16")
         with pytest.raises(UnsupportedMode, match="float16"):
-            training.require("float16")
+            training.require_precision("float16")

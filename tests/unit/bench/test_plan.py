@@ -12,19 +12,19 @@ from accel_platform.backends.registry import RUNTIMES, runtime_for
 from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,
     Cell,
-    artifact_of,
+    artifact_kind,
     cell_key,
     done_cells,
-    groups,
-    missing,
-    plan,
+    group_by_process,
+    missing_cells,
+    plan_cells,
 )
-from accel_platform.bench.plan.presets import EFFORTS, effort_named
+from accel_platform.bench.plan.presets import EFFORTS, effort_preset
 from accel_platform.bench.plan.support import unsupported_reason
 from accel_platform.errors import InvalidInput
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import ResultRecorded
-from accel_platform.precisions import MEASURED, precision_named
+from accel_platform.precisions import MEASURABLE, resolve_precision
 from accel_platform.settings import Settings
 from accel_platform.workloads.model_catalog import resolve_model
 
@@ -40,24 +40,24 @@ cells = st.builds(
 
 
 def test_a_plan_is_every_combination_once_small_before_large() -> None:
-    found = plan([BERT, VIT], ["cpu", "OpenVINO"], [4, 1, 4], [64, 32])
+    found = plan_cells([BERT, VIT], ["cpu", "OpenVINO"], [4, 1, 4], [64, 32])
     assert len(found) == 2 * 2 * 2 + 2 * 2, "an image has no length, so its cells do not multiply"
     assert [(c.batch_size, c.sequence_length) for c in found[:4]] == [(1, 32), (4, 32), (1, 64), (4, 64)]
     assert {c.sequence_length for c in found if c.model is VIT} == {None}
-    assert {c.sequence_length for c in plan([BERT], ["cpu"], [1])} == {128}
+    assert {c.sequence_length for c in plan_cells([BERT], ["cpu"], [1])} == {128}
 
 
 def test_a_plan_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1, not 0"):
-        plan([BERT], ["cpu"], [0])
+        plan_cells([BERT], ["cpu"], [0])
     with pytest.raises(InvalidInput, match="abacus"):
-        plan([BERT], ["abacus"], [1])
+        plan_cells([BERT], ["abacus"], [1])
     with pytest.raises(InvalidInput, match="at least one model"):
-        plan([], ["cpu"], [1])
+        plan_cells([], ["cpu"], [1])
 
 
 def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
-    found = plan([BERT], ["cpu", "onnxruntime", "qnn"], [1], precisions=["float32", "bfloat16", "int8"])
+    found = plan_cells([BERT], ["cpu", "onnxruntime", "qnn"], [1], precisions=["float32", "bfloat16", "int8"])
     assert len(found) == 9
     refused = {(c.hardware, c.precision): why for c in found if (why := unsupported_reason(c)) is not None}
     assert set(refused) == {
@@ -65,37 +65,39 @@ def test_precisions_multiply_a_plan_and_each_runtime_knows_its_own() -> None:
         *(("qnn", name) for name in ("float32", "bfloat16", "int8")),
     }
     assert all(hardware in why.reason and name in why.reason for (hardware, name), why in refused.items())
-    assert {(c.hardware, artifact_of(c)) for c in found if c.precision == "int8" and unsupported_reason(c) is None} == {
+    assert {
+        (c.hardware, artifact_kind(c)) for c in found if c.precision == "int8" and unsupported_reason(c) is None
+    } == {
         ("cpu", "weights"),
         ("onnxruntime", "onnx-int8-dynamic"),
     }
-    assert [c.precision for c in plan([BERT], ["cpu", "qnn"], [1])] == ["float32", "float16"]
-    assert len(groups(found)) == 9, "each precision has a process of its own"
+    assert [c.precision for c in plan_cells([BERT], ["cpu", "qnn"], [1])] == ["float32", "float16"]
+    assert len(group_by_process(found)) == 9, "each precision has a process of its own"
 
 
 @pytest.mark.parametrize("hardware", RUNTIMES)
 def test_a_runtime_has_a_precision_or_a_reason_and_its_usual_one(hardware: str) -> None:
     runtime = runtime_for(hardware)
-    for name in MEASURED:
+    for name in MEASURABLE:
         assert (runtime.refusal(name) is None) == (name in runtime.precisions)
-    assert runtime.precision in MEASURED
+    assert runtime.precision in MEASURABLE
     assert not set(runtime.lacks) & set(runtime.precisions)
 
 
 @pytest.mark.parametrize(("text", "name"), [("bf16", "bfloat16"), ("FP16", "float16"), ("torch.float32", "float32")])
 def test_precisions_go_by_several_names(text: str, name: str) -> None:
-    assert precision_named(text) == name
+    assert resolve_precision(text) == name
 
 
 @pytest.mark.parametrize(("text", "words"), [("bfloat61", "Did you mean bfloat16"), ("int4", "int"), ("x", "Known")])
 def test_a_precision_nobody_measures_is_refused_with_close_names(text: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        precision_named(text)
+        resolve_precision(text)
 
 
 @given(st.lists(cells, unique=True))
 def test_groups_keep_every_cell_and_mix_no_process(found: list[Cell]) -> None:
-    grouped = groups(found)
+    grouped = group_by_process(found)
     assert sorted(c.label for g in grouped for c in g) == sorted(c.label for c in found)
     for group in grouped:
         assert len({(c.model, c.hardware, c.precision) for c in group}) == 1
@@ -108,9 +110,9 @@ def test_what_is_done_and_what_is_missing_are_the_plan(found: list[Cell], data: 
     fingerprints = {"cpu": "a", "openvino": "b", "onnxruntime": "c"}
     done = data.draw(st.lists(st.sampled_from(found), unique=True)) if found else []
     keys = [cell_key(cell, fingerprints[cell.hardware]) for cell in done]
-    assert set(missing(found, keys, fingerprints)) == set(found) - set(done)
+    assert set(missing_cells(found, keys, fingerprints)) == set(found) - set(done)
     changed = {name: fingerprint + "-new" for name, fingerprint in fingerprints.items()}
-    assert missing(found, keys, changed) == tuple(found), "another fingerprint is another measurement"
+    assert missing_cells(found, keys, changed) == tuple(found), "another fingerprint is another measurement"
 
 
 def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> None:
@@ -138,11 +140,11 @@ def test_only_good_results_of_benchmark_runs_count_as_done(tmp_path: Path) -> No
     log.append([result("ok", 4)], key="import-something")
     assert done_cells(log) == {("bert-tiny", "cpu", "a", 1, 128, "float32", "inference", 1, None)}
     one, two = (Cell(BERT, "cpu", batch, 128) for batch in (1, 2))
-    assert missing([one, two], done_cells(log), {"cpu": "a"}) == (two,)
+    assert missing_cells([one, two], done_cells(log), {"cpu": "a"}) == (two,)
 
 
 def test_profiles_grow_in_thoroughness_and_misspelt_ones_are_refused() -> None:
     limits = [EFFORTS[name].sampling.limit_s for name in ("quick", "standard", "thorough")]
     assert limits == sorted(limits)
     with pytest.raises(InvalidInput, match="Try standard"):
-        effort_named("standart")
+        effort_preset("standart")

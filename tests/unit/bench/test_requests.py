@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from accel_platform.__main__ import main
 from accel_platform.bench.requests.requests import (
-    ATTEMPTS,
-    LABEL,
+    MAX_ATTEMPTS,
+    REQUEST_LABEL,
     Request,
     Requests,
     claim,
@@ -103,7 +103,7 @@ def test_a_request_ends_once(log: EventLog) -> None:
 def test_the_runs_of_a_request_are_those_that_name_it(log: EventLog) -> None:
     [one] = request_benchmark(ASKED, log)
     for label in (str(one), "another"):
-        event = Event.of(RunStarted(kind="benchmark", labels={LABEL: label}), source="test")
+        event = Event.of(RunStarted(kind="benchmark", labels={REQUEST_LABEL: label}), source="test")
         log.append([event.model_copy(update={"run_id": str(event.event_id)})], key=f"bench-{event.event_id}-0000")
     [run_id] = runs_of(log, one)
     claim(log, one, 1, claimed_by="a")
@@ -147,11 +147,11 @@ FAILED, CANCELED = AttemptRun("failed", "it broke", 5.0), AttemptRun("canceled",
         (_request(1), None, "start", 1),  # claimed, and then this host was stopped
         (_request(1, claimed_by="other"), None, "wait", 0),
         (_request(1, claimed_by="other", age_s=LOST_S + 1), None, "claim", 2),
-        (_request(ATTEMPTS, claimed_by="other", age_s=LOST_S + 1), None, "close", 0),
+        (_request(MAX_ATTEMPTS, claimed_by="other", age_s=LOST_S + 1), None, "close", 0),
         (_request(1), AttemptRun("under way", ""), "wait", 0),
         (_request(1), FAILED, "claim", 2),
         (_request(1, claimed_by="other"), FAILED, "claim", 2),
-        (_request(ATTEMPTS), FAILED, "close", 0),
+        (_request(MAX_ATTEMPTS), FAILED, "close", 0),
         (_request(1), CANCELED, "close", 0),
         (_request(1, limit_s=5), FAILED, "close", 0),
         (_request(1, limit_s=6), FAILED, "claim", 2),
@@ -173,13 +173,15 @@ def test_which_hardware_of_a_host_serves_a_request(asked: str, served: str | Non
 
 def test_an_end_says_why() -> None:
     now = datetime.now(UTC)
-    assert next_step(_request(ATTEMPTS), FAILED, host="me", now=now).reason == "tried 3 times; the last time: it broke"
+    assert (
+        next_step(_request(MAX_ATTEMPTS), FAILED, host="me", now=now).reason == "tried 3 times; the last time: it broke"
+    )
     limited = next_step(_request(1, limit_s=2), CANCELED, host="me", now=now)
     assert (limited.status, limited.reason) == ("failed", "it took longer than 2 s, its limit")
     assert next_step(_request(1), CANCELED, host="me", now=now).status == "cancelled"
 
 
-@given(st.lists(st.sampled_from(["failed", "lost", "canceled"]), min_size=ATTEMPTS, max_size=10))
+@given(st.lists(st.sampled_from(["failed", "lost", "canceled"]), min_size=MAX_ATTEMPTS, max_size=10))
 def test_whatever_goes_wrong_a_request_ends_after_three_attempts_at_most(faults: list[str]) -> None:
     attempts, now = 0, datetime.now(UTC)
     for fault in ["first", *faults]:
@@ -192,7 +194,7 @@ def test_whatever_goes_wrong_a_request_ends_after_three_attempts_at_most(faults:
         assert (step.do, step.attempt) == ("claim", attempts + 1)
         attempts = step.attempt
     assert step.do == "close"
-    assert attempts <= ATTEMPTS
+    assert attempts <= MAX_ATTEMPTS
 
 
 def test_the_table_says_what_the_log_says(log: EventLog, settings: Settings) -> None:

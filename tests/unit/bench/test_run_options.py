@@ -20,15 +20,15 @@ from accel_platform.bench.plan.plan import (
     Cell,
     cell_key,
     done_cells,
-    earlier_medians,
-    good_results,
-    plan,
+    plan_cells,
+    previous_medians,
+    valid_results,
 )
 from accel_platform.bench.plan.presets import EFFORTS
-from accel_platform.bench.plan.resume import described, last_interrupted
-from accel_platform.bench.plan.run_locks import is_under_way, lock_devices, under_way
-from accel_platform.bench.plan.run_options import RunOptions, stale_before, work_of
-from accel_platform.bench.plan.time_estimate import estimate, sampling_s
+from accel_platform.bench.plan.resume import describe_plan, find_interrupted_run
+from accel_platform.bench.plan.run_locks import hold_run_lock, is_running, lock_devices
+from accel_platform.bench.plan.run_options import RunOptions, resolve_work, stale_cutoff
+from accel_platform.bench.plan.time_estimate import estimate_times, sampling_time_s
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import RunFinished, RunStarted
@@ -52,21 +52,25 @@ def of(cell: Cell, **changes: Any) -> Any:
 
 
 def test_an_age_is_hours_days_or_weeks() -> None:
-    assert stale_before("30d", missing=True, now=NOW) == NOW - timedelta(days=30)
-    assert stale_before(" 12H", missing=True, now=NOW) == NOW - timedelta(hours=12)
-    assert stale_before("2w", missing=True, now=NOW) == NOW - timedelta(days=14)
-    assert stale_before(None, missing=False) is None
+    assert stale_cutoff("30d", missing=True, now=NOW) == NOW - timedelta(days=30)
+    assert stale_cutoff(" 12H", missing=True, now=NOW) == NOW - timedelta(hours=12)
+    assert stale_cutoff("2w", missing=True, now=NOW) == NOW - timedelta(days=14)
+    assert stale_cutoff(None, missing=False) is None
     with pytest.raises(InvalidInput, match="give both"):
-        stale_before("30d", missing=False)
+        stale_cutoff("30d", missing=False)
     for wrong in ("30", "d", "-3d", "1y", "30 days"):
         with pytest.raises(InvalidInput, match="30d"):
-            stale_before(wrong, missing=True)
+            stale_cutoff(wrong, missing=True)
 
 
 def test_only_one_half_of_the_work_can_be_left_out() -> None:
-    assert (work_of(False, False), work_of(True, False), work_of(False, True)) == ("all", "verify", "measure")
+    assert (resolve_work(False, False), resolve_work(True, False), resolve_work(False, True)) == (
+        "all",
+        "verify",
+        "measure",
+    )
     with pytest.raises(InvalidInput, match="nothing to do"):
-        work_of(True, True)
+        resolve_work(True, True)
 
 
 def test_what_is_stale_or_unverified_is_not_done(log: EventLog) -> None:
@@ -88,24 +92,24 @@ def test_of_two_results_of_a_cell_the_newer_counts(log: EventLog) -> None:
     newer, older = of(cell, load_ms=2.0), of(cell, load_ms=1.0)
     log.append([event(newer, occurred_at=NOW)], key=f"{SEGMENT_PREFIX}a")
     log.append([event(older, occurred_at=NOW - timedelta(days=1))], key=f"{SEGMENT_PREFIX}b")
-    assert [found.load_ms for found in good_results(log).values()] == [2.0]
+    assert [found.load_ms for found in valid_results(log).values()] == [2.0]
 
 
 def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
-    (cell,) = plan([BERT], ["cpu"], [1])
+    (cell,) = plan_cells([BERT], ["cpu"], [1])
     for number, ms in enumerate((3, 1, 2)):
         good = of(cell, samples_ns=(ms * 1_000_000,) * MEDIAN_COUNT)
         log.append(
             [event(good), event(of(cell, samples_ns=(9,) * (MEDIAN_COUNT - 1)))], key=f"{SEGMENT_PREFIX}{number}"
         )
-    found = earlier_medians(log)
+    found = previous_medians(log)
     assert found == {cell_key(cell, good.fingerprint): [3e6, 1e6, 2e6]}
 
 
 def interrupted(log: EventLog, run_id: str, cells: tuple[Cell, ...], done: tuple[Cell, ...], **plan_: Any) -> None:
     started = RunStarted(
         kind="benchmark",
-        plan=described(cells, EFFORTS["quick"], RunOptions(fix=False, parallel=True), threads=2, **plan_),
+        plan=describe_plan(cells, EFFORTS["quick"], RunOptions(fix=False, parallel=True), threads=2, **plan_),
     )
     events = [event(started, run_id=run_id), *(event(of(cell), run_id=run_id) for cell in done)]
     log.append(events, key=f"{SEGMENT_PREFIX}{run_id}-0000")
@@ -117,42 +121,42 @@ def end(log: EventLog, run_id: str, status: str) -> None:
 
 
 def test_a_run_goes_on_with_what_it_had_left_in_its_own_ways(log: EventLog, settings: Settings) -> None:
-    cells = plan([BERT, VIT], ["cpu", "openvino"], [1, 2])
+    cells = plan_cells([BERT, VIT], ["cpu", "openvino"], [1, 2])
     interrupted(log, "a", cells, cells[:3])
-    left = last_interrupted(log, settings, "host-test")
+    left = find_interrupted_run(log, settings, "host-test")
     assert (left.run_id, left.cells) == ("a", cells[3:])
     assert left.effort == EFFORTS["quick"]
     assert left.how == RunOptions(fix=False, parallel=True)
     end(log, "a", "cancelled")
-    assert last_interrupted(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
+    assert find_interrupted_run(log, settings, "host-test").cells == cells[3:], "a run stopped by Ctrl-C is one too"
 
 
 def test_what_ended_was_resumed_or_is_of_another_host_is_not_gone_on_with(log: EventLog, settings: Settings) -> None:
-    cells = plan([BERT], ["cpu"], [1, 2, 4])
+    cells = plan_cells([BERT], ["cpu"], [1, 2, 4])
     with pytest.raises(NotFound, match="nothing to resume"):
-        last_interrupted(log, settings, "host-test")
+        find_interrupted_run(log, settings, "host-test")
     interrupted(log, "a", cells, cells[:1])
     interrupted(log, "b", cells[1:], cells[1:2], resumes="a")
-    assert last_interrupted(log, settings, "host-test").cells == cells[2:]
+    assert find_interrupted_run(log, settings, "host-test").cells == cells[2:]
     end(log, "b", "succeeded")
     for host in ("host-test", "another"):
         with pytest.raises(NotFound):
-            last_interrupted(log, settings, host)
+            find_interrupted_run(log, settings, host)
 
 
 def test_a_run_whose_cells_are_all_there_leaves_nothing(log: EventLog, settings: Settings) -> None:
-    cells = plan([BERT], ["cpu"], [1])
+    cells = plan_cells([BERT], ["cpu"], [1])
     interrupted(log, "a", cells, cells)
     with pytest.raises(NotFound):
-        last_interrupted(log, settings, "host-test")
+        find_interrupted_run(log, settings, "host-test")
 
 
 def test_a_run_under_way_is_not_gone_on_with(log: EventLog, settings: Settings) -> None:
-    cells = plan([BERT], ["cpu"], [1, 2])
+    cells = plan_cells([BERT], ["cpu"], [1, 2])
     interrupted(log, "a", cells, cells[:1])
-    with under_way(settings, "a"), pytest.raises(NotFound):
-        last_interrupted(log, settings, "host-test")
-    assert last_interrupted(log, settings, "host-test").run_id == "a"
+    with hold_run_lock(settings, "a"), pytest.raises(NotFound):
+        find_interrupted_run(log, settings, "host-test")
+    assert find_interrupted_run(log, settings, "host-test").run_id == "a"
 
 
 def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
@@ -165,15 +169,15 @@ def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert is_under_way(settings, "a")
+        assert is_running(settings, "a")
         process.kill()
-    assert not is_under_way(settings, "a")
+    assert not is_running(settings, "a")
 
 
 @given(st.lists(st.integers(10_000, 10**10), min_size=11, max_size=60))
 def test_sampling_takes_at_least_its_minimum_and_at_most_its_limits(samples: list[int]) -> None:
     sampling = EFFORTS["standard"].sampling
-    seconds = sampling_s(result(samples_ns=tuple(samples)), sampling)
+    seconds = sampling_time_s(result(samples_ns=tuple(samples)), sampling)
     longest = max(samples) / 1e9
     assert sampling.min_time_s <= seconds <= sampling.limit_s + sampling.warmup_max_s + longest
 
@@ -183,13 +187,13 @@ def test_an_estimate_says_what_it_rests_on() -> None:
     known, new = Cell(BERT, "cpu", 1, 128), Cell(BERT, "cpu", 2, 128)
     environment = {"import_ms": 2000.0}
     earlier = of(known, samples_ns=(10_000_000,) * 30, load_ms=500.0, first_ms=40.0, environment=environment)
-    found = estimate([known, new], {cell_key(known, "f"): earlier}, {"cpu": "f"}, sampling)
+    found = estimate_times([known, new], {cell_key(known, "f"): earlier}, {"cpu": "f"}, sampling)
     assert found[known].basis == "earlier result"
     assert found[known].seconds == pytest.approx(2.54 + 0.04 + sampling.min_time_s, abs=0.01)
     assert found[new].basis == "effort limits"
     assert found[new].seconds == sampling.warmup_max_s + sampling.max_time_s, "the process is running by then"
     alone = replace(new, hardware="openvino")
-    assert estimate([alone], {}, {}, sampling)[alone].basis == "effort limits"
+    assert estimate_times([alone], {}, {}, sampling)[alone].basis == "effort limits"
 
 
 def test_a_device_is_one_benchmarks_at_a_time(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.analysis.stats.medians import median_ns, relative_error, unsettled
-from accel_platform.bench.measure.sampling import Sampling, collect, is_warm, noise, out_of_time
+from accel_platform.bench.measure.sampling import Sampling, collect_samples, is_warm, limit_reached, noise_reason
 
 durations = st.integers(min_value=1_000, max_value=10**10)
 
@@ -42,7 +42,7 @@ def simulated(times_ns: list[int]) -> tuple[Callable[[], None], Callable[[], int
 def test_a_cell_always_ends_and_says_why(times_ns: list[int]) -> None:
     sampling = Sampling(min_time_s=0.001, max_time_s=0.01, limit_s=0.1, warmup_max_s=0.01)
     run, clock = simulated(times_ns)
-    samples = collect(run, sampling, clock)
+    samples = collect_samples(run, sampling, clock)
     spent_s = sum(samples.samples_ns) / 1e9
     assert samples.samples_ns
     assert all(isinstance(sample, int) and sample > 0 for sample in samples.samples_ns)
@@ -63,20 +63,20 @@ def test_a_cell_always_ends_and_says_why(times_ns: list[int]) -> None:
 def test_steady_work_stops_at_the_minimum_time_and_slow_work_at_the_minimum_count() -> None:
     sampling = Sampling()
     run, clock = simulated([1_000_000])
-    fast = collect(run, sampling, clock)
+    fast = collect_samples(run, sampling, clock)
     assert fast.stopped == "target_error"
     assert 1.5 <= sum(fast.samples_ns) / 1e9 < 1.7
     run, clock = simulated([2_000_000_000])
-    slow = collect(run, sampling, clock)
+    slow = collect_samples(run, sampling, clock)
     assert len(slow.samples_ns) == sampling.min_count
     run, clock = simulated([30_000_000_000])
-    assert collect(run, sampling, clock).stopped == "limit"
+    assert collect_samples(run, sampling, clock).stopped == "limit"
 
 
 def test_warming_up_lasts_until_runs_agree() -> None:
     times = [9_000_000, 5_000_000, 3_000_000, 2_000_000, 2_010_000, 2_000_000, 2_000_000]
     run, clock = simulated(times)
-    samples = collect(run, Sampling(), clock)
+    samples = collect_samples(run, Sampling(), clock)
     assert samples.warmup_count == 6
     assert max(samples.samples_ns) == 2_000_000
 
@@ -124,18 +124,18 @@ def test_the_interval_of_the_median_covers_it_as_often_as_it_says() -> None:
 def test_noise_is_named_by_its_kind() -> None:
     sampling = Sampling()
     steady = [1_000_000 + (i % 7) * 500 for i in range(100)]
-    assert noise(steady, sampling) is None
-    assert "only 5 samples" in (noise(steady[:5], sampling) or "")
-    assert "known to" in (noise([1_000_000, 2_000_000] * 8, sampling) or "")
-    assert "drifts" in (noise([1_000_000] * 60 + [1_080_000] * 60, Sampling(target_error=0.5)) or "")
-    assert "12% of the samples" in (noise(([1_000_000] * 7 + [2_000_000]) * 20, sampling) or "")
+    assert noise_reason(steady, sampling) is None
+    assert "only 5 samples" in (noise_reason(steady[:5], sampling) or "")
+    assert "known to" in (noise_reason([1_000_000, 2_000_000] * 8, sampling) or "")
+    assert "drifts" in (noise_reason([1_000_000] * 60 + [1_080_000] * 60, Sampling(target_error=0.5)) or "")
+    assert "12% of the samples" in (noise_reason(([1_000_000] * 7 + [2_000_000]) * 20, sampling) or "")
 
 
 def test_limits_are_seen_in_order() -> None:
     sampling = Sampling(max_time_s=1, limit_s=2)
-    assert out_of_time(5, 1_500_000_000, sampling) is None
-    assert out_of_time(11, 1_500_000_000, sampling) == "max_time"
-    assert out_of_time(5, 2_000_000_000, sampling) == "limit"
+    assert limit_reached(5, 1_500_000_000, sampling) is None
+    assert limit_reached(11, 1_500_000_000, sampling) == "max_time"
+    assert limit_reached(5, 2_000_000_000, sampling) == "limit"
 
 
 def test_work_shorter_than_its_clock_still_ends() -> None:
@@ -147,7 +147,7 @@ def test_work_shorter_than_its_clock_still_ends() -> None:
         now += 50_000
         return now
 
-    samples = collect(lambda: None, Sampling(min_time_s=0.1, max_time_s=0.2, limit_s=1.0), clock)
+    samples = collect_samples(lambda: None, Sampling(min_time_s=0.1, max_time_s=0.2, limit_s=1.0), clock)
     assert sum(samples.samples_ns) == 50_000 * len(samples.samples_ns)
     # Each sample reads the clock twice: half of the time that passes is between the samples.
     assert now < 1.2 * 0.1e9

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from accel_platform.bench.measure.verify import TOLERANCE, is_constant, relative_rms, verify
-from accel_platform.precisions import MEASURED, PRECISIONS
+from accel_platform.precisions import MEASURABLE, PRECISIONS
 
 Array = npt.NDArray[np.float32]
 arrays = hnp.arrays(
@@ -66,7 +66,7 @@ def test_what_cannot_be_compared_fails_with_a_reason() -> None:
 
 def test_the_lower_the_precision_the_wider_the_tolerance_and_none_takes_what_is_wrong() -> None:
     assert TOLERANCE["float32"] < TOLERANCE["float16"] < TOLERANCE["bfloat16"] < TOLERANCE["int8"] < 0.2
-    assert set(TOLERANCE) == set(MEASURED)
+    assert set(TOLERANCE) == set(MEASURABLE)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])

@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from accel_platform.__main__ import main
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.cli import app
 from accel_platform.errors import StorageUnavailable, storage_unavailable
 from accel_platform.events import EventLog
@@ -93,7 +93,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = Settings(home=home)
     EventLog.open(settings).append([event(result(batch_size=size)) for size in (1, 2, 4)])
     publish.refresh(settings)
-    Keys(settings).create("me", Scope.read)
+    KeyStore(settings).create("me", Scope.read)
     (home / "models").mkdir()
     return home
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from accel_platform import api_keys as keys_module
-from accel_platform.api_keys import Keys, KeysDamaged, Scope
+from accel_platform.api_keys import KeyFileDamaged, KeyStore, Scope
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 
 
 def test_a_key_is_shown_once_and_kept_as_a_hash(settings: Settings) -> None:
-    keys = Keys(settings)
+    keys = KeyStore(settings)
     key, secret = keys.create("ci", Scope.write)
     kept = settings.home / "keys.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -29,12 +29,12 @@ def test_a_key_is_shown_once_and_kept_as_a_hash(settings: Settings) -> None:
     assert secret.removeprefix("accel_") not in kept.read_text()
     assert len(secret) >= 6 + 43, "256 bits"
     assert keys.check(secret) == key
-    assert Keys(settings).check(secret) == key
+    assert KeyStore(settings).check(secret) == key
     assert keys.create("other", Scope.read)[1] != secret
 
 
 def test_what_is_no_key_is_none(settings: Settings) -> None:
-    keys = Keys(settings)
+    keys = KeyStore(settings)
     assert keys.check("accel_x") is None
     key, secret = keys.create("ci", Scope.read)
     for wrong in ("", secret[:-1], secret + "x", secret.upper(), key.sha256, key.key_id, "\udcff", "é" * 50):
@@ -43,15 +43,15 @@ def test_what_is_no_key_is_none(settings: Settings) -> None:
 
 @given(st.text())
 def test_no_text_is_a_key_by_chance(text: str) -> None:
-    keys = Keys(Settings(home=Path("/nonexistent")))
+    keys = KeyStore(Settings(home=Path("/nonexistent")))
     keys.all = lambda: (  # type: ignore[method-assign]
-        keys_module.Key("1", "a", Scope.read, keys_module._digest("accel_right"), datetime.now(UTC)),
+        keys_module.ApiKey("1", "a", Scope.read, keys_module._digest("accel_right"), datetime.now(UTC)),
     )
     assert (keys.check(text) is not None) == (text == "accel_right")
 
 
 def test_revoked_and_expired_keys_work_no_more(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    serving, other = Keys(settings), Keys(settings)
+    serving, other = KeyStore(settings), KeyStore(settings)
     _, first = serving.create("first", Scope.read)
     _, second = serving.create("second", Scope.read, days=2)
     assert serving.check(first)
@@ -67,7 +67,7 @@ def test_revoked_and_expired_keys_work_no_more(settings: Settings, monkeypatch: 
 
 
 def test_names_are_given_once_at_a_time_and_are_harmless(settings: Settings) -> None:
-    keys = Keys(settings)
+    keys = KeyStore(settings)
     keys.create("ci", Scope.read)
     with pytest.raises(InvalidInput, match="already"):
         keys.create("ci", Scope.write)
@@ -77,20 +77,20 @@ def test_names_are_given_once_at_a_time_and_are_harmless(settings: Settings) -> 
 
 
 def test_keys_made_at_once_are_all_kept(settings: Settings) -> None:
-    threads = [threading.Thread(target=lambda n=n: Keys(settings).create(f"key-{n}", Scope.read)) for n in range(8)]
+    threads = [threading.Thread(target=lambda n=n: KeyStore(settings).create(f"key-{n}", Scope.read)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {key.name for key in Keys(settings).all()} == {f"key-{n}" for n in range(8)}
+    assert {key.name for key in KeyStore(settings).all()} == {f"key-{n}" for n in range(8)}
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '[{"name": "x"}]', '[{"scope": "root"}]', "{}", '"a"'])
 def test_a_damaged_file_lets_nobody_in(settings: Settings, content: str) -> None:
     settings.home.mkdir()
     (settings.home / "keys.json").write_text(content)
-    with pytest.raises(KeysDamaged, match="nobody is let in"):
-        Keys(settings).check("accel_x")
+    with pytest.raises(KeyFileDamaged, match="nobody is let in"):
+        KeyStore(settings).check("accel_x")
 
 
 def test_scopes_include_one_another() -> None:
@@ -106,7 +106,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = CliRunner()
     made = runner.invoke(app, ["keys", "create", "ci", "--scope", "write", "--days", "30", "--json"])
     secret = json.loads(made.stdout)["key"]
-    key = Keys(Settings(home=tmp_path)).check(secret)
+    key = KeyStore(Settings(home=tmp_path)).check(secret)
     assert key is not None
     assert key.expires_at is not None
     assert (key.scope, (key.expires_at - key.created_at).days) == (Scope.write, 30)

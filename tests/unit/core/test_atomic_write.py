@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from accel_platform import atomic_write
-from accel_platform.api_keys import Keys, Scope
+from accel_platform.api_keys import KeyStore, Scope
 from accel_platform.atomic_write import make_directory, write_durably
-from accel_platform.bench.plan.run_locks import under_way
+from accel_platform.bench.plan.run_locks import hold_run_lock
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -64,12 +64,12 @@ class TestAfterAPowerCut:
     def test_an_append_after_something_else_made_the_home(
         self, settings: Settings, log: EventLog, unsynced: Unsynced
     ) -> None:
-        with under_way(settings, "a-run"):
+        with hold_run_lock(settings, "a-run"):
             log.append([event(result())])
             assert not unsynced.directories
 
     def test_a_key_and_its_end(self, settings: Settings, unsynced: Unsynced) -> None:
-        keys = Keys(settings)
+        keys = KeyStore(settings)
         keys.create("me", Scope.read)
         assert not unsynced.directories
         keys.revoke("me")

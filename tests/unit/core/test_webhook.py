@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
-from accel_platform.webhook import WebhookUnreached, tell
+from accel_platform.webhook import WebhookUnreachable, post_webhook
 from webhook_receiver import Receiver
 
 SECRET = "T0KEN-of-the-hook"
@@ -28,7 +28,7 @@ def _url(receiver: Receiver) -> SecretStr:
 
 
 def test_the_message_arrives_as_json(receiver: Receiver) -> None:
-    tell(_url(receiver), {"text": "it failed", "n": None})
+    post_webhook(_url(receiver), {"text": "it failed", "n": None})
     [(path, body)] = receiver.received
     assert path == f"/{SECRET}"
     assert json.loads(body) == {"text": "it failed", "n": None}
@@ -36,11 +36,11 @@ def test_the_message_arrives_as_json(receiver: Receiver) -> None:
 
 def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
     receiver.answers = [503, 429, 200]
-    tell(_url(receiver), {}, pause_s=0)
+    post_webhook(_url(receiver), {}, pause_s=0)
     assert len(receiver.received) == 3
     receiver.answers = [500] * 9
-    with pytest.raises(WebhookUnreached, match="3 attempts: it answered 500") as raised:
-        tell(_url(receiver), {}, pause_s=0)
+    with pytest.raises(WebhookUnreachable, match="3 attempts: it answered 500") as raised:
+        post_webhook(_url(receiver), {}, pause_s=0)
     assert len(receiver.received) == 6
     assert SECRET not in str(raised.value)
 
@@ -48,8 +48,8 @@ def test_what_may_pass_is_tried_three_times(receiver: Receiver) -> None:
 @pytest.mark.parametrize("status", [302, 400, 404])
 def test_what_is_refused_is_not_repeated(receiver: Receiver, status: int) -> None:
     receiver.answers = [status]
-    with pytest.raises(WebhookUnreached, match=f"1 attempts: it answered {status}"):
-        tell(_url(receiver), {})
+    with pytest.raises(WebhookUnreachable, match=f"1 attempts: it answered {status}"):
+        post_webhook(_url(receiver), {})
     assert len(receiver.received) == 1
 
 
@@ -57,15 +57,15 @@ def test_nobody_there(receiver: Receiver) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = SecretStr(f"http://127.0.0.1:{unused.getsockname()[1]}/{SECRET}")
-        with pytest.raises(WebhookUnreached, match="refused") as raised:
-            tell(url, {}, pause_s=0)
+        with pytest.raises(WebhookUnreachable, match="refused") as raised:
+            post_webhook(url, {}, pause_s=0)
     assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["", "hooks/1", f"ftp://host/{SECRET}", f"file:///{SECRET}", f"http://[{SECRET}"])
 def test_what_is_no_address_is_said_without_it(url: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        tell(SecretStr(url), {})
+        post_webhook(SecretStr(url), {})
     assert SECRET not in str(raised.value)
 
 

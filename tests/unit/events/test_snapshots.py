@@ -17,7 +17,7 @@ from accel_platform.events import EventLog
 from accel_platform.events.compaction import compact
 from accel_platform.events.snapshots import find, moment_of, take, taken
 from accel_platform.events.types import SuspicionOverruled
-from accel_platform.settings import Settings, SettingsAsOf
+from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import publish, time_travel
 from accel_platform.warehouse.layers import current
 from accel_platform.warehouse.reader import Reader
@@ -148,7 +148,7 @@ class TestThePast:
         assert Reader(tables_as_of(settings, "then")).rows("SELECT count(*) AS n FROM results") == [{"n": 1}]
 
     def test_every_setting_but_the_tables_place_is_the_same(self, settings: Settings) -> None:
-        past = SettingsAsOf(**settings.model_dump(), snapshot_id="0")
+        past = SnapshotSettings(**settings.model_dump(), snapshot_id="0")
         assert past.model_dump(exclude={"snapshot_id"}) == settings.model_dump()
         assert past.log_location == settings.log_location
         assert past.warehouse_dir != settings.warehouse_dir

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.bench.measure.sampling import Sampling, collect
+from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.events.types import DeviceObserved
 from accel_platform.hardware import energy, gpu
 from accel_platform.hardware.energy import POWERCAP, Counter, Meter, NoEnergy, counted_by, described, meter_for, rapl
@@ -145,7 +145,7 @@ def test_only_the_steady_phase_is_counted(powercap: Path) -> None:
 
     meter = rapl(powercap)
     sampling = Sampling(min_time_s=0.02, min_count=20, max_time_s=0.1, warmup_max_s=0.01)
-    samples = collect(run, sampling, steady=meter)
+    samples = collect_samples(run, sampling, steady=meter)
     assert samples.warmup_count > 0
     assert runs == samples.warmup_count + len(samples.samples_ns)
     assert meter.joules == pytest.approx(0.25 * len(samples.samples_ns))

@@ -11,7 +11,7 @@ import pytest
 from accel_platform.errors import InvalidInput, NotFound, WarehouseEmpty
 from accel_platform.events import EventLog
 from accel_platform.events.types import Payload
-from accel_platform.precisions import canonical
+from accel_platform.precisions import canonical_precision
 from accel_platform.settings import Settings
 from predictor.advisor.advisor import Advisor
 from predictor.schemas.requests import PredictQuery, RecommendQuery
@@ -188,9 +188,9 @@ def test_the_command_asks_for_the_precision_or_for_hardware_that_has_it(advisor:
         answer = _ask(advisor, "bert-base", precision=precision)
         assert not answer.recommendations
         for left_out in answer.excluded:
-            refusal = RUNTIMES[left_out.hardware].refusal(canonical(precision))
+            refusal = RUNTIMES[left_out.hardware].refusal(canonical_precision(precision))
             if refusal is None:
-                assert f"--precision {canonical(precision)}" in left_out.suggestion
+                assert f"--precision {canonical_precision(precision)}" in left_out.suggestion
             else:
                 assert "accel bench" not in left_out.suggestion
                 assert left_out.suggestion.startswith("ask for hardware that has")
