@@ -40,7 +40,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
     """POST the message as JSON; at most three attempts, unless the endpoint refuses it for good.
 
-    Raises InvalidInput for what is no http(s) URL, WebhookUnreached with the last reason.
+    Raises InvalidInput for what is no http(s) URL, WebhookUnreachable with the last reason.
     """
     try:
         parts = urlsplit(url.get_secret_value())

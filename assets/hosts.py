@@ -19,7 +19,7 @@ from accel_platform.backends.detect import detect
 from accel_platform.bench.plan.device_scheduling import physical_device_id
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX
 from accel_platform.bench.plan.resume import remaining_cells
-from accel_platform.bench.requests.requests import REQUEST_LABEL, Request, Requests, close, runs_of
+from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, runs_of
 from accel_platform.benchmark_api import PlannedRun, execute, plan_benchmark
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import EventLog

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from accel_platform.bench.plan.config import read_config
-from accel_platform.bench.requests.requests import request_benchmark
+from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
 from accel_platform.warehouse.disk_use import remove_left_overs
 from assets.resources import Installation

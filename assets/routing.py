@@ -14,7 +14,7 @@ from typing import Literal
 import dagster as dg
 
 from accel_platform.bench.plan.config import is_web
-from accel_platform.bench.requests.requests import MAX_ATTEMPTS, Request, Requests, claim, close
+from accel_platform.bench.requests.lifecycle import MAX_ATTEMPTS, Request, Requests, claim, close
 from accel_platform.events import EventLog
 
 REQUEST_TAG = "accel/request"

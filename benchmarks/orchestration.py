@@ -21,7 +21,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from accel_platform.bench.requests.requests import Requests, request_benchmark
+from accel_platform.bench.requests.lifecycle import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.resources import REPOSITORY

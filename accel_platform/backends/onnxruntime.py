@@ -1,4 +1,4 @@
-"""ONNX Runtime on the processor, reading the ONNX graph that `bench/prepare/prepare.py` exports."""
+"""ONNX Runtime on the processor, reading the ONNX graph that `bench/prepare/worker.py` exports."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def coverage(
 
     What is on record for the installed versions is not checked again, so a stopped run goes on with the same command.
     """
-    from accel_platform.bench.coverage.check import check_architectures, latest_checks
+    from accel_platform.bench.coverage.runner import check_architectures, latest_checks
     from accel_platform.events import EventLog
 
     kind, settings = chosen_format(as_json, format_, output), settings_for(home)

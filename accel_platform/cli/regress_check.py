@@ -111,7 +111,7 @@ def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful
 
     from accel_platform.bench.plan.plan import result_key
     from accel_platform.bench.plan.run_options import commit_from_environment
-    from accel_platform.bench.run.remeasure import remeasure_cells
+    from accel_platform.bench.run.repetition import remeasure_cells
     from accel_platform.errors import InvalidInput
 
     here = commit_from_environment()

@@ -25,7 +25,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.bench.requests.requests import Request
+    from accel_platform.bench.requests.lifecycle import Request
     from accel_platform.events import EventLog
 
 Priority = Annotated[int, typer.Option(help="Higher goes first among those that wait for one device.")]
@@ -91,7 +91,7 @@ def request(
 
 def ask(config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool) -> None:
     """Append the requests of a configuration, and print them."""
-    from accel_platform.bench.requests.requests import request_benchmark
+    from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
@@ -118,7 +118,7 @@ def requests(
     """The benchmarks that were asked for, the newest first, and what became of each."""
     from typing import get_args
 
-    from accel_platform.bench.requests.requests import State
+    from accel_platform.bench.requests.lifecycle import State
     from accel_platform.cli.options import words
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
@@ -139,7 +139,7 @@ def cancel(
     format_: OutputFormat = FormatOption.table,
 ) -> None:
     """Take a request back. What is being measured for it stops within seconds; what is in the log stays."""
-    from accel_platform.bench.requests.requests import close
+    from accel_platform.bench.requests.lifecycle import close
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
@@ -169,7 +169,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def _looked(log: EventLog) -> Any:
-    from accel_platform.bench.requests.requests import Requests
+    from accel_platform.bench.requests.lifecycle import Requests
 
     found = Requests(log)
     found.look()

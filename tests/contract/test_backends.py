@@ -23,7 +23,7 @@ from accel_platform.backends.base import Backend, Remote, Unsupported, Unsupport
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.profiling import Profiled
 from accel_platform.backends.registry import RUNTIMES, Artifact, Runtime, make_backend, runtime_for
-from accel_platform.bench.measure.verify import relative_rms, verify
+from accel_platform.bench.measure.verification import relative_rms, verify
 from accel_platform.bench.measure.worker import MIN_PRECISION_SHARE
 from accel_platform.bench.prepare.artifacts import Artifacts, Shape
 from accel_platform.errors import InvalidInput
@@ -62,7 +62,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
         "kinds": KINDS,
     }
     assert artifacts.missing(["onnx"], SHAPES)
-    with Child("accel_platform.bench.prepare.prepare", {**job, "threads": 1}) as child:
+    with Child("accel_platform.bench.prepare.worker", {**job, "threads": 1}) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     assert not artifacts.missing(KINDS, SHAPES)
     return artifacts
@@ -313,7 +313,7 @@ def test_a_model_that_takes_its_items_one_by_one_is_exported_for_one(name: str, 
     shape = (1, spec.sequence_length)
     artifacts = Artifacts.of(spec, Settings(home=tmp_path))
     job = {"model": asdict(spec), "folder": str(artifacts.folder), "shapes": [shape], "kinds": ["onnx"], "threads": 2}
-    with Child("accel_platform.bench.prepare.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.worker", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     for hardware in ("onnxruntime", "openvino"):
         with closing(make_backend(hardware, threads=2)) as backend:
@@ -338,7 +338,7 @@ def test_jax_equals_the_reference_on_whole_models(name: str, tmp_path: Path) -> 
     artifacts = Artifacts.of(spec, Settings(home=tmp_path))
     job = {"model": asdict(spec), "mode": "inference", "head": "AutoModel", "folder": str(artifacts.folder)}
     job |= {"shapes": [shape], "kinds": ["aten"], "threads": 2}
-    with Child("accel_platform.bench.prepare.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.worker", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     backend = make_backend("jax", threads=2)
     backend.load(artifacts.graph("aten", shape[1]), precision="float32")

@@ -40,7 +40,7 @@ MODULES = {"cpu": "pytorch", "openvino": "openvino", "onnxruntime": "onnxruntime
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
     artifacts = Artifacts.of(SPEC, Settings(home=tmp_path_factory.mktemp("home")))
     job = {"model": asdict(SPEC), "folder": str(artifacts.folder), "shapes": [SHAPE], "kinds": ["onnx"], "threads": 1}
-    with Child("accel_platform.bench.prepare.prepare", job) as child:
+    with Child("accel_platform.bench.prepare.worker", job) as child:
         assert list(child.messages(300)) == [{"kind": "prepared", "drawn": []}]
     return artifacts
 

@@ -15,10 +15,10 @@ from accel_platform.analysis.stats.medians import MEDIAN_COUNT
 from accel_platform.backends.base import Eager
 from accel_platform.backends.registry import make_backend
 from accel_platform.bench.measure import generation, job, training, worker
-from accel_platform.bench.measure.observe import MeterTarget
+from accel_platform.bench.measure.observation import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.support import head_for
-from accel_platform.bench.prepare import prepare
+from accel_platform.bench.prepare import worker as prepare_worker
 from accel_platform.bench.prepare.artifacts import Artifacts
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
@@ -51,7 +51,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     threads = torch.get_num_threads()
     for spec, mode in wanted:
         said: list[Message] = []
-        prepare.prepare_job(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
+        prepare_worker.prepare_job(prepared_job(spec, mode, made[spec.model_id, mode]), said.append)
         assert said == [{"kind": "prepared", "drawn": ()}]
     torch.set_num_threads(threads)
     return made

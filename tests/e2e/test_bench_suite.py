@@ -176,7 +176,7 @@ def _works(child: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return any(
             module in child.cmdline()
-            for module in ("accel_platform.bench.prepare.prepare", "accel_platform.bench.measure.worker")
+            for module in ("accel_platform.bench.prepare.worker", "accel_platform.bench.measure.worker")
         )
     return False
 

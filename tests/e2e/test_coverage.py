@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from accel_platform.bench.coverage.check import check_architectures, latest_checks
+from accel_platform.bench.coverage.runner import check_architectures, latest_checks
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh

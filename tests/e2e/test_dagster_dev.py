@@ -13,7 +13,7 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
-from accel_platform.bench.requests.requests import Requests, request_benchmark
+from accel_platform.bench.requests.lifecycle import Requests, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import current

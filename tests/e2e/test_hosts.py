@@ -27,7 +27,7 @@ import psutil
 import pytest
 from processes import family, free_port, running, wait_for
 
-from accel_platform.bench.requests.requests import REQUEST_LABEL, Request, Requests, close, request_benchmark
+from accel_platform.bench.requests.lifecycle import REQUEST_LABEL, Request, Requests, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultRecorded, RunStarted
 from accel_platform.settings import Settings

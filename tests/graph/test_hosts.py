@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from dagster._core.launcher import WorkerStatus
 
-from accel_platform.bench.requests.requests import Request, Requests, claim, close, request_benchmark
+from accel_platform.bench.requests.lifecycle import Request, Requests, claim, close, request_benchmark
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from assets.heartbeat import ALIVE_TAG, SILENT_CHECKS, HostRunLauncher

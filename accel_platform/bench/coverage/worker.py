@@ -182,7 +182,7 @@ def _check_on_openvino(found: Message, threads: int) -> Message:
     from transformers.exporters.utils import get_leaf_tensors
 
     from accel_platform.backends.openvino import OpenVINOBackend
-    from accel_platform.bench.measure.verify import verify
+    from accel_platform.bench.measure.verification import verify
     from accel_platform.workloads.input_discovery import varied
 
     model = found["model"]

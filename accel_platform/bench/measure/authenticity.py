@@ -1,6 +1,6 @@
 """Figures that no clock gives: samples without spread, rounded, or copied from another hardware's. Pure comparisons.
 
-Outputs that no model gives (constant, or blind to the input) are judged in `verify.py`.
+Outputs that no model gives (constant, or blind to the input) are judged in `verification.py`.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _train_replica(backend: Any, job: Message) -> Message:
 
     from accel_platform.bench.measure import training
     from accel_platform.bench.measure.job import meter_target_for, read_data, sampling_for
-    from accel_platform.bench.measure.observe import observe
+    from accel_platform.bench.measure.observation import observe
     from accel_platform.hardware.memory import own_peak_mib
 
     training.require_precision(job["precision"])

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
 from accel_platform.backends.base import Arrays, UnsupportedMode
-from accel_platform.bench.measure.observe import MeterTarget, observe
+from accel_platform.bench.measure.observation import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.measure.verify import TOLERANCE, VerificationResult, degenerate_reason, verify
+from accel_platform.bench.measure.verification import TOLERANCE, VerificationResult, degenerate_reason, verify
 
 NEW_TOKENS = 32
 """Per sequence. Another number would be another workload, so there is one for all."""

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.measure.observe import MeterTarget
+from accel_platform.bench.measure.observation import MeterTarget
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.measure.generation import median_ms
-from accel_platform.bench.measure.observe import MeterTarget, observe
+from accel_platform.bench.measure.observation import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
-from accel_platform.bench.measure.verify import VerificationResult, verify
+from accel_platform.bench.measure.verification import VerificationResult, verify
 
 if TYPE_CHECKING:
     from accel_platform.workloads.heads import Head

@@ -20,7 +20,7 @@ from accel_platform.bench.measure.job import (
     read_data,
     sampling_for,
 )
-from accel_platform.bench.measure.observe import observe
+from accel_platform.bench.measure.observation import observe
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.subprocesses.json_child import Message, serve
 
@@ -138,7 +138,7 @@ def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, prec
     import numpy as np
 
     from accel_platform.backends.base import UnsupportedPrecision
-    from accel_platform.bench.measure.verify import degenerate_reason, verify
+    from accel_platform.bench.measure.verification import degenerate_reason, verify
 
     share = backend.precision_share()
     if share is not None and share < MIN_PRECISION_SHARE:

@@ -17,7 +17,7 @@ from accel_platform.backends.registry import Artifact
 from accel_platform.bench.measure.failures import FailureReason, classify_death
 from accel_platform.bench.plan.plan import Cell, artifact_kind
 from accel_platform.bench.plan.support import head_for
-from accel_platform.bench.prepare import prepare
+from accel_platform.bench.prepare import worker
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.events.types import Mode
 from accel_platform.settings import Settings
@@ -105,7 +105,7 @@ def _prepare_one(
     drawn: Sequence[str] = ()
     kinds: Sequence[Artifact] = job["kinds"]
     mode: Mode = job["mode"]
-    with Child(prepare.__name__, job, env=child_environment(job["threads"])) as child:
+    with Child(worker.__name__, job, env=child_environment(job["threads"])) as child:
         for register in registers:
             register.append(child)
         try:

@@ -11,7 +11,7 @@ from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.contention import Contention, contention_reason
 from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling, noise_reason
-from accel_platform.bench.measure.verify import TOLERANCE
+from accel_platform.bench.measure.verification import TOLERANCE
 from accel_platform.bench.plan.plan import Cell
 from accel_platform.events.types import DeviceObserved, ModelDescribed, ResultRecorded, VerificationRecorded
 from accel_platform.workloads.cost import cost_of

@@ -18,7 +18,7 @@ from accel_platform.bench.measure.failures import FailureReason
 from accel_platform.bench.measure.sampling import Sampling
 from accel_platform.bench.plan.plan import SEGMENT_PREFIX, Cell, cell_key, host_fingerprints, previous_medians
 from accel_platform.bench.plan.run_options import Work
-from accel_platform.bench.prepare import prepare
+from accel_platform.bench.prepare.worker import REFERENCE
 from accel_platform.bench.run import event_builders
 from accel_platform.bench.run.event_buffer import EventBuffer
 from accel_platform.bench.run.fallbacks import FallbackName
@@ -130,7 +130,7 @@ class Recorder:
                 payloads.append(result)
             if answer["verdict"] is not None:
                 verdict = {**answer["verdict"], **({"passed": False, "reason": why.reason} if why else {})}
-                payloads.append(event_builders.verification_event(cell, device, verdict, reference=prepare.REFERENCE))
+                payloads.append(event_builders.verification_event(cell, device, verdict, reference=REFERENCE))
             if why is not None:
                 return CellFailure(cell, why, tuple(payloads))
             self._keep(cell, payloads)
@@ -168,7 +168,7 @@ class Recorder:
     def _no_result(self, cell: Cell, why: FailureReason) -> ResultRecorded | VerificationRecorded:
         device = self.device(cell)
         if self._work == "verify":
-            return event_builders.failed_verification(cell, device, why.reason, reference=prepare.REFERENCE)
+            return event_builders.failed_verification(cell, device, why.reason, reference=REFERENCE)
         return event_builders.failed_result(cell, device, why, threads=self._threads)
 
     def _copy(self, result: ResultRecorded) -> FailureReason | None:
@@ -187,7 +187,7 @@ class Recorder:
         self._summary.results[number] = _as_failed(other, why)
         self._summary.ok -= 1
         self._summary.failed += 1
-        self.record(event_builders.retraction(other, why.reason, reference=prepare.REFERENCE))
+        self.record(event_builders.retraction(other, why.reason, reference=REFERENCE))
         self._tell(f"{other.model_id} · {other.hardware}: {why.status}, {why.reason}")
 
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.plan import MAX_BATCH_SIZE, MAX_SEQUENCE_LENGTH
-from accel_platform.bench.requests.requests import REQUEST_PREFIX, Requests, State, build_request_events, close
-from accel_platform.bench.requests.requests import Request as Asked
+from accel_platform.bench.requests.lifecycle import REQUEST_PREFIX, Requests, State, build_request_events, close
+from accel_platform.bench.requests.lifecycle import Request as Asked
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import Mode

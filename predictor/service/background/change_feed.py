@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 from uuid import UUID
 
-from accel_platform.bench.requests.requests import Requests, State
+from accel_platform.bench.requests.lifecycle import Requests, State
 from accel_platform.errors import AccelError
 from accel_platform.events import EventLog
 from accel_platform.warehouse.reader import Reader

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_platform.__main__ import main
-from accel_platform.bench.requests.requests import (
+from accel_platform.bench.requests.lifecycle import (
     MAX_ATTEMPTS,
     REQUEST_LABEL,
     Request,

@@ -161,9 +161,9 @@ def test_a_run_under_way_is_not_gone_on_with(log: EventLog, settings: Settings) 
 
 def test_a_killed_process_is_no_longer_under_way(settings: Settings) -> None:
     code = (
-        "import sys, time; from accel_platform.bench.plan.run_locks import under_way;"
+        "import sys, time; from accel_platform.bench.plan.run_locks import hold_run_lock;"
         " from accel_platform.settings import Settings\n"
-        "with under_way(Settings(home=sys.argv[1]), 'a'): print('held', flush=True); time.sleep(60)"
+        "with hold_run_lock(Settings(home=sys.argv[1]), 'a'): print('held', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(settings.home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

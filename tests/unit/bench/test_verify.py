@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from accel_platform.bench.measure.verify import TOLERANCE, is_constant, relative_rms, verify
+from accel_platform.bench.measure.verification import TOLERANCE, is_constant, relative_rms, verify
 from accel_platform.precisions import MEASURABLE, PRECISIONS
 
 Array = npt.NDArray[np.float32]

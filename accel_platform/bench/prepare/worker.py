@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_platform.atomic_write import make_directory
 from accel_platform.bench.measure.failures import classify
-from accel_platform.bench.prepare import quantize
+from accel_platform.bench.prepare import quantization
 from accel_platform.bench.prepare.artifacts import Artifacts, Exporter, Shape
 from accel_platform.bench.prepare.aten_export import write_graph
 from accel_platform.subprocesses.json_child import Message, serve
@@ -71,9 +71,9 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
                 _write_onnx(model, spec, length, part)
         with _publish_folder(artifacts.graph_folder(kind, length)) as part:
             if kind == "onnx-int8-dynamic":
-                quantize.quantize_dynamic_ranges(plain, part)
+                quantization.quantize_dynamic_ranges(plain, part)
             else:
-                quantize.quantize_static_ranges(plain, spec, length, part)
+                quantization.quantize_static_ranges(plain, spec, length, part)
 
     def write_graph_of(kind: Artifact, length: int | None) -> None:
         if kind.startswith("onnx-int8"):
