@@ -1,1 +1,1 @@
-"""The advisor over HTTP: everything FastAPI. What is answered is decided in `predictor`, not here."""
+"""The HTTP service: an API over the warehouse, the log and the advisor, and the dashboard."""

@@ -40,7 +40,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def app(settings: Settings) -> Iterator[FastAPI]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WarehouseUpdater, "written", lambda self: None)
+        patch.setattr(WarehouseUpdater, "request_update", lambda self: None)
         yield create_app(settings)
 
 

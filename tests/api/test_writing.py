@@ -62,7 +62,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def client(settings: Settings) -> Iterator[TestClient]:
     # Nobody projects here: that it happens is tested in `test_following.py`, with a real child.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WarehouseUpdater, "written", lambda self: None)
+        patch.setattr(WarehouseUpdater, "request_update", lambda self: None)
         with TestClient(create_app(settings)) as client:
             yield client
 

@@ -1,1 +1,1 @@
-"""One module per noun, each with a `router(advisor)`. What they answer is decided in the packages below."""
+"""Routes of the HTTP API. Add a noun as a module with a `router`, and include it in `app.create_app`."""

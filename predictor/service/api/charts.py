@@ -50,8 +50,8 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
     routes = APIRouter(tags=["charts"])
     reader = advisor.reader
     picture = {"schema": {"type": "string", "format": "binary"}}
-    content = {kind.partition(";")[0]: picture for kind in _TYPES.values()} | {"application/json": {"schema": {}}}
-    answers: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": content}}
+    media_types = {kind.partition(";")[0]: picture for kind in _TYPES.values()} | {"application/json": {"schema": {}}}
+    answers: dict[int | str, dict[str, Any]] = {200: {"description": "The chart.", "content": media_types}}
 
     @routes.get("/charts")
     def charts() -> Charts:
@@ -63,18 +63,18 @@ def router(advisor: Advisor, settings: Settings) -> APIRouter:
         responses={**answers, **problem_responses(404, 422, 503), **NOT_MODIFIED},
         response_class=Response,
     )
-    def one(request: Request, name: str, kind: Kind, asked: Annotated[ChartQuery, Query()]) -> Response:
+    def one(request: Request, name: str, kind: Kind, query: Annotated[ChartQuery, Query()]) -> Response:
         """Draw a chart as Vega-Lite, SVG, PNG, or a page with everything in it; 404 where there is nothing to draw."""
-        now = reader.pinned()
-        headers = cache_headers(now, request, f"{kind}{chart_version(name, settings)}", media_type=_TYPES[kind])
+        tables = reader.pinned()
+        headers = cache_headers(tables, request, f"{kind}{chart_version(name, settings)}", media_type=_TYPES[kind])
         if kind == "html":
             headers["Content-Security-Policy"] = SANDBOX
-        selection = Selection(**asked.model_dump(exclude={"theme"}))
+        selection = Selection(**query.model_dump(exclude={"theme"}))
 
-        def made() -> Response:
-            content = render(draw_chart(name, now, settings, selection), kind, asked.theme)
+        def respond() -> Response:
+            content = render(draw_chart(name, tables, settings, selection), kind, query.theme)
             return Response(content, headers=headers)
 
-        return conditional_response(request, headers, made)
+        return conditional_response(request, headers, respond)
 
     return routes

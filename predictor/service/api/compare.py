@@ -95,36 +95,36 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
     problems = problem_responses(400, 404, 422, 503)
 
     @routes.get("/compare", response_model=SideBySide, responses=problems | NOT_MODIFIED)
-    def compare(request: Request, asked: Annotated[CompareQuery, Query()]) -> Response:
+    def compare(request: Request, query: Annotated[CompareQuery, Query()]) -> Response:
         """Compare equal shapes side by side: one model over its hardware, or several models on one hardware name.
 
         Nothing is averaged over unlike shapes, devices or provenance.
         """
-        return table_response(reader, request, lambda now: asdict(side_by_side(now, _selection(asked), asked.by)))
+        return table_response(reader, request, lambda tables: asdict(side_by_side(tables, _selection(query), query.by)))
 
     @routes.get("/changes", responses=problems)
-    def changed(asked: Annotated[ChangesQuery, Query()]) -> Changed:
+    def changed(query: Annotated[ChangesQuery, Query()]) -> Changed:
         """List cells that got slower, faster or broke between two snapshots.
 
         Tables of a past snapshot may have to be built, which takes seconds; other clients get 503 meanwhile.
         """
-        found = past.compare(asked.before, asked.after, _selection(asked), asked.min_change_percent)
+        found = past.compare(query.before, query.after, _selection(query), query.min_change_percent)
         return Changed.model_validate(asdict(found))
 
     @routes.get("/trend", response_model=Trends, responses=problems | NOT_MODIFIED)
-    def trend(request: Request, asked: Annotated[TrendQuery, Query()]) -> Response:
+    def trend(request: Request, query: Annotated[TrendQuery, Query()]) -> Response:
         """Return a figure over time: a series per cell, device and fingerprint, its shifts, and the commits around."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            found = trends(now, _selection(asked), asked.metric, min_change_percent=asked.min_change_percent)
+        def read(tables: Reader) -> dict[str, Any]:
+            found = trends(tables, _selection(query), query.metric, min_change_percent=query.min_change_percent)
             found.sort(key=lambda trend: -len(trend.points))
-            told = [one.document() for one in found[: asked.limit]]
-            return {"trends": told, "series": len(found), "snapshot_id": now.snapshot_id}
+            documents = [one.document() for one in found[: query.limit]]
+            return {"trends": documents, "series": len(found), "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     return routes
 
 
-def _selection(asked: Selection) -> Selection:
-    return Selection(**{name: getattr(asked, name) for name in Selection.model_fields})
+def _selection(query: Selection) -> Selection:
+    return Selection(**{name: getattr(query, name) for name in Selection.model_fields})

@@ -24,9 +24,7 @@ from predictor.service.schemas.queries import EventsQuery
 from predictor.service.schemas.rows import EventPage, StoredEvent
 
 _COLUMNS = ", ".join(f"r.{name}" for name in StoredEvent.model_fields)
-_EVENTS = PagedTable(
-    "events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), found_by="event_id"
-)
+_EVENTS = PagedTable("events", _COLUMNS, (("r.recorded_at", "TIMESTAMPTZ"), ("r.event_id", "UUID")), row_id="event_id")
 _ONE = f"SELECT {_COLUMNS} FROM events AS r WHERE event_id = $id"
 
 
@@ -60,17 +58,21 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     reader = advisor.reader
 
     @routes.get("/events", response_model=EventPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def events(request: Request, asked: Annotated[EventsQuery, Query()]) -> Response:
+    def events(request: Request, query: Annotated[EventsQuery, Query()]) -> Response:
         """List events as the tables have them, the latest recorded first."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = equal(**asked.model_dump(include={"type", "run_id", "host_id", "source"}))
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = equal(**query.model_dump(include={"type", "run_id", "host_id", "source"}))
             for name, sign in (("since", ">="), ("until", "<")):
-                if (moment := getattr(asked, name)) is not None:
+                if (moment := getattr(query, name)) is not None:
                     condition += f" AND r.recorded_at {sign} ${name}"
                     values[name] = moment
-            rows, more = _EVENTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"events": parse_json_columns(rows, "payload"), "next_cursor": more, "snapshot_id": now.snapshot_id}
+            rows, more = _EVENTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {
+                "events": parse_json_columns(rows, "payload"),
+                "next_cursor": more,
+                "snapshot_id": tables.snapshot_id,
+            }
 
         return table_response(reader, request, read)
 
@@ -82,13 +84,13 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     def event(request: Request, event_id: UUID) -> Response:
         """Return one event; 202 for one just written, until the tables have it."""
 
-        def read(now: Reader) -> dict[str, Any] | Response:
-            rows = parse_json_columns(now.rows(_ONE, {"id": event_id}), "payload")
+        def read(tables: Reader) -> dict[str, Any] | Response:
+            rows = parse_json_columns(tables.rows(_ONE, {"id": event_id}), "payload")
             if not rows:
-                if (soon := pending_response(log, event_id, now)) is not None:
-                    return soon
+                if (waiting := pending_response(log, event_id, tables)) is not None:
+                    return waiting
                 raise NotFound(f"There is no event {event_id}.")
-            return {"event": rows[0], "snapshot_id": now.snapshot_id}
+            return {"event": rows[0], "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 

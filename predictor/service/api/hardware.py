@@ -115,7 +115,7 @@ def router(advisor: Advisor) -> APIRouter:
     def hardware(request: Request) -> Response:
         """List every hardware name that this platform runs or has results of."""
         return table_response(
-            reader, request, lambda now: {"hardware": [*_names(now).values()], "snapshot_id": now.snapshot_id}
+            reader, request, lambda tables: {"hardware": [*_names(tables).values()], "snapshot_id": tables.snapshot_id}
         )
 
     @routes.get(
@@ -124,30 +124,30 @@ def router(advisor: Advisor) -> APIRouter:
     def one(request: Request, name: str) -> Response:
         """Return one hardware name: devices that hosts found under it, and devices that results are of."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            found = _names(now, name)
+        def read(tables: Reader) -> dict[str, Any]:
+            found = _names(tables, name)
             if name not in found:
-                raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(now))}.")
+                raise NotFound(f"No hardware is called {name!r}. Names: {', '.join(_names(tables))}.")
             return {
                 "hardware": found[name],
-                "seen": parse_json_columns(now.rows(_SEEN, {"name": name}), "runtime_versions"),
-                "measured": now.rows(_MEASURED, {"name": name}),
-                "snapshot_id": now.snapshot_id,
+                "seen": parse_json_columns(tables.rows(_SEEN, {"name": name}), "runtime_versions"),
+                "measured": tables.rows(_MEASURED, {"name": name}),
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)
 
     @routes.get("/devices", response_model=DevicePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def devices(request: Request, asked: Annotated[DevicesQuery, Query()]) -> Response:
+    def devices(request: Request, query: Annotated[DevicesQuery, Query()]) -> Response:
         """List each hardware name on each host as last seen: the device behind it, or why there is none."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = equal(host_id=asked.host_id, hardware=asked.hardware, available=asked.available)
-            rows, more = _DEVICES.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = equal(host_id=query.host_id, hardware=query.hardware, available=query.available)
+            rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             return {
                 "devices": parse_json_columns(rows, "runtime_versions"),
                 "next_cursor": more,
-                "snapshot_id": now.snapshot_id,
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)
@@ -161,10 +161,10 @@ def router(advisor: Advisor) -> APIRouter:
     return routes
 
 
-def _names(now: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
+def _names(tables: Reader, name: str | None = None) -> dict[str, dict[str, Any]]:
     """Return all hardware names with their counts, or one."""
-    counted = {row["hardware"]: row for row in now.rows(_RESULTS, {"name": name})}
-    answering = {row["hardware"] for row in now.rows(_SEEN, {"name": name}) if row["available"]}
+    counted = {row["hardware"]: row for row in tables.rows(_RESULTS, {"name": name})}
+    answering = {row["hardware"] for row in tables.rows(_SEEN, {"name": name}) if row["available"]}
     known = [known for known in RUNTIMES if name in (None, known)]
     none = {"results": 0, "models": 0, "devices": 0}
     return {

@@ -61,7 +61,7 @@ def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
         items: Sequence[ClaimedResult] = claims if isinstance(claims, list) else [claims]
         cause = request_id(request.url.path, items)
         events = [_event(claim, cause) for claim in items]
-        return _answered(request, response, events, idempotency_key)
+        return _store(request, response, events, idempotency_key)
 
     @routes.post(
         "/events",
@@ -81,13 +81,13 @@ def router(log_for: LogFor, request_update: Callable[[], None]) -> APIRouter:
         which it never counts as compatible. The service trusts the measurement; `source` marks it as sent this way.
         """
         items: Sequence[Posted] = posted if isinstance(posted, list) else [posted]
-        if wrong := unsupported_claims(items):
-            raise InvalidItems(wrong)
+        if errors := unsupported_claims(items):
+            raise InvalidItems(errors)
         cause = request_id(request.url.path, items)
         events = [_event(item, cause, event_id=item.event_id) for item in items]
-        return _answered(request, response, events, idempotency_key)
+        return _store(request, response, events, idempotency_key)
 
-    def _answered(request: Request, response: Response, events: list[Event], key: str | None) -> StoredResponse:
+    def _store(request: Request, response: Response, events: list[Event], key: str | None) -> StoredResponse:
         require_data_rules(events)
         stored = store_once(log_for(request), events, key=key)
         request_update()

@@ -32,7 +32,7 @@ _PERFORMANCE = PagedTable(
     r.memory_peak_mib AS memory_peak_mb, r.status, r.reason AS error_message, r.provenance,
     coalesce(r.occurred_at, timezone('UTC', r.occurred_local)) AS test_timestamp, r.source_path AS source_file""",
     (("r.result_id", "UUID"),),
-    found_by="result_id",
+    row_id="result_id",
 )
 _COMPATIBILITY = PagedTable(
     "compat_matrix",
@@ -130,13 +130,13 @@ def router(advisor: Advisor) -> APIRouter:
     @routes.get(
         "/performance", response_model=PerformancePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
-    def performance(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
+    def performance(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
         """List `GET /results` under the old names."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = asked.where()
-            rows, more = _PERFORMANCE.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"performance": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = query.where()
+            rows, more = _PERFORMANCE.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {"performance": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
@@ -148,8 +148,8 @@ def router(advisor: Advisor) -> APIRouter:
     def comparison(request: Request, model: str) -> Response:
         """Return a model's figures on all hardware; `GET /compare` says more."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            cells = read_cells(now, Selection(model=(model,)))
+        def read(tables: Reader) -> dict[str, Any]:
+            cells = read_cells(tables, Selection(model=(model,)))
             if not cells:
                 raise NotFound(f"There are no figures of a model {model!r}: GET /models has those that there are.")
             figures = [
@@ -168,20 +168,20 @@ def router(advisor: Advisor) -> APIRouter:
                 }
                 for cell in cells
             ]
-            return {"model_name": recorded_id(model), "comparison": figures, "snapshot_id": now.snapshot_id}
+            return {"model_name": recorded_id(model), "comparison": figures, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     @routes.get(
         "/compatibility", response_model=CompatibilityPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
-    def compatibility(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
+    def compatibility(request: Request, query: Annotated[MatrixQuery, Query()]) -> Response:
         """List `GET /matrix` under the old names."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = asked.where()
-            rows, more = _COMPATIBILITY.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"compatibility": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = query.where()
+            rows, more = _COMPATIBILITY.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {"compatibility": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 

@@ -57,37 +57,37 @@ def router(advisor: Advisor) -> APIRouter:
     reader = advisor.reader
 
     @routes.get("/matrix", response_model=MatrixPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def matrix(request: Request, asked: Annotated[MatrixQuery, Query()]) -> Response:
+    def matrix(request: Request, query: Annotated[MatrixQuery, Query()]) -> Response:
         """List cells of the compatibility matrix that have evidence, by model, hardware, device and mode."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = asked.where()
-            rows, more = _MATRIX.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"cells": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = query.where()
+            rows, more = _MATRIX.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {"cells": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     @routes.get(
         "/matrix/history", response_model=MatrixHistory, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
-    def history(request: Request, asked: Annotated[MatrixHistoryQuery, Query()]) -> Response:
+    def history(request: Request, query: Annotated[MatrixHistoryQuery, Query()]) -> Response:
         """List each day on which a cell's verdict changed, replayed from the log."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            selection = Selection(model=asked.model, hardware=asked.hardware)
-            return {"changes": matrix_history(now, selection, mode=asked.mode), "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            selection = Selection(model=query.model, hardware=query.hardware)
+            return {"changes": matrix_history(tables, selection, mode=query.mode), "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     @routes.get("/coverage", response_model=CoveragePage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def coverage(request: Request, asked: Annotated[CoverageQuery, Query()]) -> Response:
+    def coverage(request: Request, query: Annotated[CoverageQuery, Query()]) -> Response:
         """List whether each architecture of transformers, shrunk, ran on each hardware name of each host."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            filters = asked.model_dump(exclude={"limit", "cursor"})
-            rows, more = _COVERAGE.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
+        def read(tables: Reader) -> dict[str, Any]:
+            filters = query.model_dump(exclude={"limit", "cursor"})
+            rows, more = _COVERAGE.page(tables, *equal(**filters), limit=query.limit, cursor=query.cursor)
             found = parse_json_columns(rows, "versions")
-            return {"coverage": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
+            return {"coverage": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 

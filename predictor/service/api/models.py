@@ -53,16 +53,16 @@ def router(advisor: Advisor) -> APIRouter:
     reader = advisor.reader
 
     @routes.get("/models", response_model=ModelPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def models(request: Request, asked: Annotated[ModelsQuery, Query()]) -> Response:
+    def models(request: Request, query: Annotated[ModelsQuery, Query()]) -> Response:
         """List models by id: those that were described, and those that have results."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = equal(family=asked.family, modality=asked.modality)
-            rows, more = _MODELS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = equal(family=query.family, modality=query.modality)
+            rows, more = _MODELS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             return {
                 "models": parse_json_columns(rows, "aliases", "config"),
                 "next_cursor": more,
-                "snapshot_id": now.snapshot_id,
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)
@@ -74,9 +74,9 @@ def router(advisor: Advisor) -> APIRouter:
     def model(request: Request, model_id: str) -> Response:
         """Return one model, by its id or another name that the catalogue has for it."""
 
-        def read(now: Reader) -> dict[str, Any]:
+        def read(tables: Reader) -> dict[str, Any]:
             values = {"model": recorded_id(model_id)}
-            rows = parse_json_columns(now.rows(_ONE, values), "aliases", "config")
+            rows = parse_json_columns(tables.rows(_ONE, values), "aliases", "config")
             if not rows:
                 known = find_model(model_id)
                 hint = f"`accel bench run --models {known.model_id}` measures it" if known else "GET /models has them"
@@ -84,9 +84,9 @@ def router(advisor: Advisor) -> APIRouter:
             return {
                 "model": rows[0],
                 "sets": sets_of(known) if (known := find_model(rows[0]["model_id"])) else [],
-                "matrix": now.rows(_CELLS, values),
-                "results": now.rows(_COUNTS, values),
-                "snapshot_id": now.snapshot_id,
+                "matrix": tables.rows(_CELLS, values),
+                "results": tables.rows(_COUNTS, values),
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

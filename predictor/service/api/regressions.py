@@ -66,14 +66,14 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
     @routes.get(
         "/regressions", response_model=RegressionPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED
     )
-    def regressions(request: Request, asked: Annotated[RegressionsQuery, Query()]) -> Response:
+    def regressions(request: Request, query: Annotated[RegressionsQuery, Query()]) -> Response:
         """List shifts found in series of measurements, the latest found first."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            filters = asked.model_dump(include={"hardware", "mode", "state", "direction"})
-            condition, values = equal(**filters, model_id=asked.model and recorded_id(asked.model))
-            rows, more = _REGRESSIONS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"regressions": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            filters = query.model_dump(include={"hardware", "mode", "state", "direction"})
+            condition, values = equal(**filters, model_id=query.model and recorded_id(query.model))
+            rows, more = _REGRESSIONS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {"regressions": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
@@ -85,45 +85,45 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
     def regression(request: Request, regression_id: str) -> Response:
         """Return one regression by its whole id."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            return {"regression": _row(now, regression_id), "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            return {"regression": _row(tables, regression_id), "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     @routes.post("/regressions/{regression_id}/accept", status_code=202, responses=problems, dependencies=body)
     def accept(
-        request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
+        request: Request, response: Response, regression_id: str, decision: ShiftDecision, idempotency_key: Key = None
     ) -> StoredResponse:
         """Accept a regression: its level is the new baseline of its series, and the history stays.
 
         The last decision counts.
         """
-        return _keep(request, response, regression_id, word, idempotency_key, acceptance, "accepted")
+        return _store_decision(request, response, regression_id, decision, idempotency_key, acceptance, "accepted")
 
     @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
     def reject(
-        request: Request, response: Response, regression_id: str, word: ShiftDecision, idempotency_key: Key = None
+        request: Request, response: Response, regression_id: str, decision: ShiftDecision, idempotency_key: Key = None
     ) -> StoredResponse:
         """Reject a regression: its results no longer count in their series, and the baseline stays.
 
         The same level measured again is a regression again. The last decision counts.
         """
-        return _keep(request, response, regression_id, word, idempotency_key, rejection, "rejected")
+        return _store_decision(request, response, regression_id, decision, idempotency_key, rejection, "rejected")
 
-    def _keep(
+    def _store_decision(
         request: Request,
         response: Response,
         regression_id: str,
-        word: ShiftDecision,
+        decision: ShiftDecision,
         key: str | None,
         make: Callable[..., ShiftAccepted | ShiftRejected],
         state: Literal["accepted", "rejected"],
     ) -> StoredResponse:
-        by = decision_author(request, word.by)
-        now = reader.pinned()
-        row = _row(now, regression_id)
-        payload = make(now, regression_id, by=by, reason=word.reason)
-        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, word))
+        by = decision_author(request, decision.by)
+        tables = reader.pinned()
+        row = _row(tables, regression_id)
+        payload = make(tables, regression_id, by=by, reason=decision.reason)
+        event = Event.of(payload, source=SOURCE, causation_id=request_id(request.url.path, decision))
         if key is None and row["state"] == state:
             raise Conflict(f"The regression {regression_id} was {state} already, by {row[f'{state}_by']}.")
         stored = store_once(log_for(request), [event], key=key)
@@ -136,8 +136,8 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
     return routes
 
 
-def _row(now: Reader, regression_id: str) -> dict[str, Any]:
-    rows = now.rows(_ONE, {"id": regression_id})
+def _row(tables: Reader, regression_id: str) -> dict[str, Any]:
+    rows = tables.rows(_ONE, {"id": regression_id})
     if not rows:
         raise NotFound(f"No regression {regression_id!r} is recorded: GET /regressions has them.")
     return rows[0]

@@ -35,7 +35,7 @@ HardwareName = Annotated[str, Field(pattern=_HARDWARE)]
 
 
 class Benchmark(BaseModel):
-    """What to measure, as in a suite file, less what only the measuring host has: files, browsers, weights."""
+    """Cells to measure, as in a suite file, less what only the measuring host has: files, browsers, weights."""
 
     model_config = ConfigDict(
         extra="forbid",

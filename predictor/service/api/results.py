@@ -29,7 +29,7 @@ from predictor.service.schemas.queries import ResultsQuery
 from predictor.service.schemas.rows import Result, ResultPage, ResultSuspicion, StoredEvent, Verification
 
 _COLUMNS = ", ".join(f"r.{name}" for name in Result.model_fields)
-_RESULTS = PagedTable("results", _COLUMNS, (("r.result_id", "UUID"),), found_by="result_id")
+_RESULTS = PagedTable("results", _COLUMNS, (("r.result_id", "UUID"),), row_id="result_id")
 _ONE = f"SELECT {_COLUMNS} FROM results AS r WHERE r.result_id = $id"
 # Verifications of the same run only, because another run's says nothing of this result.
 _VERIFICATIONS = f"""
@@ -42,7 +42,7 @@ FROM verifications AS v JOIN results AS r ON r.result_id = $id
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 ORDER BY v.event_id
 """
-_DOUBTS = """
+_SUSPICIONS = """
 SELECT s.event_id, s.rule, s.verdict, s.evidence, s.confidence, min(o.overruled_by) AS overruled_by
 FROM suspicions AS s LEFT JOIN suspicion_overrides AS o USING (result_id, rule)
 WHERE s.result_id = $id
@@ -67,31 +67,31 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     reader = advisor.reader
 
     @routes.get("/results", response_model=ResultPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def results(request: Request, asked: Annotated[ResultsQuery, Query()]) -> Response:
+    def results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
         """List rows of the results table, newest first."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            condition, values = asked.where()
-            rows, more = _RESULTS.page(now, condition, values, limit=asked.limit, cursor=asked.cursor)
-            return {"results": rows, "next_cursor": more, "snapshot_id": now.snapshot_id}
+        def read(tables: Reader) -> dict[str, Any]:
+            condition, values = query.where()
+            rows, more = _RESULTS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
+            return {"results": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
     @routes.get(
         "/results.{form}", responses=_streams() | problem_responses(422, 503) | NOT_MODIFIED, response_class=Response
     )
-    def export(request: Request, form: streaming.Form, asked: Annotated[Selection, Query()]) -> Response:
+    def export(request: Request, form: streaming.Form, query: Annotated[Selection, Query()]) -> Response:
         """Stream all selected results, in no order, as Arrow IPC, CSV or a JSON object per line.
 
         In CSV, text that a spreadsheet would take for a formula gets an apostrophe before it.
         """
-        now = reader.pinned()
-        headers = cache_headers(now, request, form, media_type=streaming.TYPES[form])
+        tables = reader.pinned()
+        headers = cache_headers(tables, request, form, media_type=streaming.TYPES[form])
         headers["Content-Disposition"] = f'attachment; filename="results.{form}"'
 
         def streamed() -> Response:
-            condition, values = asked.where()
-            rows = now.stream(f"SELECT {streaming.select_list(form)} FROM results AS r WHERE {condition}", values)
+            condition, values = query.where()
+            rows = tables.stream(f"SELECT {streaming.select_list(form)} FROM results AS r WHERE {condition}", values)
             return StreamingResponse(streaming.encode_rows(form, rows), headers=headers)
 
         return conditional_response(request, headers, streamed)
@@ -104,21 +104,21 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     def result(request: Request, result_id: UUID) -> Response:
         """Return one result with its raw samples, the verifications of its run, its suspicions and its event."""
 
-        def read(now: Reader) -> dict[str, Any] | Response:
+        def read(tables: Reader) -> dict[str, Any] | Response:
             values = {"id": result_id}
-            found = now.rows(_ONE, values)
+            found = tables.rows(_ONE, values)
             if not found:
-                if (soon := pending_response(log, result_id, now)) is not None:
-                    return soon
+                if (waiting := pending_response(log, result_id, tables)) is not None:
+                    return waiting
                 raise NotFound(f"There is no result {result_id}.")
-            [event] = parse_json_columns(now.rows(_EVENT, values), "payload")
+            [event] = parse_json_columns(tables.rows(_EVENT, values), "payload")
             return {
                 "result": found[0],
                 "samples_ms": [sample / 1e6 for sample in event["samples_ns"] or ()],
-                "verifications": now.rows(_VERIFICATIONS, values),
-                "suspicions": now.rows(_DOUBTS, values),
+                "verifications": tables.rows(_VERIFICATIONS, values),
+                "suspicions": tables.rows(_SUSPICIONS, values),
                 "event": event,
-                "snapshot_id": now.snapshot_id,
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

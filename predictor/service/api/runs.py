@@ -51,14 +51,14 @@ def router(advisor: Advisor) -> APIRouter:
     reader = advisor.reader
 
     @routes.get("/runs", response_model=RunPage, responses=problem_responses(404, 422, 503) | NOT_MODIFIED)
-    def runs(request: Request, asked: Annotated[RunsQuery, Query()]) -> Response:
+    def runs(request: Request, query: Annotated[RunsQuery, Query()]) -> Response:
         """List runs, the latest start first; those known by their results only come last."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            filters = asked.model_dump(include={"kind", "status", "host_id", "commit"})
-            rows, more = _RUNS.page(now, *equal(**filters), limit=asked.limit, cursor=asked.cursor)
+        def read(tables: Reader) -> dict[str, Any]:
+            filters = query.model_dump(include={"kind", "status", "host_id", "commit"})
+            rows, more = _RUNS.page(tables, *equal(**filters), limit=query.limit, cursor=query.cursor)
             found = parse_json_columns(rows, "plan", "software", "labels")
-            return {"runs": found, "next_cursor": more, "snapshot_id": now.snapshot_id}
+            return {"runs": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 
@@ -66,16 +66,16 @@ def router(advisor: Advisor) -> APIRouter:
     def run(request: Request, run_id: str) -> Response:
         """Return one run: its plan, environment, end and results."""
 
-        def read(now: Reader) -> dict[str, Any]:
-            rows = parse_json_columns(now.rows(_ONE, {"id": run_id}), "plan", "software", "labels")
+        def read(tables: Reader) -> dict[str, Any]:
+            rows = parse_json_columns(tables.rows(_ONE, {"id": run_id}), "plan", "software", "labels")
             if not rows:
                 raise NotFound(f"There is no run {run_id!r}: GET /runs has them.")
             types = "SELECT type, count(*) AS events FROM events WHERE run_id = $id GROUP BY type ORDER BY type"
             return {
                 "run": rows[0],
-                "cells": now.rows(_CELLS, {"id": run_id}),
-                "events": {row["type"]: row["events"] for row in now.rows(types, {"id": run_id})},
-                "snapshot_id": now.snapshot_id,
+                "cells": tables.rows(_CELLS, {"id": run_id}),
+                "events": {row["type"]: row["events"] for row in tables.rows(types, {"id": run_id})},
+                "snapshot_id": tables.snapshot_id,
             }
 
         return table_response(reader, request, read)

@@ -32,8 +32,8 @@ class InvalidItems(InvalidInput):
     """Some items of a request cannot be used; nothing was stored."""
 
     def __init__(self, errors: ItemErrors) -> None:
-        self.errors = [{"field": str(place), "message": message} for place, message in errors]
-        listed = "; ".join(f"{place}: {message}" for place, message in errors[:5])
+        self.errors = [{"field": str(index), "message": message} for index, message in errors]
+        listed = "; ".join(f"{index}: {message}" for index, message in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
         super().__init__(f"{listed}{more}. Nothing was stored.")
 
@@ -114,8 +114,8 @@ def require_data_rules(events: Sequence[Event]) -> None:
     """Raise InvalidItems for results that break a data rule, because the tables would set them aside later."""
     broken = broken_rules(events)
     errors = [
-        (place, f"breaks the data rule {', '.join(broken[event.event_id])}")
-        for place, event in enumerate(events)
+        (index, f"breaks the data rule {', '.join(broken[event.event_id])}")
+        for index, event in enumerate(events)
         if event.event_id in broken
     ]
     if errors:

@@ -1,4 +1,4 @@
-"""An answer from the tables as HTTP: one snapshot, its ETag, and JSON. What is in it is decided by the routes."""
+"""Conditional HTTP responses from the tables: one snapshot, its ETag, and JSON."""
 
 from __future__ import annotations
 
@@ -21,43 +21,42 @@ JSON = "application/json"
 
 
 def table_response(reader: Reader, request: Request, read: Callable[[Reader], Any]) -> Response:
-    """What `read` finds at one snapshot, as JSON; 304 where the asker has it already, and then nothing is read.
+    """Return what `read` finds at one snapshot, as JSON; 304, without reading, where the client has it already.
 
-    A response that `read` makes itself is the answer. The rows go out as they come: they were validated when they came
-    into the tables.
+    A `Response` from `read` is passed on. Rows are not validated again, because the tables hold only valid ones.
     """
-    now = reader.pinned()
-    headers = cache_headers(now, request)
+    tables = reader.pinned()
+    headers = cache_headers(tables, request)
 
-    def made() -> Response:
-        found = read(now)
+    def respond() -> Response:
+        found = read(tables)
         if isinstance(found, Response):
             return found
         return Response(to_json(found, inf_nan_mode="null"), headers=headers)
 
-    return conditional_response(request, headers, made)
+    return conditional_response(request, headers, respond)
 
 
 def conditional_response(request: Request, headers: dict[str, str], make: Callable[[], Response]) -> Response:
-    """What `make` answers; 304 where `If-None-Match` names the ETag of the headers, and then nothing is made.
+    """Return the response of `make`; 304, without calling it, where `If-None-Match` names the ETag of the headers.
 
-    Tags are compared weakly, as RFC 9110 says; `*` is any answer, but only where there is one.
+    Tags are compared weakly (RFC 9110); `*` matches any response with status 200.
     """
-    kept = Response(status_code=304, headers=headers)
-    named = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if headers["ETag"].removeprefix("W/") in named:
-        return kept
-    made = make()
-    return kept if "*" in named and made.status_code == 200 else made
+    not_modified = Response(status_code=304, headers=headers)
+    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if headers["ETag"].removeprefix("W/") in tags:
+        return not_modified
+    response = make()
+    return not_modified if "*" in tags and response.status_code == 200 else response
 
 
 def cache_headers(reader: Reader, request: Request, form: str = "json", *, media_type: str = JSON) -> dict[str, str]:
-    """The headers by which an answer from these tables may be kept, the same for the answer and for its 304.
+    """Return the headers by which a response from these tables may be cached, the same for its 304.
 
-    The ETag is strong: one URL gives the same bytes as long as the projection in service and the version of the
-    platform are the same. It is of this URL alone: what another one answered says nothing of what is not there.
-    `no-cache` lets it be kept, and asks each time whether it still holds; `private`, by no proxy that would hand it to
-    people without a key. The type is among them, because the door's headers follow from it.
+    The ETag is strong: one URL gives the same bytes while the tables and the platform's version stay the same. It
+    depends on the URL, because a client may not reuse it for another. `no-cache` has the client revalidate each time;
+    `private` keeps proxies from serving clients without a key. The media type is included, because the security
+    headers depend on it.
     """
     address = hashlib.sha256(f"{request.url.path}?{request.url.query}".encode()).hexdigest()[:12]
     tag = f"{reader.projection_id}.{_VERSION}.{form}.{address}"
@@ -65,5 +64,5 @@ def cache_headers(reader: Reader, request: Request, form: str = "json", *, media
 
 
 def parse_json_columns(rows: Iterable[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
-    """The rows with these columns as the objects that their JSON is of."""
+    """Return the rows with the JSON of these columns parsed."""
     return [{**row, **{name: None if row[name] is None else json.loads(row[name]) for name in columns}} for row in rows]

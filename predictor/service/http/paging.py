@@ -1,6 +1,6 @@
-"""A table in pages: a cursor is the place of the last row, so a page costs the same however far down it is.
+"""Keyset pagination of tables: a cursor is the key of the last row, so every page costs the same.
 
-Rows that come in meanwhile shift no page: what was there when the first page was read is told once.
+Rows inserted meanwhile shift no page: each row of the first page's time appears once.
 """
 
 from __future__ import annotations
@@ -18,58 +18,61 @@ from pydantic import TypeAdapter
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 
-_READ: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
-_TEXTS = TypeAdapter(list[str])
+_PARSERS: dict[str, Callable[[str], Any]] = {"UUID": UUID, "TIMESTAMPTZ": datetime.fromisoformat, "VARCHAR": str}
+_CURSOR = TypeAdapter(list[str])
 UNKNOWN_CURSOR = "There is no such page: begin again without a cursor."
 
 
 @dataclass(frozen=True)
 class PagedTable:
-    """The rows of one table in an order: expressions over it (as `r`) and their types, none ever NULL and all together
-    different for any two rows."""
+    """A table in an order of its rows.
+
+    `order` has expressions over the table (as `r`) with their types, never NULL and together unique.
+    """
 
     table: str
     columns: str
     order: tuple[tuple[str, str], ...]
     descending: bool = True
-    found_by: str | None = None
-    """A column of unique values, for a table with many wide rows: the page is found in the few columns that order and
-    filters look at, and only its rows are read whole."""
+    row_id: str | None = None
+    """A unique column, for wide tables: the page is found by the columns of order and filters, and read by this one."""
 
     def page(
         self, reader: Reader, condition: str, values: Mapping[str, Any], *, limit: int, cursor: str | None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """At most `limit` rows after the cursor, and the cursor of the next page, None after the last.
+        """Return at most `limit` rows after the cursor, and the cursor of the next page (None after the last).
 
         Raises NotFound for a cursor that no page gave.
         """
         keys = [expression for expression, _ in self.order]
-        bound = dict(values)
+        parameters = dict(values)
         if cursor is not None:
-            places = [f"$after_{number}::{kind}" for number, (_, kind) in enumerate(self.order)]
-            # One key is written plainly: of that DuckDB passes over the row groups that lie before the cursor.
-            left, right = (f"({', '.join(side)})" if len(side) > 1 else side[0] for side in (keys, places))
+            cursor_parameters = [f"$after_{number}::{kind}" for number, (_, kind) in enumerate(self.order)]
+            # One key is no tuple, because DuckDB skips the row groups before the cursor for plain comparisons only.
+            left, right = (f"({', '.join(side)})" if len(side) > 1 else side[0] for side in (keys, cursor_parameters))
             condition = f"({condition}) AND {left} {'<' if self.descending else '>'} {right}"
-            bound |= {f"after_{number}": value for number, value in enumerate(self._decode(cursor))}
+            parameters |= {f"after_{number}": value for number, value in enumerate(self._decode(cursor))}
         order = ", ".join(f"{key} {'DESC' if self.descending else 'ASC'}" for key in keys)
         end = f"ORDER BY {order} LIMIT {limit + 1}"
-        if self.found_by is not None:
-            found = f"SELECT r.{self.found_by} FROM {self.table} AS r WHERE {condition} {end}"
-            condition = f"r.{self.found_by} IN ({found})"
-        placed = ", ".join(f"{key} AS place_{number}" for number, key in enumerate(keys))
-        rows = reader.rows(f"SELECT {self.columns}, {placed} FROM {self.table} AS r WHERE {condition} {end}", bound)
-        places_of = [[row.pop(f"place_{number}") for number in range(len(keys))] for row in rows]
-        more = _encode(places_of[limit - 1]) if len(rows) > limit else None
-        return rows[:limit], more
+        if self.row_id is not None:
+            found = f"SELECT r.{self.row_id} FROM {self.table} AS r WHERE {condition} {end}"
+            condition = f"r.{self.row_id} IN ({found})"
+        key_columns = ", ".join(f"{key} AS place_{number}" for number, key in enumerate(keys))
+        rows = reader.rows(
+            f"SELECT {self.columns}, {key_columns} FROM {self.table} AS r WHERE {condition} {end}", parameters
+        )
+        row_keys = [[row.pop(f"place_{number}") for number in range(len(keys))] for row in rows]
+        next_cursor = _encode(row_keys[limit - 1]) if len(rows) > limit else None
+        return rows[:limit], next_cursor
 
     def _decode(self, cursor: str) -> list[Any]:
         try:
-            texts = _TEXTS.validate_json(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
-            return [_READ[kind](text) for text, (_, kind) in zip(texts, self.order, strict=True)]
+            texts = _CURSOR.validate_json(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
+            return [_PARSERS[kind](text) for text, (_, kind) in zip(texts, self.order, strict=True)]
         except ValueError as error:  # pydantic's ValidationError is one
             raise NotFound(UNKNOWN_CURSOR) from error
 
 
-def _encode(place: list[Any]) -> str:
-    texts = [value.isoformat() if isinstance(value, datetime) else str(value) for value in place]
+def _encode(key: list[Any]) -> str:
+    texts = [value.isoformat() if isinstance(value, datetime) else str(value) for value in key]
     return base64.urlsafe_b64encode(json.dumps(texts, separators=(",", ":")).encode()).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: which error means which status, and the handlers that say so."""
+"""Errors as RFC 9457 problem documents: their status codes, handlers, and the limit on request bodies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from predictor.service.schemas.queries import Problem
 CONTENT_TYPE = "application/problem+json"
 MAX_BODY_BYTES = 256 * 1024
 MAX_POSTED_BYTES = 16 * 1024 * 1024
-"""Of what is posted to the log: results with their samples, many at a time."""
+"""Limit for bodies that are stored: many results with their samples."""
 INGEST_PATHS = ("/events", "/results")
 _STATUS: tuple[tuple[type[AccelError], int, str, str], ...] = (
     (InvalidInput, 422, "invalid-input", "The input cannot be used"),
@@ -52,13 +52,13 @@ _log = logging.getLogger("accel.service")
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries for the problems a route may answer."""
+    """Return OpenAPI entries for the problems a route may answer."""
     content = {CONTENT_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
 
 PageRenderer = Callable[[Request, Problem], Response | None]
-"""Renders a problem as a page, or returns None where the request is not for a page."""
+"""Return a problem as a page, or None where the request is not for a page."""
 
 
 def install(app: FastAPI, page_for: PageRenderer) -> None:
@@ -66,12 +66,12 @@ def install(app: FastAPI, page_for: PageRenderer) -> None:
     app.state.page_for = page_for
     app.add_exception_handler(AccelError, accel_error_response)
     app.add_exception_handler(OSError, _system_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(_BodyLimit)
+    app.add_middleware(_BodyLimitMiddleware)
 
 
-def _answer(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> Response:
+def _problem_document(request: Request, status: int, kind: str, title: str, detail: str, **more: Any) -> Response:
     problem = Problem(
         type=f"urn:accel:problem:{kind}",
         title=title,
@@ -89,37 +89,37 @@ def _answer(request: Request, status: int, kind: str, title: str, detail: str, *
 
 async def accel_error_response(request: Request, error: Exception) -> Response:
     status, kind, title = next((s, k, t) for cls, s, k, t in _STATUS if isinstance(error, cls))
-    return _answer(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
+    return _problem_document(request, status, kind, title, str(error), errors=getattr(error, "errors", None))
 
 
 async def _system_error(request: Request, error: Exception) -> Response:
-    """Tell what the system says of its files; any other OSError is a bug."""
-    told = storage_unavailable(error)
-    if told is None:
+    """Answer an OSError about the platform's files; any other is a bug."""
+    known_error = storage_unavailable(error)
+    if known_error is None:
         raise error
-    return await accel_error_response(request, told)
+    return await accel_error_response(request, known_error)
 
 
 def problem_response(request: Request, status: int, kind: str, detail: str, headers: Mapping[str, str]) -> Response:
-    """The problem document of a request that no route gets to see."""
-    answer = _answer(request, status, kind, HTTPStatus(status).phrase, detail)
+    """Return the problem document of a request that no route sees."""
+    answer = _problem_document(request, status, kind, HTTPStatus(status).phrase, detail)
     answer.headers.update(headers)
     return answer
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [{"field": _field(e), "message": e["msg"]} for e in error.errors()]
+    errors = [{"field": _field_path(e), "message": e["msg"]} for e in error.errors()]
     detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors)
-    return _answer(
+    return _problem_document(
         request, 422, "invalid-input", "The input cannot be used", f"{detail}. See /docs for the schema.", errors=errors
     )
 
 
-def _field(error: dict[str, Any]) -> str:
-    """`hardware.0` or `batch_size`; `body` where the body as a whole is wrong.
+def _field_path(error: dict[str, Any]) -> str:
+    """Return a field's path, as `hardware.0` or `batch_size`; `body` for the body as a whole.
 
-    Which kind of model, hardware or event was meant (`<config>`, `RunStarted`) is no part of the path.
+    Tags of unions (`<config>`, `RunStarted`) are left out.
     """
     if error["type"] == "json_invalid":
         return "body"
@@ -131,16 +131,16 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = HTTPStatus(error.status_code).phrase
     detail = f"{error.detail}: {request.method} {request.url.path}. GET / lists what there is."
-    response = _answer(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
+    response = _problem_document(request, error.status_code, title.lower().replace(" ", "-"), title, detail)
     response.headers.update(error.headers or {})
     if error.status_code == 405:
-        # Of what is mounted, which are files, no route is found by the path that is left of it.
+        # Mounted files take GET and HEAD, but no route matches what is left of their path.
         response.headers["Allow"] = ", ".join(_methods(request) or ("GET", "HEAD"))
     return response
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path takes: the framework names the methods of the first route that fits only. HEAD goes with GET."""
+    """Return the methods of a path, because FastAPI names those of its first route only; HEAD goes with GET."""
     routes = request.app.router.routes
     return [
         method
@@ -153,28 +153,28 @@ def _methods(request: Request) -> list[str]:
 
 
 def internal_error(request: Request, error: Exception) -> Response:
-    """What is said of an error that nobody foresaw; what it was goes into the log."""
+    """Return the response to an unforeseen error, and log its traceback."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     detail = f"A bug ({type(error).__name__}); the service's log has the details under the request's id."
-    return _answer(request, 500, "internal-error", "Internal error", detail)
+    return _problem_document(request, 500, "internal-error", "Internal error", detail)
 
 
-class _BodyLimit:
-    """Stops reading a body at its limit, whether or not its length was announced."""
+class _BodyLimitMiddleware:
+    """Middleware that stops reading a body at its limit, whether or not its length was announced."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         read = 0
-        most = MAX_POSTED_BYTES if scope["type"] == "http" and scope["path"] in INGEST_PATHS else MAX_BODY_BYTES
+        limit = MAX_POSTED_BYTES if scope["type"] == "http" and scope["path"] in INGEST_PATHS else MAX_BODY_BYTES
 
         async def limited() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > most:
-                raise HTTPException(413, f"The body is larger than {most} bytes")
+            if read > limit:
+                raise HTTPException(413, f"The body is larger than {limit} bytes")
             return message
 
         await self._app(scope, limited if scope["type"] == "http" else receive, send)

@@ -1,4 +1,4 @@
-"""Results as a stream of bytes: Arrow IPC, CSV, NDJSON. One batch is in memory at a time."""
+"""Streams of results as Arrow IPC, CSV or NDJSON, with one batch in memory at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AS_JSON = {"occurred_at": _ZONED, "recorded_at": _ZONED, "occurred_local": _ZON
 
 
 def select_list(form: Form) -> str:
-    """What to select of `results` as `r` for a stream of this form."""
+    """Return the SELECT list over `results` (as `r`) for a stream of this form."""
     names = list(Result.model_fields)
     if form != "ndjson":
         return ", ".join(f"r.{name}" for name in names)
@@ -35,31 +35,31 @@ def select_list(form: Form) -> str:
 
 
 def encode_rows(form: Form, rows: Rows) -> Iterator[bytes]:
-    """The rows of `columns(form)` as bytes, a piece per batch."""
+    """Yield the rows of `select_list(form)` as bytes, a chunk per batch."""
     with rows as batches:
         if form == "ndjson":
             for batch in batches:
                 yield "\n".join([*batch.column(0).to_pylist(), ""]).encode()
             return
         sink = io.BytesIO()
-        csv_writer, batch_of = (csv.CSVWriter, _harmless) if form == "csv" else (pa.ipc.new_stream, _as_it_is)
-        with csv_writer(sink, batches.schema) as writer:
+        open_writer, transform = (csv.CSVWriter, _escape_formulas) if form == "csv" else (pa.ipc.new_stream, _unchanged)
+        with open_writer(sink, batches.schema) as writer:
             for batch in batches:
-                writer.write_batch(batch_of(batch))
-                yield _taken(sink)
-        yield _taken(sink)
+                writer.write_batch(transform(batch))
+                yield _drain(sink)
+        yield _drain(sink)
 
 
-def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _harmless(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With an apostrophe before text that a spreadsheet would take for a formula."""
+def _escape_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Put an apostrophe before text that a spreadsheet would take for a formula."""
     return pa.RecordBatch.from_arrays([guarded_column(column) for column in batch.columns], schema=batch.schema)
 
 
-def _taken(sink: io.BytesIO) -> bytes:
+def _drain(sink: io.BytesIO) -> bytes:
     content = sink.getvalue()
     sink.seek(0)
     sink.truncate()

@@ -1,4 +1,4 @@
-"""What stands before every route: who may come in, how often, and what is told of it. No route's work is done here."""
+"""Middleware before every route: authentication, rate limits, security headers and telemetry."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from predictor.service.middleware.telemetry import TelemetryMiddleware
 
 
 def install(app: FastAPI, settings: Settings, host: str | None) -> None:
-    """Put the door before the app's routes; `host` is what it listens on, None where something else decides that."""
+    """Install the middleware; `host` is the address the app listens on, None where something else decides that."""
     app.include_router(sign_in.router(settings))
-    # What is added last stands first.
+    # The last one added runs first.
     app.add_middleware(HeadMiddleware)
     app.add_middleware(AuthMiddleware, settings=settings, host=host)
     if settings.cors_origins:

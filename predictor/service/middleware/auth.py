@@ -1,8 +1,8 @@
-"""Who may come in: Host, Origin, key, scope and rate of every request, before any route. What a key is: `keys.py`.
+"""Authentication and authorization of every request: Host, Origin, API key, scope and rate.
 
-A key is asked for as soon as one was ever made, and always where others than this machine can connect. Until then the
-service is for the programs of this machine, and only a browser could be made to speak for somebody else: so a page of
-another site finds no way in, neither by its own requests nor by a name of its own that leads here.
+A key is required once one was ever created, and always where other machines can connect. Without keys the service is
+for programs of this machine. A browser could then be tricked into sending requests, so pages of other sites are
+rejected, and so are host names of theirs that resolve to this machine.
 """
 
 from __future__ import annotations
@@ -27,79 +27,83 @@ from predictor.service.middleware.rate_limit import TokenBuckets
 COOKIE = "accel_key"
 SIGN_IN = "/sign-in"
 OPEN_PATHS = frozenset((SIGN_IN, "/sign-out", "/health", "/ready"))
-"""Without a key: what probes ask, and the way to sign in."""
+"""Paths without a key: probes, and signing in."""
 QUERY_PATHS = frozenset(("/recommend", "/predict", "/predict/batch", "/query"))
-"""What is asked by POST, for its question does not fit into a URL; it changes nothing."""
+"""Paths whose POST only reads, because the query does not fit into a URL."""
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _BURST_S = 5
-"""Seconds' worth of requests that may come at once."""
+"""Size of a burst, in seconds of the allowed rate."""
 _WRONG_KEYS_PER_MINUTE = 10
 
 
 class AuthMiddleware:
-    """Lets a request through with its `Caller` in the scope's state, or answers it with a problem."""
+    """Passes a request on with its `Caller` in the scope's state, or answers it with a problem."""
 
     def __init__(self, app: ASGIApp, settings: Settings, host: str | None) -> None:
         self._app = app
         self._keys = KeyStore(settings)
-        self._asks_always = host is not None and not is_loopback(host)
+        self._always_requires_key = host is not None and not is_loopback(host)
         self._knows_host = host is not None
         self._origins = frozenset(settings.cors_origins)
         self._rates = TokenBuckets(settings.rate_per_s, max(1.0, settings.rate_per_s * _BURST_S))
-        self._wrong = TokenBuckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
+        self._wrong_key_rates = TokenBuckets(_WRONG_KEYS_PER_MINUTE / 60, _WRONG_KEYS_PER_MINUTE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            refusal = self._refusal(scope)
+            rejection = self._rejection(scope)
         except AccelError as error:
-            refusal = await problems.accel_error_response(Request(scope), error)
-        await (refusal or self._app)(scope, receive, send)
+            rejection = await problems.accel_error_response(Request(scope), error)
+        await (rejection or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _rejection(self, scope: Scope) -> Response | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        asks_for_keys = self._asks_always or bool(self._keys.all())
-        if self._knows_host and not asks_for_keys and not _named_loopback(headers.get(b"host", b"").decode("latin-1")):
+        requires_key = self._always_requires_key or bool(self._keys.all())
+        if (
+            self._knows_host
+            and not requires_key
+            and not _is_loopback_header(headers.get(b"host", b"").decode("latin-1"))
+        ):
             return _problem(
                 scope, 421, "misdirected", "This service answers to localhost and 127.0.0.1 only: its name may be "
                 "somebody's trick. With API keys (`accel keys create NAME`) it answers to every name.",
             )  # fmt: skip
-        if scope["method"] not in _READS and self._is_of_another_site(headers) and not _Sent.of(headers).by_program:
+        if scope["method"] not in _READS and self._is_cross_site(headers) and not _Credentials.of(headers).by_program:
             return _problem(
                 scope, 403, "cross-site", "A page of another site sent this. ACCEL_CORS_ORIGINS names those that may; "
                 "behind a proxy, have it pass the Host header on.",
             )  # fmt: skip
-        if not asks_for_keys:
+        if not requires_key:
             scope["state"]["caller"] = LOOPBACK
             return None
         if scope["path"] in OPEN_PATHS:
             return None
-        return self._refusal_by_key(scope, headers)
+        return self._rejection_by_key(scope, headers)
 
-    def _refusal_by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
-        sent = _Sent.of(headers)
+    def _rejection_by_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
+        credentials = _Credentials.of(headers)
         address = scope["client"][0] if scope.get("client") else "unknown"
-        key = self._keys.check(sent.key) if sent.key is not None else None
+        key = self._keys.check(credentials.key) if credentials.key is not None else None
         if key is None:
-            if sent.key is not None and (wait_s := self._wrong.take(address)):
-                return _too_many(scope, wait_s, "wrong keys")
-            return _unknown(scope, headers, wrong=sent.key is not None)
-        # Known from here on: a page that refuses lets them sign out, and the log names them.
+            if credentials.key is not None and (wait_s := self._wrong_key_rates.take(address)):
+                return _too_many_requests(scope, wait_s, "wrong keys")
+            return _unauthorized(scope, headers, rejected_key=credentials.key is not None)
+        # The caller is known from here on, so that an error page lets them sign out and the log names them.
         scope["state"]["caller"] = _caller(key)
-        needed = required_scope(scope["method"], scope["path"])
-        if not key.scope.includes(needed):
+        required = required_scope(scope["method"], scope["path"])
+        if not key.scope.includes(required):
             return _problem(
-                scope, 403, "scope", f"The key {key.name!r} may {key.scope}; this needs {needed}: `accel keys create "
-                f"NAME --scope {needed}` makes one that may.",
-                {"WWW-Authenticate": f'Bearer realm="accel", error="insufficient_scope", scope="{needed}"'},
+                scope, 403, "scope", f"The key {key.name!r} may {key.scope}; this needs {required}: `accel keys create "
+                f"NAME --scope {required}` makes one that may.",
+                {"WWW-Authenticate": f'Bearer realm="accel", error="insufficient_scope", scope="{required}"'},
             )  # fmt: skip
         if wait_s := self._rates.take(key.key_id):
-            return _too_many(scope, wait_s, "requests with this key")
+            return _too_many_requests(scope, wait_s, "requests with this key")
         return None
 
-    def _is_of_another_site(self, headers: dict[bytes, bytes]) -> bool:
+    def _is_cross_site(self, headers: dict[bytes, bytes]) -> bool:
         origin = headers.get(b"origin")
         if origin is None:
             return headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
@@ -108,14 +112,14 @@ class AuthMiddleware:
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """The key that came with a request, and whether a program put it there: a browser adds only its cookie."""
+class _Credentials:
+    """The key of a request, and whether a program sent it, because a browser sends only its cookie unasked."""
 
     key: str | None
     by_program: bool
 
     @classmethod
-    def of(cls, headers: dict[bytes, bytes]) -> _Sent:
+    def of(cls, headers: dict[bytes, bytes]) -> _Credentials:
         scheme, _, bearer = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if scheme.lower() == "bearer" and bearer:
             return cls(bearer.strip(), by_program=True)
@@ -129,14 +133,14 @@ class _Sent:
 
 
 def required_scope(method: str, path: str) -> Allowed:
-    """What a key must allow: asking needs read, changing write, deleting admin."""
+    """Return the scope a request needs: read for queries, write for changes, admin for deletions."""
     if method in _READS or path in QUERY_PATHS:
         return Allowed.read
     return Allowed.admin if method == "DELETE" else Allowed.write
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address; a name that is not `localhost` could be anybody's."""
+    """Return whether only this machine can connect to an address; names other than `localhost` may resolve anywhere."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -144,8 +148,8 @@ def is_loopback(host: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _named_loopback(host: str) -> bool:
-    """Of a Host header, which may have a port and, around an IPv6 address, brackets."""
+def _is_loopback_header(host: str) -> bool:
+    """Return whether a Host header (with a port or an IPv6 address in brackets) names this machine."""
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
@@ -156,20 +160,20 @@ def _caller(key: ApiKey) -> Caller:
     return Caller(key.name, key.key_id, key.scope)
 
 
-def _unknown(scope: Scope, headers: dict[bytes, bytes], *, wrong: bool) -> Response:
-    """Programs are told; a person's browser is shown where to sign in."""
+def _unauthorized(scope: Scope, headers: dict[bytes, bytes], *, rejected_key: bool) -> Response:
+    """Answer a request without a valid key: 401 for a program, the sign-in page for a browser."""
     if scope["method"] in _READS and b"text/html" in headers.get(b"accept", b""):
         query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
         return RedirectResponse(f"{SIGN_IN}?next={quote(scope['path'] + query, safe='')}", 303)
-    detail = "The API key is not one that works" if wrong else "An API key is needed"
+    detail = "The API key is not one that works" if rejected_key else "An API key is needed"
     return _problem(
         scope, 401, "unauthorized", f"{detail}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`. "
         "`accel keys create NAME`, where the service runs, makes one.",
-        {"WWW-Authenticate": 'Bearer realm="accel"' + (', error="invalid_token"' if wrong else "")},
+        {"WWW-Authenticate": 'Bearer realm="accel"' + (', error="invalid_token"' if rejected_key else "")},
     )  # fmt: skip
 
 
-def _too_many(scope: Scope, wait_s: int, what: str) -> Response:
+def _too_many_requests(scope: Scope, wait_s: int, what: str) -> Response:
     return _problem(scope, 429, "too-many", f"Too many {what}: wait {wait_s} s.", {"Retry-After": str(wait_s)})
 
 

@@ -1,4 +1,4 @@
-"""Limits on connections whose client keeps the service waiting: a server state and an HTTP protocol for uvicorn.
+"""Limits on connections of slow clients: a server state and an HTTP protocol for uvicorn.
 
 uvicorn itself ends only connections that are idle after a response.
 """
@@ -24,11 +24,11 @@ else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 _MOST_DESCRIPTORS = 8_192
-"""A worker asks for no more, because each connection also costs memory."""
+"""Limit per worker, because each connection also costs memory."""
 _OWN_DESCRIPTORS = 128
-"""Left at least to files of the warehouse and log, to threads that read them and to child processes."""
+"""Reserve for files of the warehouse and log, threads that read them, and child processes."""
 _BODY_STEP_BYTES = 16 * 1024
-"""A body gets its time anew with so many bytes, because single bytes could keep a connection for ever."""
+"""Bytes of a body that restart its time limit, because single bytes could keep a connection for ever."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def raise_connection_limit() -> int:
 
 
 class _Address:
-    """The connections of one peer address, those that wait for it in the order in which their time began."""
+    """The connections of one peer address; those that wait for it are in the order in which their time began."""
 
     __slots__ = ("bodies", "connections", "heads")
 
@@ -94,10 +94,9 @@ class ConnectionTable(ServerState):
         self._unread: dict[GuardedProtocol, tuple[int, float]] = {}
 
     def add(self, connection: GuardedProtocol) -> _Address:
-        """Take in a new connection, for the oldest that waits for its client where there are too many.
+        """Add a new connection; where there are too many, it replaces the oldest one that waits for its client.
 
-        The old make way for the new, because a probe of /health is new, and may come from the very address that holds
-        the most.
+        New ones win, because a probe of /health is new, and may come from the very address that holds the most.
         """
         host = connection.client[0] if connection.client else ""
         address = self._addresses.setdefault(host, _Address())
@@ -152,7 +151,7 @@ class ConnectionTable(ServerState):
                     connection.time_out()
 
     def end_unread(self) -> None:
-        """End connections whose client reads nothing of what was sent, also where they are closed but for that."""
+        """End connections whose client reads nothing of what was sent, even those about to close."""
         now = monotonic()
         unread: dict[GuardedProtocol, tuple[int, float]] = {}
         for connection in list(self.connections):
@@ -169,12 +168,12 @@ class ConnectionTable(ServerState):
         self._unread = unread
 
     def has_read(self, connection: GuardedProtocol) -> None:
-        """Give a client its time anew: its response goes on."""
+        """Restart a client's time limit, because it reads its response."""
         self._unread.pop(connection, None)
 
 
 class GuardedProtocol(AutoHTTPProtocol):
-    """uvicorn's HTTP protocol, which tells the table whom each connection waits for."""
+    """uvicorn's HTTP protocol, which records in the table what each connection waits for."""
 
     server_state: ConnectionTable
 
@@ -227,7 +226,7 @@ class GuardedProtocol(AutoHTTPProtocol):
         return self.flow.read_paused or bool(getattr(self, "pipeline", ()))
 
     def time_out(self) -> None:
-        """Close the connection; a request that was begun and has no response yet gets a problem document."""
+        """Close the connection, with a problem document for a request that has no response yet."""
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle  # None before the first request
@@ -246,7 +245,7 @@ class GuardedProtocol(AutoHTTPProtocol):
 
 
 def _pop_until(waiting: OrderedDict[GuardedProtocol, float], latest: float) -> Iterator[GuardedProtocol]:
-    """Take out those whose time began by then."""
+    """Remove and yield those whose time began by `latest`."""
     while waiting:
         connection, since = next(iter(waiting.items()))
         if since > latest:
@@ -256,7 +255,7 @@ def _pop_until(waiting: OrderedDict[GuardedProtocol, float], latest: float) -> I
 
 
 def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> bytes:
-    """A whole response, because the application has no request to answer."""
+    """Return a whole HTTP response, because the application has no request to answer."""
     from predictor.service.http.problems import CONTENT_TYPE
     from predictor.service.schemas.queries import Problem
 
@@ -271,7 +270,7 @@ def _timed_out(headers: list[tuple[bytes, bytes]], path: str, detail: str) -> by
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request where every connection that the service may hold has one already."""
+    """Answer a request with 503, because every allowed connection already has one."""
     from predictor.service.http.problems import problem_response
 
     detail = "The service answers as many requests at once as it may hold connections: wait 1 s."

@@ -1,4 +1,4 @@
-"""HEAD for every route that answers GET, with the headers of that answer, as RFC 9110 asks of a server."""
+"""HEAD for every route that answers GET, with the headers of that answer (RFC 9110)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadMiddleware:
-    """Asks the routes by GET and ends with the first piece of the body, which the server does not send."""
+    """Calls the routes with GET and ends at the first chunk of the body, which the server does not send."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -15,22 +15,22 @@ class HeadMiddleware:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
-        asked = {**scope, "method": "GET"}
+        get_scope = {**scope, "method": "GET"}
 
-        async def ending(message: Message) -> None:
+        async def send_first_chunk(message: Message) -> None:
             more = message.get("more_body", False)
             await send({**message, "more_body": False} if more else message)
             if more:
-                raise _Answered
+                raise _HeadAnswered
 
         try:
-            await self._app(asked, receive, ending)
-        except _Answered:
+            await self._app(get_scope, receive, send_first_chunk)
+        except _HeadAnswered:
             pass
         finally:
-            # Whoever counts requests names them by their route.
-            scope["route"] = asked.get("route")
+            # Telemetry labels requests by their route.
+            scope["route"] = get_scope.get("route")
 
 
-class _Answered(Exception):
-    """Ends a stream, which may have no end of its own."""
+class _HeadAnswered(Exception):
+    """Signal that ends a response, because a stream may have no end."""

@@ -1,4 +1,4 @@
-"""Who sends a request, as the door found out, and the log in which what they write names them."""
+"""Identity of a request's caller, and the audited log that records it with each write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel_platform.settings import Settings
 
 @dataclass(frozen=True)
 class Caller:
-    """One who was let in."""
+    """An authenticated caller, and the scope of their key."""
 
     name: str
     key_id: str | None
@@ -22,7 +22,7 @@ class Caller:
 
 
 LOOPBACK = Caller("loopback", None, Scope.admin)
-"""Anybody on this machine, where no keys are asked for."""
+"""Any program of this machine, where no keys are required."""
 
 
 def get_caller(request: Request) -> Caller:
@@ -31,26 +31,27 @@ def get_caller(request: Request) -> Caller:
 
 
 def get_key_name(request: Request) -> str | None:
-    """What the caller's key is called; None where no keys are asked for."""
+    """Return the name of the caller's key; None where no keys are required."""
     caller = get_caller(request)
     return None if caller.key_id is None else caller.name
 
 
 def decision_author(request: Request, by: str | None) -> str:
-    """Who says what is kept for ever: the name of the key that was sent, or where none is asked for whom `by` names.
+    """Return the author of a decision: the name of the caller's key, or `by` where no keys are required.
 
-    Raises InvalidInput where that is nobody, or somebody else than whose key it is.
+    Raises InvalidInput where there is neither, or where `by` names somebody else than the key.
     """
     name = get_key_name(request)
     if by is not None and name not in (None, by):
         raise InvalidInput(f"The key that was sent is called {name}: leave `by` away, for nobody speaks for another.")
-    if not (said := name or by):
+    author = name or by
+    if not author:
         raise InvalidInput("Say who decides: `by` is a name where no API keys are asked for.")
-    return said
+    return author
 
 
 def audited_log_for(request: Request, settings: Settings) -> AuditedLog:
-    """The event log for a route that writes: each append also holds who asked for it, and by which request."""
+    """Return the event log for a route that writes: each append records the caller and the request."""
     caller = get_caller(request)
     writer = Writer(
         by=caller.name,

@@ -1,4 +1,4 @@
-"""How the service's log looks: lines for people, which tell what went wrong, or JSON for machines, a line a request."""
+"""Logging setup of the service: text with errors for people, or JSON with a line per request for machines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 
 Form = Literal["text", "json"]
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Of the request that is being answered, also in the threads that work for it."""
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
-"""Attributes of every record; what a line has beside them is its own."""
+"""Id of the request being answered, also in the threads that work for it."""
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+"""Attributes of every log record; a line's other attributes are written out."""
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -23,14 +23,14 @@ class _Json(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": REQUEST_ID.get(),
-            **{name: value for name, value in vars(record).items() if name not in _OWN},
+            **{name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS},
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps({name: value for name, value in line.items() if value is not None}, default=str)
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request_id = REQUEST_ID.get()
         text = super().format(record)
@@ -38,8 +38,8 @@ class _Text(logging.Formatter):
 
 
 def configure(form: Form) -> None:
-    """Log to stderr in this form; requests have lines of their own only in JSON."""
+    """Configure logging to stderr in this form; each request gets a line only in JSON."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json() if form == "json" else _Text("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("accel.requests").setLevel(logging.INFO if form == "json" else logging.WARNING)

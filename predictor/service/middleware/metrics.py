@@ -1,4 +1,4 @@
-"""The service's figures for Prometheus. Several workers share theirs through files, where `serve` says so."""
+"""Prometheus metrics of the service; several workers share theirs through files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MULTIPROCESS_DIR = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable by which prometheus-client learns, as it is imported, that several processes share their figures."""
+"""Environment variable that prometheus-client reads on import: the folder in which processes share their metrics."""
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 IN_FLIGHT = Gauge("accel_requests_in_flight", "Requests that are being answered.", multiprocess_mode="livesum")
@@ -25,23 +25,23 @@ _SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
 _children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-"""Of each set of labels, found again without locks: this stands in every request."""
+"""Metrics by their labels, looked up without locks, because every request does."""
 
 
 def count_request(method: str, route: str, status: int, seconds: float) -> None:
     """Count one request; an answer that never began has status 0."""
-    known = _children.get((method, route, status))
-    if known is None:
-        labelled = method if method in _METHODS else "other"
-        known = _REQUESTS.labels(labelled, route, str(status)), _SECONDS.labels(labelled, route)
-        if labelled == method:
-            _children[method, route, status] = known
-    known[0].inc()
-    known[1].observe(seconds)
+    children = _children.get((method, route, status))
+    if children is None:
+        method_label = method if method in _METHODS else "other"
+        children = _REQUESTS.labels(method_label, route, str(status)), _SECONDS.labels(method_label, route)
+        if method_label == method:
+            _children[method, route, status] = children
+    children[0].inc()
+    children[1].observe(seconds)
 
 
-class _State(Collector):
-    """Figures that are read when they are asked for, and are the same whichever worker reads them."""
+class _GaugeCollector(Collector):
+    """Gauges computed on each scrape, the same whichever worker answers it."""
 
     def __init__(self, gauges: dict[str, tuple[str, float]]) -> None:
         self._gauges = gauges
@@ -52,12 +52,12 @@ class _State(Collector):
 
 
 def render_metrics(gauges: dict[str, tuple[str, float]]) -> bytes:
-    """Everything counted so far, of all workers, and these gauges (name to help and value), as Prometheus reads it."""
-    own = CollectorRegistry()
-    own.register(_State(gauges))
+    """Return all metrics of all workers, and these gauges (help and value by name), in the Prometheus text format."""
+    gauge_registry = CollectorRegistry()
+    gauge_registry.register(_GaugeCollector(gauges))
     if MULTIPROCESS_DIR in os.environ:
-        # In files of the workers; those that ended count on.
+        # The files include those of workers that ended.
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
-        return generate_latest(shared) + generate_latest(own)
-    return generate_latest(REGISTRY) + generate_latest(own)
+        return generate_latest(shared) + generate_latest(gauge_registry)
+    return generate_latest(REGISTRY) + generate_latest(gauge_registry)

@@ -1,4 +1,4 @@
-"""How often somebody may ask: token buckets. Who somebody is, the gate knows."""
+"""Rate limiting of clients by token buckets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 _MOST_CLIENTS = 10_000
-"""Of more, those that have been quiet longest are forgotten, and begin again with a full bucket."""
+"""Buckets kept; beyond it the longest unused is dropped, and its client starts with a full one."""
 
 
 class TokenBuckets:
@@ -19,10 +19,10 @@ class TokenBuckets:
         self._burst = burst
         self._clock = clock
         self._full_at: OrderedDict[str, float] = OrderedDict()
-        """When each bucket will be full again: the one number that says how much is in it."""
+        """Time at which each bucket is full again, which determines its content."""
 
     def take(self, client: str) -> int | None:
-        """None where the request may pass, else after how many seconds the next may."""
+        """Take a token: return None where the request may pass, else the seconds until the next one may."""
         now = self._clock()
         full_at = max(self._full_at.get(client, now), now) + 1 / self._per_s
         missing_s = full_at - now - self._burst / self._per_s

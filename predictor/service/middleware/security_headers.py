@@ -1,5 +1,4 @@
-"""What every answer tells the browser it may not do. Scripts come from this host alone; a page that brings one in
-itself names it by its hash."""
+"""Security headers of every response. Scripts come from this host only; inline ones are allowed by their hash."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ _PAGES = [
 ]
 _POLICY = b"content-security-policy"
 _WITH_SCRIPTS = ("/docs", "/docs/oauth2-redirect")
-"""Swagger's pages, the only ones with scripts in them; nothing that anybody sends comes into them."""
+"""Swagger's pages, the only ones with inline scripts; they contain nothing that clients sent."""
 _SCRIPT = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 DENY_ALL = b"default-src 'none'; frame-ancestors 'none'"
-"""For what is no page: should a browser take it for one, it may load and run nothing."""
+"""Policy for responses that are no page: should a browser take one for a page, it may load and run nothing."""
 
 
 def page_policy(html: str = "") -> str:
-    """The content security policy of a page: all from this host, and of scripts inside it only those it has now.
+    """Return the content security policy of a page: everything from this host, and the page's own inline scripts.
 
-    Styles may stand in the page: charts and Swagger's pages have them, and they cannot act.
+    Inline styles are allowed, because charts and Swagger's pages have them and they run nothing.
     """
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in _SCRIPT.findall(html)]
     scripts = " ".join(("'self'", *(f"'sha256-{digest}'" for digest in hashes)))
@@ -41,15 +40,14 @@ SANDBOX = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
-"""For a page that brings everything with it and needs nobody: its scripts run, and in a sandbox, where neither requests
-nor cookies are to be had."""
+"""Policy for a self-contained page: its scripts run in a sandbox without requests or cookies."""
 
 
 class SecurityHeadersMiddleware:
-    """Adds the headers, unless an answer brings stricter or other ones of its own.
+    """Adds the headers, unless a response has its own.
 
-    They follow from the media type, so a 304 names the type of what the browser kept: the browser applies the headers
-    of a 304 to its copy. A 304 that names none gets only what every type has, and the copy keeps the rest.
+    They depend on the media type, so a 304 names the type of the cached copy, to which the browser applies its headers.
+    A 304 without a type gets only the headers of every type, and the copy keeps the rest.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -61,7 +59,7 @@ class SecurityHeadersMiddleware:
             return
         held: Message | None = None
 
-        async def adding(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal held
             if message["type"] == "http.response.start":
                 if scope["path"] in _WITH_SCRIPTS and _type_of(message).startswith(b"text/html"):
@@ -69,25 +67,27 @@ class SecurityHeadersMiddleware:
                     return
                 self._add(scope, message)
             elif held is not None:
-                own = page_policy(message.get("body", b"").decode())
-                held["headers"].append((_POLICY, own.encode()))
+                policy = page_policy(message.get("body", b"").decode())
+                held["headers"].append((_POLICY, policy.encode()))
                 self._add(scope, held)
                 await send(held)
                 held = None
             await send(message)
 
-        await self._app(scope, receive, adding)
+        await self._app(scope, receive, send_with_headers)
 
     def _add(self, scope: Scope, message: Message) -> None:
-        sent, media_type = dict(message["headers"]), _type_of(message)
-        kept = message["status"] == 304
-        # RFC 9110, 15.4.5: a 304 has no metadata but what validates the copy.
-        headers = [(name, value) for name, value in message["headers"] if not (kept and name == b"content-type")]
+        present, media_type = dict(message["headers"]), _type_of(message)
+        not_modified = message["status"] == 304
+        # A 304 sends no metadata but its validators, because RFC 9110, 15.4.5 says so.
+        headers = [
+            (name, value) for name, value in message["headers"] if not (not_modified and name == b"content-type")
+        ]
         headers += _ALWAYS
         page = media_type.startswith(b"text/html")
         if page:
-            headers += [(name, value) for name, value in _PAGES if name not in sent]
-        if _POLICY not in sent and (media_type or not kept):
+            headers += [(name, value) for name, value in _PAGES if name not in present]
+        if _POLICY not in present and (media_type or not not_modified):
             headers.append((_POLICY, _PAGE if page else DENY_ALL))
         if scope["scheme"] == "https":
             headers.append((b"strict-transport-security", b"max-age=31536000"))

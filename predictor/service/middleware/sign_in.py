@@ -1,4 +1,4 @@
-"""The page on which a person gives a key, so that a browser can use the service where keys are asked for.
+"""Sign-in page for browsers, where API keys are required.
 
 The cookie is the key itself: no script can read it, no other site can send it, and it ends with the key.
 """
@@ -47,12 +47,12 @@ def router(settings: Settings) -> APIRouter:
 
     @routes.post(SIGN_IN)
     async def sign_in(request: Request) -> Response:
-        given = parse_qs((await request.body()).decode(errors="replace"))
-        after = _local(given.get("next", ["/"])[0])
-        key = given.get("key", [""])[0].strip()
+        fields = parse_qs((await request.body()).decode(errors="replace"))
+        target = _local_path(fields.get("next", ["/"])[0])
+        key = fields.get("key", [""])[0].strip()
         if keys.check(key) is None:
-            return _page(request, after, problem="This is no key that works.", status=401)
-        answer = RedirectResponse(after, 303)
+            return _page(request, target, problem="This is no key that works.", status=401)
+        answer = RedirectResponse(target, 303)
         answer.set_cookie(
             COOKIE, key, max_age=_HOURS * 3600, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
@@ -67,15 +67,15 @@ def router(settings: Settings) -> APIRouter:
     return routes
 
 
-def _page(request: Request, after: str, *, problem: str = "", status: int = 200) -> HTMLResponse:
-    said = f'<p class="wrong" role="alert">{html.escape(problem)}</p>' if problem else ""
+def _page(request: Request, target: str, *, problem: str = "", status: int = 200) -> HTMLResponse:
+    alert = f'<p class="wrong" role="alert">{html.escape(problem)}</p>' if problem else ""
     action = html.escape(f"{request.scope.get('root_path', '')}{SIGN_IN}")
-    page = _PAGE.format(problem=said, next=html.escape(_local(after)), action=action)
+    page = _PAGE.format(problem=alert, next=html.escape(_local_path(target)), action=action)
     return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
 
 
-def _local(target: str) -> str:
-    """Where to go after signing in: a path of this service, whatever a link said."""
+def _local_path(target: str) -> str:
+    """Return the path to go to after signing in; `/` for a target outside this service."""
     parts = urlsplit(target.replace("\\", "/"))
-    clean = target.startswith("/") and not parts.scheme and not parts.netloc and target.isprintable()
-    return target if clean and "\\" not in target and not target.startswith("//") else "/"
+    is_local = target.startswith("/") and not parts.scheme and not parts.netloc and target.isprintable()
+    return target if is_local and "\\" not in target and not target.startswith("//") else "/"

@@ -1,7 +1,4 @@
-"""What is told of each request: its id, its line in the log, its figures; and where bugs are told.
-
-The figures themselves are in `metrics.py`, the form of a log line in `log_setup.py`.
-"""
+"""Telemetry of each request: its id, its line in the log, its metrics, and the report of a bug."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from predictor.service.http import problems
 from predictor.service.middleware import metrics
 from predictor.service.middleware.log_setup import REQUEST_ID
 
-_SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger("accel.requests")
 
 
 class TelemetryMiddleware:
-    """Gives every request an id, which its answer, its log lines and its audit events bear, and counts it."""
+    """Gives every request an id for its response, log lines and audit events, and counts it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -37,7 +34,7 @@ class TelemetryMiddleware:
         REQUEST_ID.set(request_id)
         status = 0
 
-        async def telling(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -46,30 +43,30 @@ class TelemetryMiddleware:
 
         metrics.IN_FLIGHT.inc()
         try:
-            await self._app(scope, receive, telling)
-        except Exception as error:  # whatever it is, it is a bug of ours, and this is where bugs are told
-            answer = problems.internal_error(Request(scope), error)
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # because every foreseen error was answered further inside
+            response = problems.internal_error(Request(scope), error)
             if status:
-                raise  # half an answer has gone: the connection must break, or it would pass for the whole
-            await answer(scope, receive, telling)
+                raise  # because a broken connection shows the client that the response is incomplete
+            await response(scope, receive, send_with_id)
         finally:
             seconds = time.perf_counter() - started
             metrics.IN_FLIGHT.dec()
             route = getattr(scope.get("route"), "path", "none")
             metrics.count_request(scope["method"], route, status, seconds)
             if _log.isEnabledFor(logging.INFO):
-                _log.info("%s %s %d", scope["method"], scope["path"], status, extra=_told(scope, route, seconds))
+                _log.info("%s %s %d", scope["method"], scope["path"], status, extra=_log_fields(scope, route, seconds))
 
 
 def _id_of(scope: Scope) -> str:
-    """The id that was sent, if it is one that can stand in a log; else a new one."""
+    """Return the id that the client sent, if it is safe to log; else a new one."""
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE.fullmatch(value):
+        if name == b"x-request-id" and _SAFE_ID.fullmatch(value):
             return str(value, "ascii")
     return f"{getrandbits(128):032x}"
 
 
-def _told(scope: Scope, route: str, seconds: float) -> dict[str, object]:
+def _log_fields(scope: Scope, route: str, seconds: float) -> dict[str, object]:
     caller = scope["state"].get("caller")
     client = scope.get("client")
     return {

@@ -1,9 +1,8 @@
-"""What may be posted: claims about results, and what a measuring process saw. What is done with it is `intake.py`.
+"""Schemas of posted results and events.
 
-Two doors, because they are worth different things. `POST /results` takes figures that somebody states: they are
-`imported`, name where they come from, and count as any imported file does. `POST /events` takes what a process of this
-platform measured on a machine without the log: raw samples, device, fingerprint, and in the same request what came of
-comparing the outputs, for nothing that was not verified is compatible.
+`POST /results` takes stated figures: they are `imported`, name their source, and count like an imported file. `POST
+/events` takes measurements of a process of this platform on another machine: raw samples, device and fingerprint. They
+come with the verification of their outputs, because nothing unverified counts as compatible.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ MAX_ITEMS = 1_000
 """Results or events in one request."""
 _MOST_DEPTH = 32
 _MOST_INTEGER = 2**53 - 1
-"""Beyond it JSON readers disagree about what was written."""
+"""Largest integer that all JSON readers agree about."""
 _MOST_TEXT = 100_000
 
 
 def require_storable(value: Any, depth: int = 0) -> None:
-    """Raises ValueError, in words, for a value that some reader of the log could not read."""
+    """Raise ValueError for a value that some reader of the log could not read."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
     if isinstance(value, str):
@@ -79,7 +78,7 @@ Local = Annotated[
 
 
 class ClaimedResult(ResultRecorded):
-    """A result that somebody states. Unknown is left out, never 0. A sample is the time of one whole batch."""
+    """A stated result; unknown fields are left out, never 0. A sample is the time of one whole batch."""
 
     model_config = ConfigDict(
         title="ClaimedResult",
@@ -118,12 +117,12 @@ class ClaimedResult(ResultRecorded):
     run_id: Id | None = None
 
     def recorded(self) -> ResultRecorded:
-        """The payload of its event."""
+        """Return the payload of its event."""
         return ResultRecorded(**self.model_dump(exclude=set(self.ENVELOPE)))
 
 
 class Posted(BaseModel):
-    """One event as it is posted: what a measuring process would have written itself."""
+    """One posted event, as a measuring process writes it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     type: str
@@ -134,12 +133,12 @@ class Posted(BaseModel):
     run_id: Id | None = None
 
     def recorded(self) -> Payload:
-        """The payload of its event."""
+        """Return the payload of its event."""
         return self.payload
 
 
 class Measurement(ResultRecorded):
-    """What a process of this platform found: a figure with its samples, or why there is none."""
+    """A measurement of a process of this platform: a figure with its samples, or the reason for none."""
 
     provenance: Literal["measured", "emulated"]
     precision: Id
@@ -233,21 +232,21 @@ _CELL = (
 
 
 def unsupported_claims(events: Iterable[Posted]) -> list[tuple[int, str]]:
-    """Which of the events claim more than comes with them: their places, and why."""
+    """Return index and reason of each event without the evidence that it needs."""
     events = list(events)
-    compared = {
+    verified = {
         _cell(event) for event in events if isinstance(event, PostedVerification)
     }  # by run and everything that makes a cell
-    wrong = []
-    for place, event in enumerate(events):
+    errors = []
+    for index, event in enumerate(events):
         if not isinstance(event, PostedResult):
             continue
         result = event.payload
         if result.status == "ok" and not (result.samples_ns and result.device_id and result.fingerprint):
-            wrong.append((place, "a measurement brings samples_ns, device_id and fingerprint; claims go to /results"))
-        elif result.status == "ok" and _cell(event) not in compared:
-            wrong.append((place, "a measurement brings the VerificationRecorded of its cell and run in one request"))
-    return wrong
+            errors.append((index, "a measurement brings samples_ns, device_id and fingerprint; claims go to /results"))
+        elif result.status == "ok" and _cell(event) not in verified:
+            errors.append((index, "a measurement brings the VerificationRecorded of its cell and run in one request"))
+    return errors
 
 
 def _cell(event: Posted) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the routes that read are asked, and problem documents; what they answer is in `rows.py`. No logic lives here."""
+"""Query parameters of the routes that read, problem documents, and the answers of probes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.analysis.query.filters import Selection, dated, equal, recor
 
 
 class PageQuery(BaseModel):
-    """How many rows at a time, and after which; a parameter of another name is an error, not one that does nothing."""
+    """Size and start of a page; an unknown parameter is an error."""
 
     model_config = ConfigDict(extra="forbid")
     limit: int = Field(default=100, ge=1, le=1000)
@@ -18,14 +18,14 @@ class PageQuery(BaseModel):
 
 
 class ResultsQuery(Selection, PageQuery):
-    """Which results, and how many at a time."""
+    """Filters and page of results."""
 
 
 Name = Annotated[str | None, Field(default=None, max_length=200)]
 
 
 class MatrixQuery(PageQuery):
-    """Which cells of the matrix."""
+    """Filters and page of the matrix."""
 
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id, or a family.")
     hardware: Name
@@ -34,7 +34,7 @@ class MatrixQuery(PageQuery):
     limit: int = Field(default=1000, ge=1, le=10_000)
 
     def where(self) -> tuple[str, dict[str, Any]]:
-        """A condition over the matrix as `r`, and its values."""
+        """Return an SQL condition over the matrix (as `r`), and its values."""
         require_no_choice([self.hardware] if self.hardware else ())
         condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
         if self.model is None:
@@ -43,14 +43,14 @@ class MatrixQuery(PageQuery):
 
 
 class ModelsQuery(PageQuery):
-    """Which models."""
+    """Filters and page of models."""
 
     family: Name
     modality: Name
 
 
 class DevicesQuery(PageQuery):
-    """Which devices."""
+    """Filters and page of devices."""
 
     host_id: Name
     hardware: Name
@@ -58,7 +58,7 @@ class DevicesQuery(PageQuery):
 
 
 class RunsQuery(PageQuery):
-    """Which runs."""
+    """Filters and page of runs."""
 
     kind: Name = Field(default=None, max_length=200, description="benchmark, import or training, say.")
     status: Name
@@ -67,7 +67,7 @@ class RunsQuery(PageQuery):
 
 
 class RegressionsQuery(PageQuery):
-    """Which regressions."""
+    """Filters and page of regressions."""
 
     model: Name = Field(default=None, max_length=200, description="A model's key, alias or hub id.")
     hardware: Name
@@ -77,7 +77,7 @@ class RegressionsQuery(PageQuery):
 
 
 class CoverageQuery(PageQuery):
-    """Which architectures."""
+    """Filters and page of architectures."""
 
     model_type: Name
     family: Name
@@ -90,7 +90,7 @@ Moment = Annotated[AwareDatetime | None, BeforeValidator(dated)]
 
 
 class EventsQuery(PageQuery):
-    """Which events."""
+    """Filters and page of events."""
 
     type: Name = Field(default=None, max_length=200, description="Such as ResultRecorded.")
     run_id: Name
@@ -101,7 +101,7 @@ class EventsQuery(PageQuery):
 
 
 class Health(BaseModel):
-    """The service answers; from what it does."""
+    """State of a service that answers, and the data behind its answers."""
 
     status: str = Field(examples=["ok"])
     version: str
@@ -117,7 +117,7 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    """Questions are answered."""
+    """State of a service that is ready for queries."""
 
     status: str = Field(examples=["ready"])
     snapshot_id: str

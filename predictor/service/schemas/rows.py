@@ -1,6 +1,6 @@
-"""Rows of the public tables as answers, one class per table, and pages of them. Unknown is null, never 0.
+"""Rows of the public tables, one class per table, and pages of them; unknown is null, never 0.
 
-A test holds the fields against the tables' columns.
+A test compares the fields with the tables' columns.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ResultSuspicion(BaseModel):
 
 
 class Model(BaseModel):
-    """What is known of a model; one that only results name has no config and no cost."""
+    """A model; one that only results name has no config and no cost."""
 
     model_id: str
     architecture: str | None
@@ -184,7 +184,7 @@ class Run(BaseModel):
 
 
 class MatrixCell(BaseModel):
-    """Whether a model runs on a device, and how it compares with the others it runs on."""
+    """Compatibility of a model with a device, and its speed relative to the model's other devices."""
 
     model_id: str
     model_family: str | None
@@ -205,7 +205,7 @@ class MatrixCell(BaseModel):
 
 
 class Regression(BaseModel):
-    """A shift that was found in a series of measurements, and what became of it."""
+    """A shift found in a series of measurements, and the decision about it."""
 
     regression_id: str
     state: str = Field(description="open, accepted, rejected or gone.")
@@ -245,7 +245,7 @@ class Regression(BaseModel):
 
 
 class Coverage(BaseModel):
-    """Whether one architecture of transformers runs on one hardware name of one host, as last checked."""
+    """Last check of one architecture of transformers on one hardware name of one host."""
 
     host_id: str | None
     event_id: UUID
@@ -285,7 +285,7 @@ class StoredEvent(BaseModel):
 
 
 class Page(BaseModel):
-    """What every page says beside its rows."""
+    """Fields of every page beside its rows."""
 
     next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null after the last.")
     snapshot_id: str = Field(description="The log's snapshot that the tables were projected from.")
