@@ -81,7 +81,9 @@ def _problem_document(request: Request, status: int, kind: str, title: str, deta
         request_id=request.scope.get("state", {}).get("request_id"),
         **more,
     )
-    page: Response | None = request.app.state.page_for(request, problem)
+    # A request that the server refuses has no app, because it reaches none.
+    app: FastAPI | None = request.scope.get("app")
+    page: Response | None = None if app is None else app.state.page_for(request, problem)
     if page is not None:
         return page
     return JSONResponse(problem.model_dump(exclude_none=True), status_code=status, media_type=CONTENT_TYPE)
