@@ -1,7 +1,4 @@
-"""Figures that no clock gives: samples without spread, rounded, or copied from another hardware's. Pure comparisons.
-
-Outputs that no model gives (constant, or blind to the input) are judged in `verification.py`.
-"""
+"""Detection of fabricated results: samples without spread, rounded, copied, or from another device."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ _MAX_EQUAL_SHARE = 0.5
 
 
 def fabricated_reason(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str | None:
-    """Why these samples of one result are no measurement; None where nothing speaks against them.
+    """Return why these samples of one result are no measurement; None where nothing speaks against them.
 
-    `clock_step_ns` is what a clock known to be coarse (a browser's) can tell apart.
+    `clock_step_ns` is the resolution of a coarse clock (a browser's).
     """
     if len(samples_ns) < MIN_SAMPLES:
         return None
@@ -35,7 +32,10 @@ def fabricated_reason(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str 
 
 
 def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str | None:
-    """Why two results of unlike hardware cannot both be measured: the same samples, or one scaled from the other."""
+    """Return why results of two hardware names cannot both be measured; None where they may be.
+
+    Either their samples are the same, or one is a scaled copy of the other.
+    """
     count = min(len(samples_ns), len(other_ns))
     # Where the clock is coarse, agreeing says nothing: there must be many values to agree on.
     if count < MIN_SAMPLES or min(len(set(samples_ns)), len(set(other_ns))) <= count / 2:
@@ -54,7 +54,8 @@ def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str 
 
 
 def misplaced_reason(confirmed: Mapping[str, Any] | None, placement: Mapping[str, Any] | None) -> str | None:
-    """Why a result did not come from the device it names, by the runtime's own word; None where it did or is silent.
+    """Return why a result did not come from the device it names, as the runtime reports; None where it did or is
+    silent.
 
     Takes the fields of `Confirmation` and of `Placement`, as the measuring process sends them.
     """
@@ -68,5 +69,5 @@ def misplaced_reason(confirmed: Mapping[str, Any] | None, placement: Mapping[str
 
 
 def _varies(samples_ns: Sequence[int]) -> bool:
-    """By more than rounding would hide."""
+    """Return whether successive samples differ by more than rounding would hide."""
     return max(abs(a - b) for a, b in pairwise(samples_ns)) > 100

@@ -1,7 +1,7 @@
-"""Who else was at work while a process measured: processor time of others, and time spent waiting for a core.
+"""Contention by other processes during a measurement: their processor time, and time spent waiting for a core.
 
-A busy neighbour slows a measurement down evenly (shared caches, a sibling thread of the same core, a lower clock), so
-the samples themselves look calm. It has to be seen from outside them.
+A busy neighbor slows a measurement down evenly (shared caches, sibling threads, a lower clock). The samples look calm,
+so contention has to be measured separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_WAITING_SHARE = 0.05
 
 @dataclass(frozen=True)
 class LoadCounters:
-    """Counters, in seconds since some beginning; only the difference of two moments means anything."""
+    """Counters in seconds since some beginning; only differences of two readings mean anything."""
 
     wall_s: float
     machine_s: float
@@ -38,7 +38,7 @@ class LoadCounters:
 
 @dataclass(frozen=True)
 class Contention:
-    """What passed between two moments."""
+    """Contention between two readings."""
 
     others_share: float
     """Processor time of others over that of all cores, 0 to 1."""
@@ -47,7 +47,8 @@ class Contention:
 
 
 def read_load_counters(root: int | None = None) -> LoadCounters:
-    """The counters now; takes some milliseconds. Its own are those of process `root` and all below it: this one's."""
+    """Read the counters, which takes some milliseconds. Own time is that of `root` (default: this process) and its
+    descendants."""
     used = psutil.cpu_times()
     # Linux counts guests' time in user time already, and waiting for a disk is not work.
     idle = used.idle + getattr(used, "iowait", 0.0)
@@ -65,7 +66,8 @@ def read_load_counters(root: int | None = None) -> LoadCounters:
 
 
 def measure_contention(before: LoadCounters, after: LoadCounters) -> Contention:
-    """Shares between two moments. Counters tick in hundredths of a second, so less than half a second tells little."""
+    """Return the shares between two readings. Counters tick in hundredths of a second: below half a second they tell
+    little."""
     own = after.own_s - before.own_s
     capacity = (after.wall_s - before.wall_s) * after.cores
     others = after.machine_s - before.machine_s - own
@@ -78,7 +80,7 @@ def measure_contention(before: LoadCounters, after: LoadCounters) -> Contention:
 
 
 def contention_reason(seen: Contention) -> str | None:
-    """Why a measurement made meanwhile should not be trusted to a few per cent; None where it can."""
+    """Return why a simultaneous measurement should not be trusted to a few per cent; None where it can."""
     if seen.waiting_share is not None and seen.waiting_share > MAX_WAITING_SHARE:
         cause = (
             "other processes were running" if seen.others_share > MIN_OTHERS_SHARE else "it has more threads than cores"
@@ -98,7 +100,7 @@ def _cpu_time_s(child: psutil.Process) -> float:
 
 
 def _run_queue_s(pids: Sequence[int]) -> float | None:
-    """Sum over all living threads of the second figure of schedstat: nanoseconds on a run queue."""
+    """Return the seconds that all living threads spent on a run queue, the second figure of schedstat."""
     if not Path("/proc/self/schedstat").is_file():
         return None
     waited = 0

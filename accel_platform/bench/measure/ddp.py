@@ -1,8 +1,7 @@
-"""Training in several processes: distributed data parallel over gloo or NCCL, and how well it scales.
+"""Distributed data-parallel training over gloo or NCCL, and its scaling efficiency.
 
-`lead` runs in the measuring child and starts one process per replica; each runs `follow`. The first replica decides
-when there are samples enough, and afterwards trains alone on as many threads: what together is held against.
-What a step is, and whether it is right, is `training.py`.
+`run_leader` runs in the measuring process and starts one process per replica; each runs `run_replica`. The first
+replica ends the sampling. Afterwards it trains alone on as many threads, as the baseline of the efficiency.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NO_TIMEOUT_S = 86_400.0
 
 
 def run_leader(job: Message, send: Callable[[Message], None]) -> None:
-    """Measure the job's one cell in several replicas; says what one process would. The first failure ends all."""
+    """Measure the job's one cell in several replicas, and send what one process would. The first failure ends all."""
     count = job["processes"]
     threads = max(1, job["threads"] // count)
     environment = {**child_environment(threads), **_loopback_environment()}
@@ -63,7 +62,7 @@ def _forward_messages(rank: int, child: Child, said: SimpleQueue[tuple[int, Mess
 
 
 def _combine_answers(answers: list[Message], threads: int) -> Message:
-    """The first replica's answer, with the memory of all."""
+    """Return the first replica's answer with the memory of all."""
     first = answers[0]
     device = [a["memory_device_peak_mib"] for a in answers]
     notes = {
@@ -80,7 +79,7 @@ def _combine_answers(answers: list[Message], threads: int) -> Message:
 
 
 def run_replica(job: Message, send: Callable[[Message], None]) -> None:
-    """One replica: load, train with the others; each says `loaded` and `measured`, or what went wrong."""
+    """Load and train one replica with the others; send `loaded` and `measured`, or the failure."""
     from accel_platform.bench.measure.job import failure_message, load_backend
 
     try:
@@ -98,7 +97,7 @@ def run_replica(job: Message, send: Callable[[Message], None]) -> None:
 
 
 def _select_device(job: Message) -> None:
-    """Each replica has a device of its own, where the device is no processor. Raises UnsupportedMode for too few."""
+    """Select the replica's own device, unless it is the processor. Raises UnsupportedMode for too few devices."""
     import torch
 
     from accel_platform.backends.base import UnsupportedMode
@@ -114,7 +113,7 @@ def _select_device(job: Message) -> None:
 
 
 def _train_replica(backend: Any, job: Message) -> Message:
-    """Train together, then, as the first replica, alone."""
+    """Train together, then alone on the first replica."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -177,7 +176,7 @@ def _train_replica(backend: Any, job: Message) -> Message:
 
 
 def _any_continues(group: Any, *, going_on: bool) -> bool:
-    """Whether any replica goes on. All wait here for each other, asleep."""
+    """Return whether any replica continues. All wait here for each other, asleep."""
     import torch
     import torch.distributed as dist
 
@@ -187,7 +186,7 @@ def _any_continues(group: Any, *, going_on: bool) -> bool:
 
 
 def _weights_differ(model: Any, dist: Any) -> bool:
-    """Whether the replicas' weights are not the same: they begin alike and take the same mean gradient at each step."""
+    """Return whether the replicas' weights differ: they begin alike and take the same mean gradient at each step."""
     import torch
 
     with torch.no_grad():
@@ -199,7 +198,7 @@ def _weights_differ(model: Any, dist: Any) -> bool:
 
 
 def _loopback_environment() -> dict[str, str]:
-    """Gloo talks over the interface of the machine's own name, which may lead nowhere; the loopback always works."""
+    """Return variables that bind gloo to the loopback, because the host name's own interface may lead nowhere."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address == "127.0.0.1" for a in addresses):
             return {"GLOO_SOCKET_IFNAME": name}

@@ -1,4 +1,4 @@
-"""What kind of failure an exception or a dead process is: a class to group by, and the words it came with."""
+"""Classification of exceptions and dead processes into failure classes with a message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_MESSAGE_CHARS = 500
 
 @dataclass(frozen=True)
 class FailureReason:
-    """Why a cell has no measurement."""
+    """The reason that a cell has no measurement."""
 
     status: Literal["failed", "timeout"]
     failure_class: str
@@ -43,7 +43,7 @@ class FailureReason:
 
 
 def classify(error: BaseException) -> tuple[str, str]:
-    """Failure class and message of an exception: the class it names itself, a known one, else `error`."""
+    """Return failure class and message of an exception: its own class, a known one, else `error`."""
     # torch's exporter tells what to do about errors in general before it tells the error.
     words = str(error).rpartition("## Exception summary")[2]
     text = " ".join(_COLOR.sub("", words).split())
@@ -63,9 +63,9 @@ def classify(error: BaseException) -> tuple[str, str]:
 
 
 def classify_death(epitaph: str) -> str:
-    """Failure class of a process that ended: the kernel kills with SIGKILL what takes too much memory.
+    """Return the failure class of a process that ended: the kernel sends SIGKILL when memory runs out.
 
-    Native code that gets none ends the process itself, and says so last.
+    Native code that gets no memory ends the process itself, with a last message.
     """
     if "SIGKILL" in epitaph:
         return "killed"

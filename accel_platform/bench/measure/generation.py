@@ -1,7 +1,6 @@
-"""Generation: greedy decoding with a key-value cache, each step timed, and whether its tokens and logits are right.
+"""Timing and verification of text generation: greedy decoding with a key-value cache.
 
-One sample is one whole generation of NEW_TOKENS tokens for the batch; the end-of-sequence token is a token like any
-other. Nothing is stored here; preparing uses `make_prompt` and `compute_reference`, the measuring process `measure`.
+One sample is the generation of NEW_TOKENS tokens for the whole batch. The end-of-sequence token does not stop it.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ NEW_TOKENS = 32
 
 
 class GreedyDecoder:
-    """One prompt on one torch device, decoded greedily; `timings_ns` grows by one row for each generation.
+    """One prompt on one torch device, decoded greedily; each generation appends one row to `timings_ns`.
 
-    A row holds prefill, choosing the first token, and each later token. Every one of them ends when the device is done.
+    A row holds prefill, the choice of the first token, and each later token, all synchronized with the device.
     """
 
     def __init__(self, model: Any, prompt: Arrays, synchronize: Callable[[], None]) -> None:
@@ -107,7 +106,8 @@ class GreedyDecoder:
 
 
 def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
-    """The inputs of one forward pass as a prompt: a decoder beside an encoder begins with its start token alone."""
+    """Return the inputs of one forward pass as a prompt; an encoder-decoder's decoder begins with its start token
+    alone."""
     if "decoder_input_ids" not in inputs:
         return dict(inputs)
     # T5 names none: it starts with its padding.
@@ -120,10 +120,10 @@ def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def compute_reference(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]:
-    """Logits of first and last step, greedy tokens, and the margin by which each was chosen, all without a cache.
+    """Return logits of first and last step, greedy tokens, and the margin of each choice, as computed without a cache.
 
-    The tokens are found with a cache; then one forward pass without one over prompt and tokens shows that each of them
-    is what that pass would choose. Raises AssertionError where it is not.
+    Tokens are decoded with a cache, then verified by one forward pass without one over prompt and tokens. Raises
+    AssertionError where they differ.
     """
     import torch
 
@@ -157,7 +157,7 @@ def compute_reference(model: Any, prompt: Arrays) -> dict[str, npt.NDArray[Any]]
 def measure_generation(
     backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
-    """One cell's answer: samples, figures, and the verdict on logits and tokens."""
+    """Return one cell's answer: samples, figures, and the verdict on logits and tokens."""
     # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
     backend.compile(data["input"])
     cold = GreedyDecoder(backend.model, data["other"], backend.synchronize)
@@ -188,7 +188,7 @@ def measure_generation(
 
 
 def generation_figures(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """The figures of a result from the rows of `Greedy.timings_ns`; medians only where there are samples enough."""
+    """Return the figures of a result from rows of `GreedyDecoder.timings_ns`; a median needs MEDIAN_COUNT samples."""
     later = tuple(time for row in rows for time in row[2:])
     return {
         "output_tokens": len(rows[0]) - 1,
@@ -200,14 +200,17 @@ def generation_figures(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def median_ms(samples_ns: Sequence[int]) -> float | None:
-    """None below MEDIAN_COUNT samples, which give no median."""
+    """Return the median in milliseconds; None below MEDIAN_COUNT samples."""
     return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MEDIAN_COUNT else None
 
 
 def first_wrong_token(
     tokens: npt.NDArray[Any], expected: npt.NDArray[Any], margins: npt.NDArray[Any], excused: float
 ) -> str | None:
-    """Which token is wrong. One chosen by a margin of at most `excused` may differ, and so may all after it."""
+    """Describe the first wrong token; None where all are right.
+
+    A token whose margin is at most `excused` may differ, and so may all after it.
+    """
     for row, (found, wanted) in enumerate(zip(tokens, expected, strict=True)):
         different = np.flatnonzero(found != wanted)
         if len(different) and margins[row, different[0]] > excused:
@@ -228,7 +231,7 @@ def _verify_tokens(
 
 
 def _tolerated_margin(logits: npt.NDArray[Any], tolerance: float) -> float:
-    """A margin that two logits, each wrong by what is tolerated, can overturn."""
+    """Return the largest margin that two logits, each wrong by the tolerance, can overturn."""
     return 2 * tolerance * float(np.sqrt(np.mean(logits.astype(np.float64) ** 2)))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_backend(job: Message, send: Callable[[Message], None]) -> Backend | None:
-    """The backend with the model, having said `loaded`; or None, having said `not_loaded` and why."""
+    """Return the backend with the model after sending `loaded`; None after sending `not_loaded` with the reason."""
     from accel_platform.backends.registry import make_backend
 
     try:
@@ -57,25 +57,25 @@ def _require_eager(backend: Backend, mode: str) -> Eager:
 
 
 def failure_message(kind: str, error: Exception) -> Message:
-    """The message that says so."""
+    """Return the message that reports this error."""
     failure_class, reason = classify(error)
     return {"kind": kind, "failure_class": failure_class, "reason": reason}
 
 
 def meter_target_for(job: Message) -> MeterTarget:
-    """What is looked at beside the time."""
+    """Return the hardware and energy counter to observe during the job."""
     return MeterTarget(job["hardware"], job["energy"])
 
 
 def sampling_for(job: Message) -> Sampling:
-    """How often the job's cells are to run; once, where nothing but their outputs is asked for."""
+    """Return the job's sampling; a single run where only outputs are verified."""
     if job["work"] == "verify":
         return Sampling(min_time_s=0.0, min_count=1, max_time_s=0.0, limit_s=0.0, warmup_max_s=0.0)
     return Sampling(**job["sampling"])
 
 
 def read_data(path: str) -> dict[str, dict[str, Any]]:
-    """All arrays of a prepared .npz by part and name."""
+    """Read all arrays of a prepared .npz, by part and name."""
     import numpy as np
 
     with np.load(path) as stored:
@@ -83,6 +83,7 @@ def read_data(path: str) -> dict[str, dict[str, Any]]:
 
 
 def group_by_part(stored: Any, parts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Return the arrays of these parts of an .npz, by part and name."""
     found: dict[str, dict[str, Any]] = {part: {} for part in parts}
     for key in stored.files:
         part, _, name = key.partition("/")

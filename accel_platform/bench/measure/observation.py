@@ -1,7 +1,4 @@
-"""Sampling something with an eye on what goes on meanwhile: other processes, memory, energy, the state of processors.
-
-What is sampled is not known here; how often is `sampling.py`.
-"""
+"""Sampling with simultaneous observation of contention, memory, energy and processor state."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from accel_platform.hardware.memory import own_peak_mib
 
 @dataclass(frozen=True)
 class MeterTarget:
-    """Whose clocks and whose energy are looked at."""
+    """The hardware whose clocks and energy are observed."""
 
     hardware: str
     energy: str | None
@@ -36,9 +33,10 @@ def observe(
     memory_peak_mib: Callable[[], float | None] | None = None,
     root: int | None = None,
 ) -> dict[str, Any]:
-    """The steady samples of `run`, and that part of a cell's answer which does not depend on what was run.
+    """Return the steady samples of `run`, and the part of a cell's answer that does not depend on what was run.
 
-    The peak is this process's unless another is handed in; processor time is counted for `root` and all below it.
+    The peak memory is this process's unless `memory_peak_mib` is given. Processor time is counted for `root` and its
+    descendants.
     """
     meter = meter_for(counted.energy)
     before = _state(counted.hardware)
@@ -58,5 +56,5 @@ def observe(
 
 
 def _state(hardware: str) -> dict[str, Any]:
-    """Load, clocks and temperatures now; what cannot be read is left out."""
+    """Return load, clocks and temperatures; what cannot be read is left out."""
     return state_now() | (gpu.state() if hardware in ("cuda", "rocm") else {})

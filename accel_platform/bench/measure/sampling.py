@@ -1,7 +1,7 @@
-"""How often to run something so that its time can be trusted, and whether it can be. Pure: the clock is handed in.
+"""Adaptive sampling of a repeated function: warmup, stopping rules and noise checks.
 
-Times are integer nanoseconds. Of a distribution only the median and its order statistics are used to decide: latencies
-are skewed, and a mean follows its outliers.
+Times are integer nanoseconds. Decisions use the median and order statistics only, because latencies are skewed and a
+mean follows its outliers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns, relat
 
 @dataclass(frozen=True)
 class Sampling:
-    """When to stop. A cell ends once it has `min_count`, `min_time_s` and `target_error`, or at one of the limits."""
+    """Stopping rules. A cell ends with `min_count`, `min_time_s` and `target_error` reached, or at one of the limits."""
 
     min_time_s: float = 1.5
     min_count: int = MEDIAN_COUNT
@@ -35,7 +35,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Samples:
-    """What sampling gave: the steady samples in order, how many runs warmed up, and why it stopped."""
+    """The steady samples in order, the number of warmup runs, and why sampling stopped."""
 
     samples_ns: tuple[int, ...]
     warmup_count: int
@@ -50,7 +50,7 @@ def collect_samples(
 ) -> Samples:
     """Warm up until stable, then sample until enough. `run` must return only when its work is done.
 
-    `steady` is entered just before the first sample and left right after the last: what it counts belongs to them.
+    `steady` is entered just before the first sample and left right after the last.
     """
     warmup: list[int] = []
     while not is_warm(warmup, sampling):
@@ -90,7 +90,7 @@ def _collect_steady(
 
 
 def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
-    """True once the last three of at least `warmup_min_count` runs agree, or time is up."""
+    """Return True once the last three of at least `warmup_min_count` runs agree, or time is up."""
     spent_s = sum(warmup_ns) / 1e9
     if len(warmup_ns) < sampling.warmup_min_count and spent_s < sampling.limit_s:
         return False
@@ -101,7 +101,7 @@ def is_warm(warmup_ns: Sequence[int], sampling: Sampling) -> bool:
 
 
 def limit_reached(count: int, spent_ns: int, sampling: Sampling) -> str | None:
-    """The limit that ends a cell here, if one does."""
+    """Return the limit that ends a cell here, None without one."""
     if spent_ns >= sampling.limit_s * 1e9:
         return "limit"
     if spent_ns >= sampling.max_time_s * 1e9 and count >= sampling.min_count:
@@ -110,7 +110,7 @@ def limit_reached(count: int, spent_ns: int, sampling: Sampling) -> str | None:
 
 
 def noise_reason(samples: Sequence[int], sampling: Sampling) -> str | None:
-    """Why these samples should not be trusted to a few per cent; None where they can."""
+    """Return why these samples should not be trusted to a few per cent; None where they can."""
     if len(samples) < sampling.min_count:
         return f"only {len(samples)} samples where {sampling.min_count} are needed"
     middle = median_ns(samples)

@@ -1,8 +1,7 @@
-"""Training: forward, backward and optimizer step timed apart, and whether loss and gradients are right.
+"""Timing and verification of training steps: forward, backward and optimizer.
 
-One sample is one step: gradients cleared, forward, backward, AdamW. The steps run in training mode, dropout and all.
-What is compared with the reference is computed before them in evaluation mode, which is repeatable. Nothing is stored
-here; several processes at once are in `ddp.py`.
+One sample is one step: gradients cleared, forward, backward, AdamW. Steps run in training mode, dropout included. Loss
+and gradients are verified before them in evaluation mode, which is repeatable.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _TARGET_PREFIX = "target/"
 
 
 class TrainingSteps:
-    """A model in training on one batch; `timings_ns` and `losses` grow by one entry for each step.
+    """A model in training on one batch; each step appends one entry to `timings_ns` and `losses`.
 
-    `network` is what is called, the model itself or a wrapper that shares its gradients.
+    `network` is the model itself or a wrapper that shares its gradients.
     """
 
     def __init__(self, network: Any, batch: Mapping[str, Any], synchronize: Callable[[], None]) -> None:
@@ -70,7 +69,7 @@ class TrainingSteps:
 
 
 def compute_loss(network: Any, batch: Mapping[str, Any]) -> Any:
-    """The head's own loss on its labels, or the mean squared distance of each output from its target."""
+    """Return the head's own loss on its labels, or the mean squared distance of each output from its target."""
     from accel_platform.workloads.build import tensors_of
 
     targets = {
@@ -84,7 +83,7 @@ def compute_loss(network: Any, batch: Mapping[str, Any]) -> Any:
 
 
 def make_batch(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """The inputs with what a loss needs: next tokens, the tokens themselves, random classes, or random targets."""
+    """Return the inputs with labels or targets: next tokens, the tokens themselves, random classes, or random targets."""
     from accel_platform.workloads.build import outputs_of
 
     generator = np.random.default_rng(seed)
@@ -105,7 +104,7 @@ def make_batch(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str
 
 
 def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """Loss, and the norm of every parameter's gradient (0 for one without), in evaluation mode; no weight changes."""
+    """Return loss and gradient norm per parameter (0 without a gradient), in evaluation mode; no weight changes."""
     model.eval()
     loss = compute_loss(model, batch)
     loss.backward()
@@ -117,7 +116,7 @@ def first_step(model: Any, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[An
 def measure_training(
     backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
-    """One cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
+    """Return one cell's answer: samples, figures, and the verdict on first loss, gradients and the fall of the loss."""
     require_precision(precision)
     freeze_parameters(backend.model, data)
     batch, other = (to_device(backend.model, data[part]) for part in ("input", "other"))
@@ -132,23 +131,23 @@ def measure_training(
 def verify_first_step(
     first: Any, unlike: Any, data: Mapping[str, Arrays], *, precision: str
 ) -> VerificationResult | None:
-    """Whether the first step is the reference's; None where there is no reference to judge by."""
+    """Compare the first step with the reference; None without a reference."""
     return verify(first, unlike, data["reference"], precision=precision) if "reference" in data else None
 
 
 def trainable_mask(model: Any) -> dict[str, npt.NDArray[Any]]:
-    """Which of the parameters are learned, by the model's own definition, for `freeze_parameters`."""
+    """Return which parameters are learned, by the model's own definition, for `freeze_parameters`."""
     return {"parameters/trainable": np.array([p.requires_grad for p in model.parameters()])}
 
 
 def freeze_parameters(model: Any, data: Mapping[str, Arrays]) -> None:
-    """Loading forgets that some parameters are fixed (Whisper's encoder positions): they are not to be trained."""
+    """Freeze the fixed parameters, because loading loses that mark (Whisper's encoder positions)."""
     for parameter, learned in zip(model.parameters(), data["parameters"]["trainable"], strict=True):
         parameter.requires_grad_(bool(learned))
 
 
 def require_precision(precision: str) -> None:
-    """Raises UnsupportedMode for a precision in which nothing is trained here."""
+    """Raise UnsupportedMode for a precision that training does not support here."""
     if precision not in _PRECISIONS:
         raise UnsupportedMode(f"Training runs in {' and '.join(_PRECISIONS)} only, not {precision}.")
 
@@ -156,7 +155,7 @@ def require_precision(precision: str) -> None:
 def build_answer(
     backend: Any, steps: TrainingSteps, observed: dict[str, Any], verdict: VerificationResult | None
 ) -> dict[str, Any]:
-    """What a training cell answers, from steps of which the first was the cold one."""
+    """Return a training cell's answer, from steps of which the first was the cold one."""
     losses = [float(loss) for loss in steps.losses]
     gradients = [p.grad for p in backend.model.parameters() if p.grad is not None]
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -184,7 +183,7 @@ def build_answer(
 
 
 def training_figures(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
-    """Medians of the parts of a step, where there are samples enough."""
+    """Return the medians of the parts of a step; None with too few samples."""
     forward, backward, optimizer = zip(*timings_ns, strict=True)
     return {
         "forward_ms": median_ms(forward),
@@ -194,7 +193,8 @@ def training_figures(timings_ns: Sequence[tuple[int, int, int]]) -> dict[str, An
 
 
 def loss_problem(losses: Sequence[float]) -> str | None:
-    """What is wrong with the losses of steps on one batch; dropout scatters them, so the last three count."""
+    """Return what is wrong with the losses of steps on one batch, else None. Dropout scatters them, so the last three
+    count."""
     if not all(map(math.isfinite, losses)):
         return "the loss is not finite"
     last = sorted(losses[-3:])[len(losses[-3:]) // 2]
@@ -204,7 +204,7 @@ def loss_problem(losses: Sequence[float]) -> str | None:
 
 
 def to_device(model: Any, batch: Arrays) -> dict[str, Any]:
-    """The arrays as tensors beside the model, signals in its precision."""
+    """Return the arrays as tensors on the model's device, floating-point ones in its precision."""
     import torch
 
     tensors = {name: torch.from_numpy(array).to(model.device) for name, array in batch.items()}
@@ -212,6 +212,9 @@ def to_device(model: Any, batch: Arrays) -> dict[str, Any]:
 
 
 def scaling_efficiency(alone_ns: Sequence[int], together_ns: Sequence[int]) -> float | None:
-    """Items/s of all over their number times items/s of one alone; a batch each per step, so the ratio of the steps."""
+    """Return items/s of all replicas over their number times items/s of one alone.
+
+    Each takes a batch per step, so this is the ratio of step times.
+    """
     alone, together = median_ms(alone_ns), median_ms(together_ns)
     return None if alone is None or together is None else alone / together

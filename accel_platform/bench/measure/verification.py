@@ -1,4 +1,4 @@
-"""Whether a backend computed the right numbers: pure comparisons of arrays. Nothing is run or recorded here."""
+"""Comparison of a backend's outputs with a reference and with those of another input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """`reason` says what is wrong; None where `passed`."""
+    """The verdict on outputs; `reason` names the problem, None where `passed`."""
 
     passed: bool
     tolerance: float
@@ -50,7 +50,7 @@ class VerificationResult:
 
 
 def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: str) -> VerificationResult:
-    """Judge the `outputs` of one input by the `reference` for it, and by the outputs of an `other` input."""
+    """Compare the `outputs` of one input with its `reference`, and with the outputs of an `other` input."""
     tolerance = TOLERANCE[precision]
     constant = is_constant(outputs)
     if set(outputs) != set(reference):
@@ -78,7 +78,7 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
 
 
 def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
-    """Why these outputs of two inputs come from no working model, whatever is right; None where they may."""
+    """Return why these outputs of two inputs come from no working model, whatever the reference; None where they may."""
     if is_constant(outputs):
         return "every output is one constant"
     if all(relative_rms(other[name], values) < _SAME_OUTPUT_TOLERANCE for name, values in outputs.items()):
@@ -87,7 +87,7 @@ def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
 
 
 def relative_rms(values: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:
-    """Root mean square of the difference over that of the reference; of the difference alone where that is 0."""
+    """Return the root mean square of the difference over that of the reference; unscaled where the reference is 0."""
     if reference.size == 0:
         return 0.0
     expected = reference.astype(np.float64)
@@ -97,6 +97,6 @@ def relative_rms(values: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float
 
 
 def is_constant(outputs: Outputs) -> bool:
-    """True if no output varies, though at least one has more than one element."""
+    """Return True if no output varies, though at least one has more than one element."""
     several = [values for values in outputs.values() if values.size > 1]
     return bool(several) and all(float(np.ptp(values)) == 0.0 for values in several)

@@ -1,6 +1,6 @@
-"""The measuring child: one model on one backend in one precision and mode, its cells one after the other.
+"""Measuring worker process: one model on one backend in one precision and mode, cell by cell.
 
-It imports the runtime it measures and little else, so that its load time and its peak memory are the runtime's own.
+It imports the runtime it measures and little else, so that load time and peak memory are the runtime's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIN_PRECISION_SHARE = 0.5
 
 
 def measure_job(job: Message, send: Callable[[Message], None]) -> None:
-    """Load once, then measure each cell; a cell that fails says so and the next one follows."""
+    """Load once, then measure each cell; a cell's failure is sent and the next one follows."""
     if job["processes"] > 1:
         from accel_platform.bench.measure import ddp
 
@@ -116,7 +116,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
 
 
 def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str, Any]:
-    """The outputs alone: nothing is timed."""
+    """Compute and verify the outputs, without timing."""
     import numpy as np
 
     with np.load(data) as stored:
@@ -131,9 +131,9 @@ def _verify_inference(backend: Backend, data: Path, precision: str) -> dict[str,
 
 
 def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, precision: str) -> dict[str, Any]:
-    """What speaks for the last run: whether its outputs are right, and where the runtime says it was.
+    """Return the verdict on the last run's outputs and the runtime's report of where it ran.
 
-    `verdict` is None where there is no reference to judge by; `unfounded` says what is wrong even so.
+    `verdict` is None without a reference; `unfounded` names a problem found even so.
     """
     import numpy as np
 
@@ -158,7 +158,7 @@ def _verify_outputs(backend: Backend, outputs: Any, other: Any, data: Path, prec
 
 
 def _profile_operators(backend: Backend, data: Path, job: Message, number: int) -> dict[str, Any]:
-    """One more pass of a cell under the runtime's profiler: its operators, longest first, or why there are none."""
+    """Run a cell once more under the runtime's profiler; return its operators, longest first, or why there are none."""
     import numpy as np
 
     from accel_platform.backends.profiling import Profiled

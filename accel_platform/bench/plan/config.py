@@ -1,7 +1,4 @@
-"""What a benchmark is asked to do, as a typed configuration: the keys of suite.json, its reading and its example.
-
-What the engine makes of it is `benchmark_api.py`.
-"""
+"""Typed benchmark configuration: the keys of suite.json, its reader and its example."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ Models = Annotated[
 
 
 class BenchmarkConfig(BaseModel):
-    """One benchmark: models by hardware by shape, how thoroughly, and what is written afterwards."""
+    """One benchmark: models by hardware by shape, its thoroughness, and the reports written afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -210,14 +207,14 @@ class BenchmarkConfig(BaseModel):
 
 
 def is_web(name: str) -> bool:
-    """Whether a hardware name is served by a browser."""
+    """Return whether a browser serves this hardware name."""
     return name.casefold().partition(":")[0] in WEB
 
 
 def read_config(path: Path) -> BenchmarkConfig:
-    """The configuration in a suite file; its relative paths are meant from where the file lies.
+    """Read a suite file; relative paths are resolved against the file's folder.
 
-    Raises NotFound, or InvalidInput with the file, the key, its line, what is expected there and what it is.
+    Raises NotFound, or InvalidInput with the file, the key, its line, the expected value and the actual one.
     """
     value, text = read_object(path)
     config = validate_model(BenchmarkConfig, value, where=str(path), text=text)
@@ -232,7 +229,7 @@ def read_config(path: Path) -> BenchmarkConfig:
 
 
 def resolve_config(value: BenchmarkConfig | Mapping[str, Any] | Path | str) -> BenchmarkConfig:
-    """A configuration as it is, from its keys, or from a file. Raises as `read_config` does."""
+    """Return a configuration as it is, from its keys, or from a file. Raises as `read_config` does."""
     if isinstance(value, BenchmarkConfig):
         return value
     if isinstance(value, Mapping):
@@ -258,7 +255,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 def example_suite() -> str:
-    """A suite file with every key and what it means, which runs as it is."""
+    """Return a runnable suite file with every key and its description."""
     lines = []
     for name, field in BenchmarkConfig.model_fields.items():
         default = field.get_default()
@@ -269,7 +266,7 @@ def example_suite() -> str:
 
 
 def write_example(path: Path) -> None:
-    """Write it as a new file. Raises InvalidInput where there is one, AccelError where it cannot be written."""
+    """Write the example as a new file. Raises InvalidInput where one exists, AccelError where it cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(example_suite())
@@ -280,7 +277,7 @@ def write_example(path: Path) -> None:
 
 
 def reference_table() -> str:
-    """The keys as a Markdown table, for the documentation."""
+    """Return the keys as a Markdown table, for the documentation."""
     rows = ["| key | expects | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in BenchmarkConfig.model_fields.items():
         default = field.get_default()

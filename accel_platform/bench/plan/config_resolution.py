@@ -1,4 +1,4 @@
-"""Names in a benchmark configuration resolved to models, hardware and an effort."""
+"""Resolution of a configuration's names to models, hardware and an effort."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_platform.workloads.weights import with_weights
 
 
 def resolve_effort(config: BenchmarkConfig) -> Effort:
-    """The named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
+    """Return the named effort with the configuration's own limits. Raises InvalidInput for an unknown name."""
     effort = effort_preset(config.effort)
     sampling = effort.sampling
     if config.warmup_iterations is not None:
@@ -34,7 +34,8 @@ def resolve_effort(config: BenchmarkConfig) -> Effort:
 def select_models(
     names: tuple[str, ...] | None, set_: str | None, own: Mapping[str, ModelSpec], weights: Mapping[str, str]
 ) -> list[ModelSpec]:
-    """The models that names and a set come to: one's own come before the catalogue's. Raises NotFound, InvalidInput."""
+    """Return the models of the names and the set; custom models come before the catalog's. Raises NotFound,
+    InvalidInput."""
     if set_ is None and names is None:
         set_ = "custom" if own else "small"
     found = [own[name] if name in own else resolve_model(name) for name in names or ()]
@@ -52,7 +53,7 @@ def select_models(
 
 
 def resolve_models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, str]]:
-    """The models of a configuration, and the headings of those that have one. Raises NotFound, InvalidInput."""
+    """Return the models of a configuration, and headings by model id. Raises NotFound, InvalidInput."""
     own: dict[str, ModelSpec] = {}
     if config.models_file is not None:
         own |= read_models(config.models_file)
@@ -70,7 +71,7 @@ def resolve_models(config: BenchmarkConfig) -> tuple[list[ModelSpec], dict[str, 
 
 
 def resolve_hardware(config: BenchmarkConfig) -> list[str]:
-    """The hardware names that the configuration speaks of, in its browser; all there are where it names none."""
+    """Return the configuration's hardware names, in its browser; all known ones where it names none."""
     names: list[str] = [*(config.hardware_types if config.hardware_types is not None else RUNTIMES)]
     if config.include_web_platforms:
         names += WEB

@@ -1,4 +1,4 @@
-"""Which groups of cells may run side by side, and running them so: never two on one piece of silicon."""
+"""Scheduling of cell groups over devices: groups run side by side unless they share a physical device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Group = tuple[Cell, ...]
 
 
 def assign_lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Group]]:
-    """The groups by the silicon they run on, each lane in order."""
+    """Group the groups by the physical device they run on, each lane in order."""
     found: dict[str | None, list[Group]] = {}
     for group in groups:
         found.setdefault(physical_device_id(group[0].hardware, inventory), []).append(group)
@@ -20,7 +20,7 @@ def assign_lanes(groups: Iterable[Group], inventory: Inventory) -> list[list[Gro
 
 
 def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
-    """What a hardware name really keeps busy: its device, or the processor that plays it."""
+    """Return the id of the device that a hardware name keeps busy; for a software stand-in, the processor's."""
     device = inventory.device(hardware)
     if device is not None and device.emulated:
         device = inventory.device("cpu")
@@ -30,7 +30,8 @@ def physical_device_id(hardware: str, inventory: Inventory) -> str | None:
 def run_lanes(found: Sequence[Sequence[Group]], measure: Callable[[Group], None], stop: Callable[[], None]) -> None:
     """Measure every lane's groups in order, the lanes side by side.
 
-    Where one raises, or Ctrl-C comes, `stop` is called, which must make the others end soon; then the error goes on up.
+    On an exception or Ctrl-C in one lane, `stop` is called, and the error is raised again. `stop` must make the other
+    lanes end soon.
     """
 
     def run(lane: Sequence[Group]) -> None:

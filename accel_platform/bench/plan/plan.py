@@ -1,4 +1,4 @@
-"""What to measure: cells, which of them the log lacks, and how they share processes. Nothing is measured here."""
+"""Benchmark cells: their planning, their keys in the log, and their groups by process."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Cell:
 
     @property
     def weights_sha256(self) -> str | None:
-        """Of real weights; None for random ones."""
+        """SHA-256 of real weights; None for random ones."""
         return self.model.weights.sha256 if self.model.weights else None
 
     @property
     def label(self) -> str:
-        """What a person reads; what every cell of its kind has in common with the usual is left out."""
+        """Readable name, which omits default values."""
         length = f", length {self.sequence_length}" if self.sequence_length is not None else ""
         precision = f", {self.precision}" if self.precision != runtime_for(self.hardware).precision else ""
         mode = f" · {self.mode}" if self.mode != "inference" else ""
@@ -52,7 +52,7 @@ class Cell:
 
 
 def artifact_kind(cell: Cell) -> Artifact:
-    """What the cell's backend loads."""
+    """Return the kind of artifact that the cell's backend loads."""
     return runtime_for(cell.hardware).precisions[cell.precision]
 
 
@@ -74,11 +74,13 @@ def plan_cells(
     modes: Sequence[Mode] = ("inference",),
     processes: int = 1,
 ) -> tuple[Cell, ...]:
-    """Every combination once, a process's cells together and its small ones first.
+    """Return every combination once, the cells of a process together and its small ones first.
 
-    A sequence length of None means each model's own, a precision of None each runtime's usual one; `processes` is for
-    training alone. Raises InvalidInput for an unknown hardware name, a batch size, length or number of processes below
-    1, processes where nothing is trained, or nothing to combine.
+    A sequence length of None means each model's own, a precision of None each runtime's usual one. `processes` applies
+    to training alone.
+
+    Raises InvalidInput for an unknown hardware name or an empty list. Likewise for a batch size, length or number of
+    processes out of range, and for several processes without training.
     """
     if not (models and hardware and batch_sizes and sequence_lengths and precisions and modes):
         raise InvalidInput("A benchmark needs at least one model, one hardware name and one batch size.")
@@ -115,9 +117,9 @@ def plan_cells(
 
 
 def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
-    """Cells that share one process, in order: same model, hardware, mode, precision and loaded artifact.
+    """Group cells that share a process, in order: same model, hardware, mode, precision and loaded artifact.
 
-    A training cell has a process of its own: after it the model is not the one that was loaded.
+    A training cell has a process of its own, because training changes the loaded model.
     """
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -129,20 +131,20 @@ def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 
 def missing_cells(cells: Iterable[Cell], done: Iterable[CellKey], fingerprints: Mapping[str, str]) -> tuple[Cell, ...]:
-    """The cells that `done` does not hold for this host's `fingerprints` (by hardware name)."""
+    """Return the cells that `done` lacks under this host's `fingerprints` (by hardware name)."""
     known = set(done)
     return tuple(cell for cell in cells if cell_key(cell, fingerprints.get(cell.hardware, "")) not in known)
 
 
 def host_fingerprints(inventory: Inventory) -> dict[str, str]:
-    """What a measurement made now on this host would be filed under, by hardware name."""
+    """Return the fingerprint of each available hardware name on this host."""
     threads = usable_cores()
     devices = zip(inventory.names, inventory.devices, strict=True)
     return {name: fingerprint_of(device, threads=threads) for name, device in devices if device.available}
 
 
 def cell_key(cell: Cell, fingerprint: str) -> CellKey:
-    """What makes two measurements the same cell."""
+    """Return the identity of a cell: measurements with the same key are of the same cell."""
     return (
         cell.model.model_id,
         runtime_for(cell.hardware).hardware,
@@ -161,7 +163,7 @@ _MAX_SEGMENTS = 500
 
 
 def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
-    """The medians, in nanoseconds, that the newest processes in this log found for each cell, in order of time."""
+    """Return medians in nanoseconds by cell, in order of time, from the log's newest benchmark processes."""
     newest = sorted(log.snapshot().beginning(SEGMENT_PREFIX).segments)[-_MAX_SEGMENTS:]
     found: dict[CellKey, list[tuple[UUID, float]]] = {}
     for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
@@ -174,7 +176,7 @@ def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
 
 
 def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:
-    """The key of the cell that a result of ours, or a series of them, is of."""
+    """Return the cell key of a benchmark result, or of a series of them."""
     return (
         result.model_id,
         result.hardware,
@@ -189,12 +191,13 @@ def result_key(result: ResultRecorded | MeasuredSeries) -> CellKey:
 
 
 def done_cells(log: EventLog, *, since: datetime | None = None) -> frozenset[CellKey]:
-    """Cells that benchmark runs in this log measured well; failed ones are not among them, so they are tried again."""
+    """Return the cells with a valid benchmark result in this log. Failed cells are not among them, so they are tried
+    again."""
     return frozenset(valid_results(log, since=since))
 
 
 def valid_results(log: EventLog, *, since: datetime | None = None) -> dict[CellKey, ResultRecorded]:
-    """The newest good and verified result of each cell that benchmark runs in this log measured, from `since` on.
+    """Return the newest successful and verified benchmark result of each cell, from `since` on.
 
     Only the runner's own segments are read, so a long imported history costs nothing.
     """

@@ -1,4 +1,4 @@
-"""How thorough a run is: three named efforts. What the numbers mean is in `sampling.py`."""
+"""Named effort presets: sampling rules and timeouts of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accel_platform.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Effort:
-    """Sampling rules, and how long a process may stay silent before it is killed."""
+    """Sampling rules and timeouts: a process that stays silent longer is killed."""
 
     name: str
     sampling: Sampling
@@ -37,7 +37,7 @@ EFFORTS = {
 
 
 def effort_preset(name: str) -> Effort:
-    """Raises InvalidInput with the names there are."""
+    """Return the preset of this name. Raises InvalidInput with the closest names."""
     if name not in EFFORTS:
         close = difflib.get_close_matches(name, EFFORTS, n=1) or list(EFFORTS)
         raise InvalidInput(f"No effort is called {name!r}. Try {', '.join(close)}.")

@@ -1,4 +1,4 @@
-"""A run's plan as its first event keeps it, and finding the run that was interrupted. Nothing is measured here."""
+"""Plans recorded in `RunStarted`, and the search for an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CELL_FIELDS = tuple(field.name for field in fields(Cell) if field.name != "mode
 
 @dataclass(frozen=True)
 class InterruptedRun:
-    """A run without an end, and what it had still to do."""
+    """A run without an end, and its remaining cells."""
 
     run_id: str
     started_at: datetime
@@ -42,7 +42,8 @@ def describe_plan(
     resumes: str | None = None,
     asked: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The plan for `RunStarted`: labels for people, `work`, from which the run can go on, and what was `asked`."""
+    """Build the plan of `RunStarted`: labels for people, `work` for resuming the run, and the configuration it comes
+    from."""
     models = list(dict.fromkeys(cell.model for cell in cells))
     work = [
         {"model": models.index(cell.model), **{name: getattr(cell, name) for name in _CELL_FIELDS}} for cell in cells
@@ -60,9 +61,9 @@ def describe_plan(
 
 
 def find_interrupted_run(log: EventLog, settings: Settings, host_id: str) -> InterruptedRun:
-    """This host's newest benchmark run that was stopped or killed and that no later run resumed.
+    """Return this host's newest benchmark run that was stopped or killed and that no later run resumed.
 
-    Raises NotFound where there is none. A run still under way has no end yet either; its process says that it lives.
+    A run still under way has no end either; its lock tells it apart. Raises NotFound where no run was interrupted.
     """
     benchmarks = log.snapshot().beginning(SEGMENT_PREFIX)
     started: dict[str, tuple[RunStarted, datetime]] = {}
@@ -92,20 +93,20 @@ def find_interrupted_run(log: EventLog, settings: Settings, host_id: str) -> Int
 
 
 def cells_from_plan(plan: Mapping[str, Any]) -> list[Cell]:
-    """The cells of a plan as `described` made it."""
+    """Restore the cells of a plan that `describe_plan` made."""
     models = [ModelSpec.of_job(model) for model in plan["models"]]
     return [Cell(**{**item, "model": models[item["model"]]}) for item in plan["work"]]
 
 
 def effort_from_plan(plan: Mapping[str, Any]) -> Effort:
-    """The effort of a plan as `described` made it."""
+    """Restore the effort of a plan that `describe_plan` made."""
     effort = dict(plan["effort"])
     sampling = Sampling(**effort.pop("sampling"))
     return Effort(sampling=sampling, **effort)
 
 
 def remaining_cells(cells: Sequence[Cell], log: EventLog, run_ids: Sequence[str]) -> tuple[Cell, ...]:
-    """The cells that none of these runs recorded, well or badly."""
+    """Return the cells for which none of these runs recorded a result, successful or failed."""
     benchmarks = log.snapshot()
     done = set().union(*(_recorded_keys(log, benchmarks.beginning(f"{SEGMENT_PREFIX}{run_id}-")) for run_id in run_ids))
     return tuple(cell for cell in cells if _cell_identity(cell.model.model_id, cell) not in done)
@@ -121,7 +122,7 @@ def _recorded_keys(log: EventLog, segments: Snapshot) -> set[tuple[Any, ...]]:
 
 
 def _cell_identity(model_id: str, of: Any) -> tuple[Any, ...]:
-    """What a cell and its result or verification have in common; an event leaves out what is usual."""
+    """Return what a cell shares with its result or verification; an event omits default values."""
     return (
         model_id,
         of.hardware if isinstance(of, Cell) or of.choice is None else f"{of.hardware}:{of.choice}",

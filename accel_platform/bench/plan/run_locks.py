@@ -1,6 +1,7 @@
-"""Whether a run's process still lives, and which devices it has: locks that go with it, however it ends.
+"""File locks that mark live runs and busy devices.
 
-They hold within one installation on one host, whoever measures: a command, an asset or a requested benchmark.
+The kernel releases a lock when its process ends, however it ends. Locks hold within one installation on one host, for
+commands, assets and requested benchmarks alike.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def hold_run_lock(settings: Settings, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[str], None]) -> Iterator[None]:
-    """Have these devices to oneself until the block is left; waits, and says so, while another benchmark has one."""
+    """Hold these devices until the block is left; wait, and report it, while another benchmark has one."""
     folder = settings.home / "devices" / host_id()
     make_directory(folder)
     with ExitStack() as held:
@@ -46,7 +47,7 @@ def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[s
 
 
 def is_running(settings: Settings, run_id: str) -> bool:
-    """Whether a process on this host holds the run's lock; the file of a killed one is there and free."""
+    """Return whether a process on this host holds the run's lock. A killed run leaves its lock file, unlocked."""
     try:
         with _lock_path(settings, run_id).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -58,7 +59,7 @@ def is_running(settings: Settings, run_id: str) -> bool:
 
 
 def any_running(settings: Settings) -> bool:
-    """Whether a process on this host holds the lock of any run."""
+    """Return whether a process on this host holds the lock of any run."""
     place = settings.home / "under-way"
     return place.is_dir() and any(is_running(settings, path.name) for path in sorted(place.iterdir()))
 

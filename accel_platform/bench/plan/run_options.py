@@ -1,4 +1,4 @@
-"""How a run goes about its cells: what of the work is done, and what is tried. Nothing is done here."""
+"""Options of a benchmark run: the work to do, what counts as stale, and the run's labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Work = Literal["all", "verify", "measure"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The ways of a run; the defaults are the usual ones."""
+    """The options of a run; the defaults are the usual ones."""
 
     work: Work = "all"
     fix: bool = True
@@ -31,16 +31,16 @@ class RunOptions:
 
 
 def resolve_work(verify_only: bool, benchmark_only: bool) -> Work:
-    """Raises InvalidInput where both are wanted."""
+    """Return the work that the two flags select. Raises InvalidInput where both are given."""
     if verify_only and benchmark_only:
         raise InvalidInput("--verify-only and --benchmark-only leave nothing to do: give one of them.")
     return "verify" if verify_only else "measure" if benchmark_only else "all"
 
 
 def stale_cutoff(age: str | None, *, missing: bool, now: datetime | None = None) -> datetime | None:
-    """The time before which a result is stale, of an age such as 30d, 12h or 2w; None without one.
+    """Return the time before which a result is stale, for an age such as 30d, 12h or 2w; None without an age.
 
-    Raises InvalidInput for another form, and for an age where everything is measured anyway.
+    Raises InvalidInput for another form, and for an age without `missing`.
     """
     if age is None:
         return None
@@ -54,7 +54,7 @@ COMMIT_VARIABLES = ("ACCEL_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
 
 
 def parse_labels(words: Sequence[str]) -> dict[str, str]:
-    """Labels from words such as `branch=main`. Raises InvalidInput for a word that is none."""
+    """Parse words such as `branch=main` to labels. Raises InvalidInput for a word without key or value."""
     labels = {}
     for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))
@@ -65,11 +65,11 @@ def parse_labels(words: Sequence[str]) -> dict[str, str]:
 
 
 def add_commit_label(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels, with the commit that the environment names where they name none."""
+    """Return the labels with the environment's commit, where they name none."""
     commit = commit_from_environment()
     return {**({"commit": commit} if commit else {}), **labels}
 
 
 def commit_from_environment() -> str | None:
-    """The commit that the environment says is being measured, None where it says nothing."""
+    """Return the measured commit from the first variable that is set, None without one."""
     return next((value for name in COMMIT_VARIABLES if (value := os.environ.get(name, "").strip())), None)

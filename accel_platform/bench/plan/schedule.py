@@ -1,4 +1,4 @@
-"""When a suite is to run: cron text, or the old guides' object, brought to cron. Nothing is started here."""
+"""Schedules of suites: cron text, or the older object form converted to cron."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FREQUENCIES = {"hourly": "{minute} * * * *", "daily": "{minute} {hour} * * *", 
 
 
 def parse_schedule(value: Any) -> str | None:
-    """Cron text as it was given, or made of `{"enabled", "frequency", "time"}`; None where that is not enabled.
+    """Return cron text as given, or made of `{"enabled", "frequency", "time"}`; None where that is not enabled.
 
-    Raises ValueError with what is wrong.
+    Raises ValueError with the problem.
     """
     if value is None:
         return None
@@ -44,7 +44,7 @@ def parse_schedule(value: Any) -> str | None:
 
 
 def validate_cron(cron: str) -> str:
-    """The text, with single spaces. Raises ValueError naming the field that is no cron."""
+    """Return the text with single spaces. Raises ValueError naming the wrong field."""
     text = " ".join(cron.split())
     if text.startswith("@"):
         if text not in _SHORTCUTS:

@@ -1,4 +1,4 @@
-"""Whether a cell can be measured at all, as far as its mode and precision tell before anything is built."""
+"""Support of modes and precisions by models and runtimes, decided before anything is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def resolve_mode(name: str) -> Mode:
-    """Raises InvalidInput with the names there are."""
+    """Return the mode of this name, in any case. Raises InvalidInput with the known modes."""
     for mode in MODES:
         if name.casefold() == mode:
             return mode
@@ -25,14 +25,15 @@ def resolve_mode(name: str) -> Mode:
 
 
 def head_for(spec: ModelSpec, mode: Mode) -> Head | None:
-    """The head to build the model with; None where the model cannot have this mode. Imports torch but for inference."""
+    """Return the head to build the model with; None where the model cannot have this mode. Imports torch but for
+    inference."""
     if mode == "inference":
         return "AutoModel"
     return generation_head(spec) if mode == "generation" else training_head(spec)
 
 
 def supports_mode(hardware: str, mode: Mode) -> bool:
-    """Whether the runtime behind a hardware name has this mode: a graph is exported for one forward pass."""
+    """Return whether the runtime has this mode: exported graphs hold one forward pass, so they serve inference only."""
     return mode == "inference" or runtime_for(hardware).reads == "weights"
 
 
@@ -41,7 +42,8 @@ UNSUPPORTED_PRECISION = "unsupported_precision"
 
 
 def unsupported_reason(cell: Cell) -> FailureReason | None:
-    """Why the cell cannot be measured; None where nothing is known against it, though its device may still refuse."""
+    """Return why the cell cannot be measured; None where nothing is known against it, though its device may still
+    refuse."""
     if (reason := _unsupported_mode_reason(cell)) is not None:
         return FailureReason("failed", UNSUPPORTED_MODE, reason)
     if (reason := runtime_for(cell.hardware).refusal(cell.precision)) is not None:

@@ -1,4 +1,4 @@
-"""How long cells will take to measure, from earlier results where the log has some, else from the effort's limits."""
+"""Estimated duration of cells, from earlier results or else from the effort's limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIN_WARMUP_RUNS = 3
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Seconds for one cell, loading included, and what they rest on. What is known from limits alone is a ceiling."""
+    """Seconds for one cell, loading included, and their basis. An estimate from limits alone is an upper bound."""
 
     seconds: float
     basis: Literal["earlier result", "effort limits"]
@@ -30,10 +30,18 @@ def estimate_times(
     fingerprints: Mapping[str, str],
     sampling: Sampling,
 ) -> dict[Cell, TimeEstimate]:
-    """For each cell; the first of a process bears its start and its loading.
+    """Estimate each cell's duration; the first cell of a process bears its start and loading.
 
-    `earlier` are good results by cell, of any effort: how long one pass takes is known from them, and how many passes
-    follow from `sampling`. Starting and loading of what was never measured is the median of the hardware's others.
+    Parameters
+    ----------
+    earlier
+        Valid results by cell, of any effort. They give the time of one pass; `sampling` gives the number of passes.
+    fingerprints
+        This host's fingerprints by hardware name.
+
+    Notes
+    -----
+    For an unmeasured cell, start and loading take the median of the hardware's other cells.
     """
     starts: dict[str, list[float]] = {}
     for result in earlier.values():
@@ -57,7 +65,7 @@ def estimate_times(
 
 
 def sampling_time_s(known: ResultRecorded, sampling: Sampling) -> float:
-    """Seconds of warming up and sampling, for work whose earlier samples are known."""
+    """Return the seconds of warmup and sampling for work with earlier samples."""
     one = median_ns(known.samples_ns) / 1e9
     warmup = min(sampling.warmup_max_s, max(known.warmup_iterations or 0, MIN_WARMUP_RUNS) * one) + one
     # What met its target in less time does so again; what did not goes on to a limit.

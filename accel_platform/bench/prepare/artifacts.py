@@ -1,4 +1,4 @@
-"""Where prepared models lie, and under which names. Making them is `prepare.py`; the measuring process only reads."""
+"""Paths of prepared models in the cache: weights, graphs, inputs and reference outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Artifacts:
     def of(
         cls, spec: ModelSpec, settings: Settings, exporter: Exporter = "dynamo", mode: Mode = "inference"
     ) -> Artifacts:
-        """The folder's name holds a hash of the config, of real weights, and of the versions that both depend on."""
+        """Return the artifacts of a model. The folder's name hashes the config, real weights and library versions."""
         versions = installed_versions(("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"))
         real = [spec.weights.sha256] if spec.weights else []
         key = json.dumps([LAYOUT, spec.architecture, spec.config, mode, versions, *real], sort_keys=True)
@@ -54,30 +54,31 @@ class Artifacts:
         return self.folder / (kind + made if sequence_length is None else f"{kind}{made}-{sequence_length}")
 
     def graph(self, kind: Artifact, sequence_length: int | None) -> Path:
-        """One graph takes every batch size; the sequence length is fixed in it."""
+        """Return the path of a graph, which takes every batch size at one fixed sequence length."""
         name = GRAPH if kind == "aten" else "model.onnx"
         if kind == "onnx" and self.exporter == "openvino":
             name = "model.xml"
         return self.graph_folder(kind, sequence_length) / name
 
     def data(self, shape: Shape) -> Path:
-        """An .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for the first).
+        """Return the path of an .npz with `input/<name>`, `other/<name>` (a second input) and `reference/<name>` (for
+        the first).
 
-        For training the inputs hold labels or targets too, and `parameters/trainable` says which are learned; for
+        For training the inputs include labels or targets, and `parameters/trainable` marks the learned parameters. For
         generation `greedy/tokens` and `greedy/margins` are added.
         """
         return self._shaped("data", shape)
 
     def inputs(self, shape: Shape) -> Path:
-        """The same without reference, for a measurement whose outputs are not judged."""
+        """Return the path of an .npz as in `data` without a reference, for unverified measurements."""
         return self._shaped("inputs", shape)
 
     def artifact(self, kind: Artifact, sequence_length: int | None) -> Path:
-        """What a backend that reads `kind` loads."""
+        """Return the path that a backend which reads `kind` loads."""
         return self.weights if kind == "weights" else self.graph(kind, sequence_length)
 
     def missing(self, kinds: Iterable[Artifact], shapes: Iterable[Shape], *, reference: bool = True) -> bool:
-        """Whether anything of this has still to be made; without `reference` inputs alone are enough."""
+        """Return whether any of these files does not exist; without `reference` inputs alone are enough."""
         shapes = tuple(shapes)
         wanted = {self.artifact(kind, length) for kind in kinds for _, length in shapes} | {self.weights}
         return not all(path.exists() for path in (*wanted, *map(self.data if reference else self.inputs, shapes)))

@@ -1,7 +1,7 @@
-"""A model as a graph of ATen operators on disk, for runtimes that translate it themselves. Nothing is translated here.
+"""Export of a model as a graph of ATen operators, for runtimes that translate it themselves.
 
-`graph.json` lists the operators in order of execution, after torch has reduced its two thousand to its core set;
-`tensors.safetensors` holds parameters, buffers and constants, each once. Of torch nothing is needed to read either.
+`graph.json` lists the operators in order of execution, decomposed to torch's core set. `tensors.safetensors` holds
+parameters, buffers and constants, each once. Neither needs torch to be read.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def write_graph(
 
 
 def _operator_name(target: Any) -> str:
-    """`aten.add.Tensor`, or `operator.mul` for arithmetic on sizes."""
+    """Return a name such as `aten.add.Tensor`, or `operator.mul` for arithmetic on sizes."""
     import torch
 
     if isinstance(target, torch._ops.OpOverload):
@@ -84,7 +84,7 @@ def _operator_name(target: Any) -> str:
 
 
 def _to_json(value: Any) -> Any:
-    """An argument as JSON: another node as `{"node": name}`, a dtype as `{"dtype": name}`."""
+    """Return an argument as JSON: another node as `{"node": name}`, a dtype as `{"dtype": name}`."""
     import torch
 
     if isinstance(value, torch.fx.Node):

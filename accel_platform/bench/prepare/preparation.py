@@ -1,7 +1,4 @@
-"""The parent's side of preparing: which models need it, several children at once, and what could not be made.
-
-All of it happens before anything is measured. What a child makes is in `prepare.py`, where it lies in `artifacts.py`.
-"""
+"""Preparation of models by worker processes, several at once, before anything is measured."""
 
 from __future__ import annotations
 
@@ -43,9 +40,10 @@ def prepare_models(
     reference: bool = True,
     living: list[Child] | None = None,
 ) -> PreparationFailures:
-    """Make what the cells lack, as many models at once as cores and free memory allow; says what could not be made.
+    """Create the missing artifacts of the cells, and return what could not be made.
 
-    Its processes are in `living` while they work, so that others can end them.
+    As many models as cores and free memory allow are prepared at once. `living` lists the running processes, so that
+    the caller can kill them.
     """
     pairs = dict.fromkeys((cell.model, cell.mode) for cell in cells)
     found = (_make_job(*pair, cells, Artifacts.of(pair[0], settings, exporter, pair[1]), reference) for pair in pairs)
@@ -99,7 +97,7 @@ def _make_job(
 def _prepare_one(
     model: ModelSpec, job: dict[str, Any], timeout_s: float, registers: list[list[Child]]
 ) -> tuple[str, PreparationFailures]:
-    """Run one child; a line for people and what it could not make."""
+    """Run one worker; return a progress line and what it could not make."""
     started = time.monotonic()
     failures: PreparationFailures = {}
     drawn: Sequence[str] = ()

@@ -1,7 +1,7 @@
-"""int8 forms of an exported ONNX graph, by ONNX Runtime's own quantizer. They are made once, before any measuring.
+"""int8 quantization of exported ONNX graphs by ONNX Runtime.
 
-Both leave attention's products of two activations in float32, as runtimes do: weights are what is quantized. What a
-runtime makes of the graph is its affair; `Backend.precision_share` says how much of it ran in int8.
+Only weights are quantized; attention's products of two activations stay in float32, as in runtimes.
+`Backend.precision_share` returns how much of a graph ran in int8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _QUANTIZED_OPS = ["MatMul", "Gemm", "Conv"]
 
 
 def quantize_dynamic_ranges(graph: Path, folder: Path) -> None:
-    """Weights in int8, activations quantized as they come (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
+    """Quantize weights to int8, activations at run time (DynamicQuantizeLinear, MatMulInteger, ConvInteger)."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
@@ -31,7 +31,7 @@ def quantize_dynamic_ranges(graph: Path, folder: Path) -> None:
 
 
 def quantize_static_ranges(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> None:
-    """Weights in int8 per channel, activations in uint8 over ranges seen on example inputs (QuantizeLinear pairs)."""
+    """Quantize weights to int8 per channel, activations to uint8 over ranges of example inputs (QuantizeLinear pairs)."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     from accel_platform.workloads.inputs import make_inputs

@@ -1,6 +1,6 @@
-"""The preparing child: writes a model's weights, graphs, inputs and float32 reference outputs. Nothing is timed.
+"""Worker process that writes a model's weights, graphs, inputs and float32 reference outputs.
 
-It is a process of its own so that torch's exporter is neither in the measuring process's memory nor in its load time.
+It is separate so that torch's exporter affects neither the memory nor the load time of the measuring process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFERENCE = "PyTorch, eager, float32, on the processor"
 
 
 def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
-    """Make what is missing; says `prepared`, and `failed` with each artifact or shape that could not be made."""
+    """Make the missing artifacts; send `prepared`, and `failed` for each artifact or shape that could not be made."""
     import torch
 
     from accel_platform.workloads.build import built
@@ -108,7 +108,7 @@ def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
 def _build_arrays(
     model: Any, spec: ModelSpec, shape: Shape, mode: Mode, head: Head, *, reference: bool
 ) -> dict[str, Any]:
-    """Two inputs, and what the reference makes of the first, under the names that `Artifacts.data` tells of."""
+    """Return two inputs and the reference outputs of the first, named as in `Artifacts.data`."""
     from accel_platform.bench.measure import generation, training
     from accel_platform.workloads.build import outputs_of
     from accel_platform.workloads.inputs import describe_inputs, make_inputs
@@ -150,7 +150,8 @@ def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -
 
 
 def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *, batch: int) -> bool:
-    """Export with an example of this batch; whether the graph takes every batch size. One of 1 makes it take 1 only."""
+    """Export with an example of this batch size, and return whether the graph takes every batch size. One of 1 takes 1
+    only."""
     import torch
 
     positional, arguments, names = _positional_model(model, spec, length, batch)
@@ -173,7 +174,7 @@ def _export_onnx(model: Any, spec: ModelSpec, length: int | None, path: Path, *,
 
 
 def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
-    """The older exporter: it records one pass, so it takes models that torch.export cannot follow."""
+    """Export by tracing one pass, for models that torch.export cannot follow."""
     import torch
 
     positional, arguments, names = _positional_model(model, spec, length)
@@ -191,7 +192,7 @@ def _write_traced(model: Any, spec: ModelSpec, length: int | None, folder: Path)
 
 
 def _write_openvino(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
-    """OpenVINO's own way from PyTorch, without ONNX in between."""
+    """Convert the model from PyTorch by OpenVINO's converter, without ONNX in between."""
     import openvino
     import torch
 
@@ -222,7 +223,7 @@ _WRITERS: dict[Exporter, Callable[..., None]] = {
 def _positional_model(
     model: Any, spec: ModelSpec, length: int | None, batch: int = 2
 ) -> tuple[torch.nn.Module, dict[str, torch.Tensor], list[str]]:
-    """The model with positional inputs and a plain tuple of tensors, as graphs have; example inputs; output names."""
+    """Return the model with positional inputs and a tuple of tensors as output, example inputs, and output names."""
     import torch
 
     from accel_platform.workloads.build import tensors_of
@@ -250,7 +251,7 @@ def _positional_model(
 
 @contextmanager
 def _disable_transformers_checks() -> Iterator[None]:
-    """transformers' checks of what it is given would be operators in a graph, which no runtime has."""
+    """Disable transformers' input checks, because no runtime has their operators."""
     os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
     try:
         yield
@@ -260,7 +261,7 @@ def _disable_transformers_checks() -> Iterator[None]:
 
 @contextmanager
 def _publish_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name only once it is whole; a killed child leaves no half of one."""
+    """Yield a temporary folder that is renamed once it is complete, so that a killed worker leaves no partial folder."""
     part = folder.with_name(f".{folder.name}-{os.getpid()}")
     part.mkdir()
     try:
