@@ -1,6 +1,6 @@
-"""The platform's core: events, measurement, warehouse and analysis; neither Dagster nor FastAPI is imported here.
+"""The platform's core: events, measurement, warehouse and analysis, without Dagster and FastAPI.
 
-`BenchmarkConfig`, `run_benchmark` and `run_suite` are loaded when they are first asked for: importing this is instant.
+`BenchmarkConfig`, `run_benchmark` and `run_suite` are imported on first use, so that importing this is instant.
 """
 
 from __future__ import annotations

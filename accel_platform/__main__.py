@@ -1,4 +1,4 @@
-"""The `accel` command as a process: from its first import to its end. What its commands are is in `cli`."""
+"""Process entry point of the `accel` command: errors, interrupts and exit codes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Entry point. A foreseeable error is `accel: what and what to do` on stderr and exit code 1, or 2 for bad input;
-    an interrupt is its exit code alone."""
+    """Run the command line.
+
+    A foreseeable error is printed as `accel: problem and action` on stderr with exit code 1, or 2 for bad input. An
+    interrupt gives its exit code alone.
+    """
     interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:

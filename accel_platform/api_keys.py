@@ -1,8 +1,7 @@
-"""The service's API keys: making, listing, revoking and checking them. Which request needs which is not known here.
+"""API keys of the service: creation, listing, revocation and checks.
 
-A key is 256 random bits, so its plain SHA-256 is as hard to turn back as the key is to guess: the slow hashes that
-passwords need protect words that people choose, and would cost every request milliseconds. The file keeps revoked keys
-too, so that it tells who once had access.
+A key is 256 random bits, so a plain SHA-256 is enough. Slow password hashes protect words that people choose, and would
+cost every request milliseconds. The file keeps revoked keys too, as a record of past access.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class Scope(enum.StrEnum):
-    """What a key may do; each includes the ones before it."""
+    """The rights of a key; each includes the ones before it."""
 
     read = "read"
     write = "write"
@@ -42,7 +41,7 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ApiKey:
-    """One key as it is kept: everything but the key itself."""
+    """One stored key: everything but the secret."""
 
     key_id: str
     name: str
@@ -57,11 +56,11 @@ class ApiKey:
 
 
 class KeyFileDamaged(AccelError):
-    """The file of keys cannot be read, so nobody is let in."""
+    """The key file cannot be read, so all access is denied."""
 
 
 class KeyStore:
-    """The keys of one installation. What another process changes is seen at the next look."""
+    """The keys of one installation. Changes by another process are seen at the next access."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.home / "keys.json"
@@ -69,7 +68,7 @@ class KeyStore:
         self._keys: tuple[ApiKey, ...] = ()
 
     def all(self) -> tuple[ApiKey, ...]:
-        """Every key there ever was, oldest first; none where none was ever made. Raises KeysDamaged."""
+        """Return every key, the oldest first, revoked ones included. Raises KeyFileDamaged."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -83,7 +82,7 @@ class KeyStore:
         return self._keys
 
     def check(self, presented: str) -> ApiKey | None:
-        """The key that this is, None for none that works now. Compares with every key, in constant time."""
+        """Return the active key with this secret, None without one. Compares with every key, in constant time."""
         digest = _digest(presented)
         found = None
         for key in self.all():
@@ -92,8 +91,10 @@ class KeyStore:
         return found if found is not None and found.works(datetime.now(UTC)) else None
 
     def create(self, name: str, scope: Scope, *, days: int | None = None) -> tuple[ApiKey, str]:
-        """A new key and, this once, the secret itself; it ends after so many days. Raises InvalidInput for a name that
-        cannot be used, or that a key which still works has."""
+        """Create a key that ends after `days` (None: never); return it and, this once, its secret.
+
+        Raises InvalidInput for an unusable name, or the name of an active key.
+        """
         if not _NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is no name: use up to 64 letters, digits, '.', '_', '@' or '-'.")
         now = datetime.now(UTC)
@@ -113,7 +114,7 @@ class KeyStore:
         return made, secret
 
     def revoke(self, which: str) -> ApiKey:
-        """End the key of this id, or the working one of this name, at once. Raises NotFound."""
+        """Revoke the key of this id, or the active one of this name, at once. Raises NotFound."""
         now = datetime.now(UTC)
         with self._changing() as keys:
             for index, key in enumerate(keys):
@@ -124,7 +125,7 @@ class KeyStore:
 
     @contextmanager
     def _changing(self) -> Iterator[list[ApiKey]]:
-        """The keys to change, written back at the end; one process at a time."""
+        """Yield the keys to change and write them back at the end; one process at a time."""
         try:
             make_directory(self._path.parent)
             with open(self._path.with_name(".keys.lock"), "w") as lock:

@@ -1,4 +1,4 @@
-"""Small files and new directories that survive a crash: the old content or the new one, never half of it."""
+"""Crash-safe writes of small files and new directories: the old content or the new one, never half of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Replace the file's content; the content and the file's name are on disk when this returns.
 
-    `mode` less the umask is who may read it. Raises OSError, and then the file is as it was.
+    `mode` less the umask gives the permissions. Raises OSError, and then the file is unchanged.
     """
     # Threads of one process must not write into each other's file.
     temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}.new")
@@ -30,7 +30,7 @@ def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> Non
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, durably: without this a power cut takes what was put into them.
+    """Make a directory and its missing parents, durably: a power cut would otherwise lose files put into them.
 
     Raises OSError.
     """
@@ -43,7 +43,7 @@ def make_directory(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Bring a directory's entries to disk: new names, and names that were changed. Raises OSError."""
+    """Write a directory's entries to disk: new names and renamed ones. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Benchmarks as functions: a configuration becomes a plan, the plan is measured, and what was asked for is written.
+"""Python API of benchmarks: plan a configuration, measure it, and write its reports.
 
 `from accel_platform import BenchmarkConfig, run_benchmark, run_suite`
 """
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What a configuration comes to on this host."""
+    """A configuration resolved on this host."""
 
     config: BenchmarkConfig
     settings: Settings
@@ -60,7 +60,7 @@ class PlannedRun:
 
 
 def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress: Progress | None = None) -> RunSummary:
-    """Measure, record every result in the log, and write what the configuration asks for.
+    """Measure, record every result in the log, and write what the configuration requests.
 
     `home` is the state directory (default: ACCEL_HOME, or ./.accel). The summary has one ResultRecorded per cell, and
     the files written. A cell that fails is a result with its reason; hardware that is not here is in `unavailable`.
@@ -70,12 +70,16 @@ def run_benchmark(config: Config, *, home: Path | str | None = None, on_progress
 
 
 def run_suite(config: Config, *, home: Path | str | None = None, on_progress: Progress | None = None) -> RunSummary:
-    """The same, and a folder of reports in any case: `report_dir`, else `reports/<run id>` in the state directory."""
+    """Run a benchmark and always write a folder of reports.
+
+    The folder is `report_dir`, else `reports/<run id>` in the state directory. Otherwise as `run_benchmark`.
+    """
     return execute(plan_benchmark(config, home=home), on_progress=on_progress, always_report=True)
 
 
 def plan_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
-    """What would be measured; nothing is. Weights of hub ids are fetched. Raises InvalidInput or NotFound."""
+    """Return what would be measured, and measure nothing. Weights of hub ids are fetched. Raises InvalidInput or
+    NotFound."""
     config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     # What is wrong is found before looking at the hardware, which takes seconds.
@@ -124,8 +128,10 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
 
 
 def resume_benchmark(config: Config, *, home: Path | str | None = None) -> PlannedRun:
-    """What this host's last interrupted run left undone, in its own ways; of the configuration only what is written
-    afterwards counts. Raises NotFound where no run was interrupted."""
+    """Return the remaining cells of this host's last interrupted run, with its options.
+
+    Of the configuration only the report settings apply. Raises NotFound where no run was interrupted.
+    """
     config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
     left = find_interrupted_run(EventLog.open(settings), settings, host_id())
@@ -185,7 +191,7 @@ def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_
 
 
 def _available_hardware(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
-    """Of the names that nobody chose, those that answer here, further devices of a runtime among them."""
+    """Return the available hardware of the default names, further devices of a runtime among them."""
     found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
     # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
     devices = {name: inventory.device(name) for name in found}
@@ -200,7 +206,7 @@ def _available_hardware(config: BenchmarkConfig, named: Sequence[str], inventory
 def _unsupported_lengths(
     models: Sequence[ModelSpec], lengths: Sequence[int | None]
 ) -> dict[tuple[ModelSpec, int | None], str]:
-    """The lengths that a model cannot take, with a remark. Raises InvalidInput where nothing is left to measure."""
+    """Return the lengths that a model cannot take, with a remark. Raises InvalidInput where no length is left."""
     from accel_platform.workloads.inputs import describe_inputs
 
     asked = dict.fromkeys((model, sequence_length_for(model, length)) for model in models for length in lengths)

@@ -41,16 +41,16 @@ class RequestRefused(AccelError):
 
 
 class Unreachable(AccelError):
-    """No answer came, or none that ends."""
+    """No answer, or an incomplete one."""
 
 
 class NotYet(AccelError):
-    """What was asked for is stored, and the tables have not followed yet."""
+    """The request is stored, but the tables do not have it yet."""
 
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One thing that `progress` told."""
+    """One event from `progress`."""
 
     id: str
     kind: str
@@ -59,10 +59,10 @@ class ServerEvent:
 
 
 class Client:
-    """Talks to one service; safe to share between threads.
+    """Client of one service; safe to share between threads.
 
-    What fails for a moment (no connection, 429, 503) is tried again so many times with growing pauses; writes carry an
-    Idempotency-Key, so that one whose answer was lost is stored once. Raises Refused, Unreachable or NotYet.
+    Temporary failures (no connection, 429, 503) are tried again up to `tries` times with growing pauses. Writes carry
+    an Idempotency-Key, so one whose answer was lost is stored once. Raises RequestRefused, Unreachable or NotYet.
     """
 
     def __init__(
@@ -334,12 +334,12 @@ class Client:
 
 
 def _pause_s(number: int) -> float:
-    """Doubling, and by chance up to that: clients that failed together come back apart."""
+    """Return a random pause with an exponential limit, so that clients that failed together do not return together."""
     return random.uniform(0.1, 1.0) * min(_MAX_PAUSE_S, 0.25 * float(2**number))  # noqa: S311
 
 
 def _query_params(params: Mapping[str, Any]) -> httpx.QueryParams:
-    """Query parameters without those that are None; lists become repeated parameters."""
+    """Return query parameters without None values; lists become repeated parameters."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
     for name, value in params.items():
         for one in value if isinstance(value, list | tuple) else [value]:

@@ -1,4 +1,4 @@
-"""Ages as people write them: 12h, 30d, 4w. What is too old for what is decided elsewhere."""
+"""Durations as people write them: 12h, 30d, 4w."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_age(text: str) -> timedelta:
-    """The age that a text such as 30d means. Raises InvalidInput for another form."""
+    """Return the duration of a text such as 30d. Raises InvalidInput for another form."""
     if (match := re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip().casefold())) is None:
         raise InvalidInput(f"An age is a number of hours, days or weeks such as 12h, 30d or 4w, not {text!r}.")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

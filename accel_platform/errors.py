@@ -1,4 +1,4 @@
-"""Errors meant for people: what went wrong and what to do. Bugs are not AccelErrors and keep their traceback."""
+"""Errors meant for people, with the problem and the action. Bugs are not AccelErrors and keep their traceback."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class InvalidInput(AccelError):
 
 
 class NotFound(AccelError):
-    """What was asked for is not there. The service answers 404."""
+    """The requested thing does not exist. The service answers 404."""
 
 
 class Conflict(AccelError):
-    """What is asked for cannot be done to what is there as it is now. The service answers 409."""
+    """The request does not fit the present state. The service answers 409."""
 
 
 class Busy(AccelError):
-    """Others' questions are being answered: ask again soon. The service answers 503."""
+    """The service is at its limit of concurrent requests: try again soon. It answers 503."""
 
 
 class LogUnavailable(AccelError):
@@ -32,11 +32,11 @@ class LogUnavailable(AccelError):
 
 
 class WarehouseEmpty(AccelError):
-    """No projection has been published yet."""
+    """No tables have been published yet."""
 
 
 class StorageUnavailable(AccelError):
-    """A place on disk cannot be used: it is full, read-only, of another user, or something else is in its place."""
+    """A path on disk cannot be used: disk full, read-only, without permission, or of the wrong kind."""
 
 
 _STORAGE = {
@@ -62,9 +62,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def storage_errno(error: BaseException) -> int | None:
-    """Return which of the system's errors about files this is; None for any other error.
+    """Return the errno of a file system error; None for any other error.
 
-    Libraries that hand on the system's words alone (DuckDB, Arrow) are told by them.
+    Errors of libraries that pass on only the system's text (DuckDB, Arrow) are recognized by it.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno if error.errno in _STORAGE else None
@@ -73,7 +73,7 @@ def storage_errno(error: BaseException) -> int | None:
 
 
 def storage_unavailable(error: BaseException, place: object = None) -> StorageUnavailable | None:
-    """Return what to say of an error about files: where it is, what it means and the way out. None for another error.
+    """Return the error to report for a file system error: where, what it means and the action. None for another error.
 
     `place` is named where the error names no file itself, or a temporary one.
     """

@@ -1,4 +1,4 @@
-"""Number formats by name: how people write them, how wide they are, what one rounding costs. Nothing is computed."""
+"""Number formats: names and aliases, widths and rounding errors. Add a precision here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Precision:
-    """One number format that weights may have."""
+    """One number format of weights."""
 
     name: str
     weight_bytes: int
@@ -38,13 +38,13 @@ _NAMES |= {"int4": "int4", "i4": "int4"}
 
 
 def canonical_precision(text: str) -> str:
-    """`float32` for fp32, FP32 or torch.float32; a name nobody knows stays as it is, in lower case."""
+    """Return `float32` for fp32, FP32 or torch.float32; an unknown name in lower case."""
     word = text.strip().lower().removeprefix("torch.")
     return _NAMES.get(word, word)
 
 
 def resolve_precision(text: str) -> str:
-    """The precision to measure that a name means. Raises InvalidInput with the closest names."""
+    """Return the measurable precision of this name. Raises InvalidInput with the closest names."""
     name = canonical_precision(text)
     if name not in MEASURABLE:
         close = difflib.get_close_matches(name, [n for n in _NAMES if _NAMES[n] in MEASURABLE], n=3)

@@ -1,4 +1,4 @@
-"""Where state lives, read from ACCEL_* variables or --home. No behaviour lives here."""
+"""Settings of one installation, read from ACCEL_* variables or --home."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Settings(BaseSettings):
 
     @property
     def own_places(self) -> tuple[Path, ...]:
-        """What this installation keeps on this machine: nothing there is imported or cleared away."""
+        """This installation's own folders on this machine: nothing there is imported or cleaned up."""
         return (self.home, *(() if "://" in self.log_location else (Path(self.log_location),)))
 
     @property
@@ -64,12 +64,12 @@ class Settings(BaseSettings):
 
     @property
     def cache_dir(self) -> Path:
-        """What can be made again: exported graphs, fetched segments."""
+        """Reproducible files: exported graphs, fetched segments."""
         return self.home / "cache"
 
 
 class SnapshotSettings(Settings):
-    """An installation as it was at one snapshot: the same log, and tables of their own that nothing new comes into."""
+    """Settings of one snapshot: the same log, and separate tables that receive nothing new."""
 
     snapshot_id: str
 

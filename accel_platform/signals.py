@@ -1,4 +1,4 @@
-"""How processes that share our terminal are started so that only we hear Ctrl-C. What they do is not known."""
+"""SIGINT handling for child processes that share the terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Processes that `multiprocessing` spawns within never hear SIGINT, not even while they import: it is for whoever
-    started them to end them. Our own SIGINT is not lost but waits until the `with` block is left."""
+    """Block SIGINT in processes that `multiprocessing` spawns within the block, even during their imports.
+
+    The caller has to end them. Its own SIGINT is delayed until the block is left.
+    """
     # Started by the first spawn otherwise, it would let SIGINT through again.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

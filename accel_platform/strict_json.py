@@ -1,6 +1,6 @@
-"""Reading JSON that people write: strictly, with one line per mistake that says where it is and what belongs there.
+"""Strict reader of JSON that people write: one line per mistake, with its place and the expected value.
 
-What the documents mean is known to the pydantic models that are passed in; a field's `title` says what it expects.
+Pydantic models define the documents; a field's `title` names the expected value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TAGS = frozenset({"list", "object"})
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str]:
-    """The JSON object in a file without its comments, and the file's text. Raises NotFound or InvalidInput."""
+    """Return the JSON object in a file without its comments, and the file's text. Raises NotFound or InvalidInput."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -44,7 +44,8 @@ def read_object(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def validate_model(model: type[Model], value: Mapping[str, Any], *, where: str, text: str = "") -> Model:
-    """The value as a `model`, without any conversion of types. Raises InvalidInput with a sentence per wrong key.
+    """Return the value as a `model`, without any conversion of types. Raises InvalidInput with a sentence per wrong
+    key.
 
     `where` names the document; line numbers are found in its `text`.
     """
@@ -59,7 +60,7 @@ def validate_model(model: type[Model], value: Mapping[str, Any], *, where: str, 
 
 
 def preview_json(value: Any) -> str:
-    """A value as it stands in JSON, shortened."""
+    """Return a value as JSON, shortened to 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -96,7 +97,7 @@ def _problem_reason(problem: ErrorDetails) -> str:
 
 
 class _DuplicateKey(Exception):
-    """A key that one object has more than once: which of them was meant?"""
+    """A repeated key in one object, which is ambiguous."""
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Tells an HTTP endpoint that something happened. What happened is not known here.
+"""Notifications to an HTTP endpoint.
 
-The URL of a webhook is a secret: it appears in no message and no log.
+A webhook's URL is a secret: it appears in no message and no log.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _RETRYABLE_STATUSES = (408, 429)
 
 
 class WebhookUnreachable(AccelError):
-    """Nobody took what was to be told."""
+    """The endpoint did not accept the notification."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive as a GET, without its body."""
+    """Handler that refuses redirects, because a redirected POST arrives as a GET without its body."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float = _PAUSE_S) -> None:
-    """POST the message as JSON; at most three attempts, unless the endpoint refuses it for good.
+    """POST the message as JSON; at most three attempts, and one where the endpoint refuses it for good.
 
-    Raises InvalidInput for what is no http(s) URL, WebhookUnreachable with the last reason.
+    Raises InvalidInput for a URL other than http(s), WebhookUnreachable with the last reason.
     """
     try:
         parts = urlsplit(url.get_secret_value())
@@ -63,7 +63,7 @@ def post_webhook(url: SecretStr, message: Mapping[str, Any], *, pause_s: float =
 
 
 def _post_once(url: SecretStr, body: bytes) -> tuple[bool, str]:
-    """Whether trying again is of no use, and why it failed: empty where it did not."""
+    """Return whether another attempt is useless, and the reason of the failure: empty on success."""
     request = urllib.request.Request(  # noqa: S310 - the scheme was looked at
         url.get_secret_value(), data=body, headers={"Content-Type": "application/json", "User-Agent": "accel-platform"}
     )

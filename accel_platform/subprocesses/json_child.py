@@ -1,7 +1,7 @@
-"""A child process that takes one JSON job and answers with JSON lines: both ends of it. What the job is, is not known.
+"""Child process that takes one JSON job and answers with JSON lines: its parent's and its own side.
 
-The parent sleeps in `poll` until a message comes: a parent that spins takes a core from what it measures. A child dies
-with its parent, and dies with all that it started when it is killed.
+The parent sleeps in `poll` until a message comes, because a busy wait would take a core from the measurement. A child
+dies with its parent, and a killed child takes its own processes with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TAIL_BYTES = 4000
 
 
 class ChildTimeout(Exception):
-    """No message came within the time allowed; the child is dead."""
+    """No message came within the time allowed."""
 
 
 class ChildCrashed(Exception):
-    """The child ended without finishing its job; the text says how, and what it last wrote."""
+    """The child ended without finishing its job; the text says how, with its last output."""
 
 
 class Child:
@@ -62,7 +62,7 @@ class Child:
         return self._process.pid
 
     def messages(self, timeout_s: float) -> Iterator[Message]:
-        """What the child says, until it ends.
+        """Yield the child's messages until it ends.
 
         Raises ChildTimeout if `timeout_s` pass without a message, ChildCrashed if it ends with an error.
         """
@@ -86,12 +86,12 @@ class Child:
             raise ChildCrashed(self._epitaph(code))
 
     def kill(self) -> None:
-        """End the child and all it started, at once."""
+        """Kill the child and its processes at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill whatever is left and release everything; safe to call again."""
+        """Kill what is left and release everything; safe to call again."""
         self.kill()
         self._process.wait()
         with contextlib.suppress(BrokenPipeError):
@@ -108,7 +108,7 @@ class Child:
 
 
 def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoReturn:
-    """The child's main: read the job, hand it to `handle` with a function that sends messages, end."""
+    """Run the child's main: read the job, call `handle` with it and a function that sends messages, and exit."""
     # Libraries print to stdout: the pipe is kept aside for messages and their text goes to the log.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -126,14 +126,14 @@ def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoRet
 
 
 def _die_with_parent() -> None:
-    """The parent holds the other end of stdin and never writes again: its end of file is the parent's death."""
+    """Exit at the end of stdin: the parent holds its other end and never writes again, so it ends with the parent."""
     while os.read(0, 1):
         continue
     os._exit(1)
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Threads for libraries that read them as they load; nothing may ask the network or draw progress bars."""
+    """Return the environment variables of a child: its threads, and no network, telemetry or progress bars."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),

@@ -1,4 +1,4 @@
-"""What the checks of architectures add up to: a table by category, and the page of it. Nothing is checked here."""
+"""Coverage report: a table by category, and a Markdown page with every failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_platform.workloads.architectures import CATEGORIES
 
 
 def summarize_by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[str, Any]]:
-    """One row for each hardware name and category, and their sum, with the classes of failure, commonest first."""
+    """Return one row per hardware name and category, and their sum, with failure classes, most frequent first."""
     checks = list(checks)
     rows = []
     for hardware in dict.fromkeys(check.hardware for check in checks):
@@ -36,7 +36,7 @@ def summarize_by_category(checks: Iterable[ArchitectureChecked]) -> list[dict[st
 
 
 def render_markdown(checks: Sequence[ArchitectureChecked], *, total: int) -> str:
-    """The page: what was run, the table by category, and every failure with its reason."""
+    """Return the page: versions, the table by category, and every failure with its reason."""
     versions = {name: version for check in checks for name, version in check.versions.items()}
     ok = {
         name: sum(check.status == "ok" for check in checks if check.hardware == name)

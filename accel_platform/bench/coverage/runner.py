@@ -1,7 +1,7 @@
-"""The checking parent: every architecture on the hardware asked for, children side by side, all of it on record.
+"""Coverage runner: checks every architecture on the requested hardware in parallel worker processes.
 
-What the log holds for this transformers is not checked again. A child that dies or hangs takes only the architecture
-it was at with it: another one goes on with the next. What is checked, and how, is in `worker.py`.
+Checks that the log has for the installed versions are not repeated. A worker that dies or hangs loses only its current
+architecture: a new worker continues with the next.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Pair = tuple[str, str]
 
 @dataclass
 class CoverageSummary:
-    """What a run did. `latest` also holds what was on record before it."""
+    """The outcome of a run. `latest` also holds earlier checks."""
 
     run_id: str | None = None
     checked: int = 0
@@ -66,8 +66,8 @@ def check_architectures(
 ) -> CoverageSummary:
     """Check each pair that the log lacks for the installed versions; with `retry` also those that failed.
 
-    On KeyboardInterrupt children die, what was found is kept, and it goes on up. Raises InvalidInput for a hardware
-    name that this cannot check.
+    On KeyboardInterrupt workers are killed, finished checks are kept, and the exception is raised again. Raises
+    InvalidInput for hardware that cannot be checked.
     """
     if unknown := [name for name in hardware if name not in HARDWARE]:
         raise InvalidInput(f"Coverage is checked on {' and '.join(HARDWARE)}, not on {unknown[0]!r}.")
@@ -82,7 +82,7 @@ def check_architectures(
 
 
 def latest_checks(log: EventLog, hardware: Iterable[str] = HARDWARE) -> dict[Pair, ArchitectureChecked]:
-    """The last check of each pair made with the versions that are installed now."""
+    """Return the last check of each pair made with the installed versions."""
     now = {name: installed_versions(_PACKAGES[name]) for name in hardware}
     own = log.snapshot().beginning(SEGMENT_PREFIX)
     found: dict[Pair, tuple[Any, ArchitectureChecked]] = {}
@@ -96,7 +96,7 @@ def latest_checks(log: EventLog, hardware: Iterable[str] = HARDWARE) -> dict[Pai
 
 
 class _CoverageRun:
-    """One run's state: what is left to check, and what is not yet in the log."""
+    """One run's state: the remaining checks, and the results not yet in the log."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _CoverageRun:
             self.outbox.flush()
 
     def work(self) -> None:
-        """One thread: give children their share until nothing is left."""
+        """Check batches in worker processes until none is left; runs in each thread."""
         while not self.stopping:
             with self.lock:
                 # Small shares at the end, so that no thread waits long for another's.
@@ -169,7 +169,7 @@ class _CoverageRun:
                 self.check_in_child(batch)
 
     def check_in_child(self, batch: deque[tuple[str, list[str]]]) -> None:
-        """Check what is in `batch` in one process, taking each pair out as it ends, well or badly."""
+        """Check the pairs of `batch` in one process, removing each as it ends, successful or failed."""
         job = {"model_types": list(batch), "threads": 1, "memory_mib": self.memory_mib}
         with Child(worker.__name__, job, env=child_environment(1)) as child:
             self.children.append(child)

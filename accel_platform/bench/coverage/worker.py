@@ -1,7 +1,6 @@
-"""The checking child: builds one architecture after another at small size, runs each, and exports it for OpenVINO.
+"""Coverage worker process: builds small models of each architecture, runs them, and exports them for OpenVINO.
 
-One process takes many architectures, because importing torch and transformers takes longer than checking one. What a
-crash, a hang or a lack of memory means for the others is the parent's business, `coverage.py`.
+One process takes many architectures, because importing torch and transformers takes longer than a check.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_PARAMETERS = 250_000_000
 
 
 class StageFailed(Exception):
-    """Which step of a check failed; the cause is chained."""
+    """A failed step of a check; the cause is chained."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -40,7 +39,7 @@ class NotFinite(Exception):
 
 
 def check_job(job: Message, send: Callable[[Message], None]) -> None:
-    """Check every model type of the job on every hardware name of it; one message for each pair, in order."""
+    """Check every model type of the job on every hardware name of it; send one message per pair, in order."""
     import torch
     import transformers  # noqa: F401 - what is imported before `freeze` is never gone through again
 
@@ -100,7 +99,7 @@ def _stage(name: str) -> Iterator[None]:
 
 
 def _build_and_run(model_type: str) -> Message:
-    """The model at the first scale at which it builds and runs, with its inputs, outputs and facts to report."""
+    """Build the model at the first scale that runs; return it with inputs, outputs and reported facts."""
     from accel_platform.workloads.tiny_configs import SCALES, default_config
 
     with _stage("config"):
@@ -151,7 +150,7 @@ def _build_at_scale(config: Any, scale: Any, model_type: str, *, partial: bool) 
 
 
 def _run(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """The forward pass's tensors by their path in the output, seeded: a model that draws numbers repeats them."""
+    """Return the forward pass's tensors by their path in the output, seeded so that random layers repeat."""
     import torch
     from transformers.exporters.utils import get_leaf_tensors
 
@@ -223,7 +222,7 @@ def _check_on_openvino(found: Message, threads: int) -> Message:
 
 
 def _name_ports(ports: Any, names: Iterable[str]) -> None:
-    """Give each port the one name that we know it by; an input called like an output has `input.` in front."""
+    """Give each port its known name; an input that shares an output's name is prefixed with `input.`."""
     known = set(names)
     for port in ports:
         found = {name for name in port.get_names() if name.removeprefix("input.").removeprefix("output.") in known}
@@ -232,7 +231,7 @@ def _name_ports(ports: Any, names: Iterable[str]) -> None:
 
 
 def _arrays(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Inputs by port name, with and without the `input.` that sets some apart from outputs."""
+    """Return inputs by port name, with and without the `input.` that sets some apart from outputs."""
     from transformers.exporters.utils import get_leaf_tensors
 
     arrays = {name: value.numpy() for name, value in get_leaf_tensors(inputs).items()}

@@ -17,7 +17,7 @@ from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns, relat
 
 @dataclass(frozen=True)
 class Sampling:
-    """Stopping rules. A cell ends with `min_count`, `min_time_s` and `target_error` reached, or at one of the limits."""
+    """Stopping rules: a cell ends with `min_count`, `min_time_s` and `target_error` reached, or at a limit."""
 
     min_time_s: float = 1.5
     min_count: int = MEDIAN_COUNT

@@ -83,7 +83,7 @@ def compute_loss(network: Any, batch: Mapping[str, Any]) -> Any:
 
 
 def make_batch(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the inputs with labels or targets: next tokens, the tokens themselves, random classes, or random targets."""
+    """Return the inputs with labels or targets: next tokens, the tokens themselves, random classes or random values."""
     from accel_platform.workloads.build import outputs_of
 
     generator = np.random.default_rng(seed)

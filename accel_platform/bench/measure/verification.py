@@ -78,7 +78,7 @@ def verify(outputs: Outputs, other: Outputs, reference: Outputs, *, precision: s
 
 
 def degenerate_reason(outputs: Outputs, other: Outputs) -> str | None:
-    """Return why these outputs of two inputs come from no working model, whatever the reference; None where they may."""
+    """Return why outputs of two inputs come from no working model, whatever the reference; None where they may."""
     if is_constant(outputs):
         return "every output is one constant"
     if all(relative_rms(other[name], values) < _SAME_OUTPUT_TOLERANCE for name, values in outputs.items()):

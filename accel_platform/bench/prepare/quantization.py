@@ -31,7 +31,7 @@ def quantize_dynamic_ranges(graph: Path, folder: Path) -> None:
 
 
 def quantize_static_ranges(graph: Path, spec: ModelSpec, length: int | None, folder: Path) -> None:
-    """Quantize weights to int8 per channel, activations to uint8 over ranges of example inputs (QuantizeLinear pairs)."""
+    """Quantize weights to int8 per channel, activations to uint8 over example inputs' ranges (QuantizeLinear pairs)."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     from accel_platform.workloads.inputs import make_inputs

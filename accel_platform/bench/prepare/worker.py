@@ -261,7 +261,7 @@ def _disable_transformers_checks() -> Iterator[None]:
 
 @contextmanager
 def _publish_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed once it is complete, so that a killed worker leaves no partial folder."""
+    """Yield a temporary folder that is renamed once complete, so that a killed worker leaves no partial folder."""
     part = folder.with_name(f".{folder.name}-{os.getpid()}")
     part.mkdir()
     try:

@@ -1,8 +1,7 @@
-"""Benchmarks that somebody asked for: requests as events, who took one, and how it ended. Nothing is measured here.
+"""Life cycle of benchmark requests, as events in the log.
 
 A request is `open` until a host claims it, `running` while its attempts go on, then `done`, `failed` or `cancelled`.
-The log decides races: a claim of one attempt and the end of a request are segments of a name, and the first writer
-wins.
+Claims and closings are segments with fixed names, so the log decides races: the first writer wins.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ State = Literal["open", "running", "done", "failed", "cancelled"]
 
 @dataclass(frozen=True)
 class Request:
-    """One request, as the log tells of it."""
+    """One request and its state in the log."""
 
     id: UUID
     asked: BenchmarkRequested
@@ -66,7 +65,7 @@ class Requests:
         self._closed: dict[UUID, Event] = {}
 
     def look(self) -> bool:
-        """Take in what the log has got since; whether there was anything. Raises LogUnavailable."""
+        """Read the log's new segments; return whether there were any. Raises LogUnavailable."""
         now = self._log.snapshot().beginning(REQUEST_PREFIX).segments
         new = now - self._seen
         for event in self._log.read(Snapshot(new)):
@@ -81,23 +80,23 @@ class Requests:
         return bool(new)
 
     def all(self) -> list[Request]:
-        """Every request, the oldest first."""
+        """Return every request, the oldest first."""
         # A UUIDv7 begins with its time.
         return [self._request(request_id) for request_id in sorted(self._asked)]
 
     def unfinished(self) -> list[Request]:
-        """Those without an end, the most urgent first, then the oldest."""
+        """Return the requests without an end, the most urgent first, then the oldest."""
         found = [self._request(request_id) for request_id in sorted(self._asked.keys() - self._closed.keys())]
         return sorted(found, key=lambda request: -request.asked.priority)
 
     def __getitem__(self, request_id: UUID) -> Request:
-        """Raises NotFound."""
+        """Return the request of this id. Raises NotFound."""
         if request_id not in self._asked:
             raise NotFound(f"The log holds no request {request_id}.")
         return self._request(request_id)
 
     def beginning(self, text: str) -> Request:
-        """The one request whose id begins, or ends, with a text. Raises NotFound, InvalidInput where several do."""
+        """Return the one request whose id begins or ends with a text. Raises NotFound, InvalidInput for several."""
         wanted = text.strip().casefold()
         found = [i for i in self._asked if str(i).startswith(wanted) or str(i).endswith(wanted)] if wanted else []
         if not found:
@@ -128,9 +127,10 @@ def request_benchmark(
     priority: int = 0,
     max_runtime_s: float | None = None,
 ) -> list[UUID]:
-    """Ask for a benchmark, one request per hardware name; their ids. `max_runtime_s` ends a run that takes longer.
+    """Request a benchmark, one request per hardware name; return their ids.
 
-    Raises InvalidInput or NotFound for what no host could measure, and where no hardware is named.
+    `max_runtime_s` ends a run that takes longer. Raises InvalidInput or NotFound for what no host could measure, and
+    where no hardware is named.
     """
     events = build_request_events(config, by=by, priority=priority, max_runtime_s=max_runtime_s)
     log.append(events, key=f"{REQUEST_PREFIX}{events[0].event_id}")
@@ -145,8 +145,10 @@ def build_request_events(
     max_runtime_s: float | None = None,
     causation_id: UUID | None = None,
 ) -> list[Event]:
-    """The events that ask for a benchmark, to be stored in one segment of a name that begins with PREFIX. Raises as
-    `request_benchmark` does."""
+    """Return the events that request a benchmark, to be stored in one segment whose name begins with REQUEST_PREFIX.
+
+    Raises as `request_benchmark` does.
+    """
     asked = resolve_config(config)
     names = _validated_hardware(asked)
     # Who measures may work in another folder, and knows neither this one's commit nor its clock.
@@ -168,7 +170,7 @@ def build_request_events(
 
 
 def claim(log: EventLog, request_id: UUID, attempt: int, *, claimed_by: str) -> bool:
-    """Take an attempt at a request; False where somebody else was first. Raises LogUnavailable."""
+    """Claim an attempt at a request; return False where another host was first. Raises LogUnavailable."""
     payload = BenchmarkClaimed(request_id=request_id, attempt=attempt, claimed_by=claimed_by)
     return _append(log, payload, request_id, f"claim-{attempt}")
 
@@ -179,7 +181,7 @@ def close(
     status: Literal["done", "failed", "cancelled"],
     reason: str | None = None,
 ) -> bool:
-    """End a request; False where it had ended already. Raises LogUnavailable."""
+    """End a request; return False where it had ended already. Raises LogUnavailable."""
     payload = BenchmarkClosed(
         request_id=request.id,
         status=status,
@@ -191,7 +193,7 @@ def close(
 
 
 def runs_of(log: EventLog, request_id: UUID) -> list[str]:
-    """The benchmark runs that were begun for a request, the oldest first."""
+    """Return the ids of the benchmark runs of a request, the oldest first."""
     # A UUIDv7 begins with 48 bits of its time in ms, and a run's segments with its own: older ones need not be read.
     since_ms = max(0, (request_id.int >> 80) - _MAX_CLOCK_SKEW_MS)
     first = f"{SEGMENT_PREFIX}{UUID(int=since_ms << 80)}"
@@ -210,7 +212,7 @@ def _append(log: EventLog, payload: Payload, request_id: UUID, what: str) -> boo
 
 
 def _validated_hardware(config: BenchmarkConfig) -> list[str]:
-    """The hardware names of a configuration. Raises what would stop it on any host; weights are not looked at."""
+    """Return a configuration's hardware names. Raises what would stop it on any host, except for missing weights."""
     from accel_platform.bench.plan.config_resolution import resolve_effort, resolve_hardware, resolve_models
     from accel_platform.bench.plan.plan import plan_cells
     from accel_platform.bench.plan.run_options import stale_cutoff

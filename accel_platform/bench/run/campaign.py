@@ -1,7 +1,6 @@
-"""Measured events as one file that travels from log to log. Nothing is measured here.
+"""Export of measured events as one file that travels from log to log.
 
-The file is a segment like those of the log, so whoever takes it in (`EventLog.adopt`) has the ids, the host and the raw
-samples of what was measured elsewhere.
+The file is a segment like those of the log, so `EventLog.adopt` keeps event ids, hosts and raw samples.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from accel_platform.events.integrity import require_sound
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a file holds."""
+    """The contents of an exported file."""
 
     path: Path
     runs: int
@@ -29,10 +28,9 @@ class Campaign:
 
 
 def export_campaign(log: EventLog, path: Path, *, runs: Collection[str] = ()) -> Campaign:
-    """Write every event of these benchmark runs (default: all that this log measured) to one compressed file.
+    """Write every event of these benchmark runs (default: all of this log) to one compressed file.
 
-    Raises NotFound where there are none or one of the runs is not in the log, InvalidInput where the file cannot be
-    written.
+    Raises NotFound where there are no events or a run is not in the log, InvalidInput where the file cannot be written.
     """
     own = log.snapshot().beginning(SEGMENT_PREFIX)
     require_sound(log, own.segments)

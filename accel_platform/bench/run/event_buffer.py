@@ -1,6 +1,6 @@
-"""Events of one run on their way to the log: a segment per flush, named after the run. What they say is not known here.
+"""Buffer for the events of one run: each flush appends a segment named after the run.
 
-A run's segments sort in the order they were written. Safe for threads side by side.
+A run's segments sort in the order they were written. Thread-safe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from accel_platform.events.types import Payload
 
 
 class EventBuffer:
-    """What a run has seen and not yet stored."""
+    """The events of one run that are not yet stored."""
 
     def __init__(self, log: EventLog, *, prefix: str, source: str, host_id: str, run_id: str) -> None:
         self._log, self._prefix, self._source = log, prefix, source

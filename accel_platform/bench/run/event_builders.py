@@ -1,4 +1,4 @@
-"""From what the children say to typed events: pure assembly. Nothing is measured, stored or decided here."""
+"""Builders of typed events from the answers of worker processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accel_platform.workloads.model_catalog import ModelSpec
 
 
 def describe_model(spec: ModelSpec) -> ModelDescribed:
-    """A model's identity and its cost for one item at its default input shape; traces the model, about a second."""
+    """Return a model's identity and its cost for one item at its default input shape. Tracing takes about a second."""
     cost = cost_of(spec, batch_size=1)
     return identify_model(spec).model_copy(
         update={
@@ -35,7 +35,7 @@ def describe_model(spec: ModelSpec) -> ModelDescribed:
 
 
 def identify_model(spec: ModelSpec) -> ModelDescribed:
-    """A model's identity alone, where its cost cannot be traced."""
+    """Return a model's identity alone, where its cost cannot be traced."""
     return ModelDescribed(
         model_id=spec.model_id,
         architecture=spec.architecture,
@@ -57,9 +57,10 @@ def measured_result(
     sampling: Sampling,
     earlier_ns: Sequence[float] = (),
 ) -> ResultRecorded:
-    """The result of a cell that ran. Wrong outputs, a device not confirmed and fake samples make it a failure.
+    """Return the result of a cell that ran; wrong outputs, an unconfirmed device or fabricated samples make it a
+    failure.
 
-    `earlier_ns` are the medians that earlier processes found for the very cell, the newest last.
+    `earlier_ns` are the medians that earlier processes measured for this cell, the newest last.
     """
     samples = answer["samples_ns"]
     why_noisy = (
@@ -107,7 +108,7 @@ def measured_result(
 def verification_event(
     cell: Cell, device: DeviceObserved, verdict: dict[str, Any], *, reference: str
 ) -> VerificationRecorded:
-    """The judgement of a cell's outputs, from the fields of a `PromotionDecision`."""
+    """Return the verification of a cell's outputs, from the fields of a `VerificationResult`."""
     return VerificationRecorded(
         model_id=cell.model.model_id,
         hardware=device.hardware,
@@ -126,13 +127,13 @@ def verification_event(
 
 
 def failed_verification(cell: Cell, device: DeviceObserved, reason: str, *, reference: str) -> VerificationRecorded:
-    """The judgement of a cell that gave no outputs to judge."""
+    """Return the verification of a cell without outputs."""
     verdict = {"passed": False, "tolerance": TOLERANCE[cell.precision], "constant_output": False, "reason": reason}
     return verification_event(cell, device, verdict, reference=reference)
 
 
 def retraction(result: ResultRecorded, reason: str, *, reference: str) -> VerificationRecorded:
-    """What takes a result that is in the log already out of use."""
+    """Return the failed verification that invalidates a result in the log."""
     assert result.precision is not None
     assert result.batch_size is not None
     return VerificationRecorded(
@@ -156,7 +157,7 @@ def retraction(result: ResultRecorded, reason: str, *, reference: str) -> Verifi
 
 
 def rejection_reason(answer: dict[str, Any]) -> FailureReason | None:
-    """Why what a child measured does not count; None where it does."""
+    """Return why a worker's measurement does not count; None where it does."""
     verdict = answer["verdict"]
     if verdict is not None and not verdict["passed"]:
         return FailureReason("failed", "wrong_output", verdict["reason"])
@@ -171,7 +172,7 @@ def rejection_reason(answer: dict[str, Any]) -> FailureReason | None:
 
 
 def failed_result(cell: Cell, device: DeviceObserved, why: FailureReason, *, threads: int) -> ResultRecorded:
-    """The result of a cell that has no measurement."""
+    """Return the result of a cell without a measurement."""
     return ResultRecorded(
         **_identity_fields(cell, device, threads), status=why.status, failure_class=why.failure_class, reason=why.reason
     )
@@ -186,7 +187,7 @@ def _energy_fields(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _placement_fields(placement: dict[str, Any] | None) -> dict[str, Any]:
-    """How much of the graph ran on the device asked for; nothing where the runtime has no graph to divide."""
+    """Return how much of the graph ran on the requested device; empty where the runtime divides no graph."""
     if placement is None:
         return {}
     return {

@@ -1,7 +1,4 @@
-"""What to try for a cell that failed: the documented alternatives for its class of failure, in order.
-
-A pure decision. Nothing is prepared, measured or recorded here; `runner.py` follows it.
-"""
+"""Documented fallbacks for failed cells, by failure class and in order. Add a fallback here."""
 
 from __future__ import annotations
 
@@ -37,19 +34,19 @@ _EXPORTERS: dict[FallbackName, Exporter] = {"torchscript_exporter": "torchscript
 
 @dataclass(frozen=True)
 class Fallback:
-    """One alternative: what to measure instead, and how its graph is made."""
+    """One alternative: the cell to measure instead, and the exporter of its graph."""
 
     name: FallbackName
     cell: Cell
     exporter: Exporter = "dynamo"
 
     def changes(self, cell: Cell) -> bool:
-        """Whether it measures another cell than `cell`; that one stays failed then, and the other is recorded."""
+        """Return whether it measures another cell. Then `cell` stays failed, and the other one is recorded."""
         return (self.cell.batch_size, self.cell.precision) != (cell.batch_size, cell.precision)
 
 
 def fallbacks_for(cell: Cell, why: FailureReason, taken: Collection[Cell] = ()) -> tuple[Fallback, ...]:
-    """What to try for the cell, in order. `taken` are cells that are measured anyway: none of them is tried again."""
+    """Return the fallbacks for the cell, in order. Cells in `taken` are measured anyway: no fallback repeats them."""
     return tuple(
         remedy
         for name in _FALLBACKS.get(why.failure_class, ())
@@ -59,7 +56,7 @@ def fallbacks_for(cell: Cell, why: FailureReason, taken: Collection[Cell] = ()) 
 
 
 def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator[Fallback]:
-    """The remedy for this cell, several for a batch to be halved; nothing where it would change nothing."""
+    """Yield the fallbacks of this name: several for a batch to be halved, none where it would change nothing."""
     runtime = runtime_for(cell.hardware)
     if name == "second_attempt":
         yield Fallback(name, cell)

@@ -1,7 +1,4 @@
-"""What becomes of a run's cells: events for the log, and its summary. Safe for lanes side by side.
-
-What an event holds is put together in `records.py`; what a child may be asked is not known here.
-"""
+"""Recording of a run's cells: events for the log, and the run's summary. Thread-safe."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ SOURCE = "accel bench"
 
 @dataclass
 class RunSummary:
-    """What became of a run. `unavailable` names hardware that was asked for and is not here, with the reason."""
+    """The outcome of a run; `unavailable` maps requested hardware that is not here to the reason."""
 
     run_id: str | None = None
     """None where nothing could be measured, and so no run was begun."""
@@ -50,7 +47,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class AppliedFallback:
-    """The remedy under which a cell is tried, and for what."""
+    """The fallback under which a cell is tried, and the failure it is for."""
 
     remedy: FallbackName
     cell: Cell
@@ -59,7 +56,7 @@ class AppliedFallback:
 
 @dataclass(frozen=True)
 class CellFailure:
-    """A cell that failed, and the events that say so; they are recorded once no remedy is left."""
+    """A failed cell with its events, which are recorded once no fallback is left."""
 
     cell: Cell
     why: FailureReason
@@ -67,7 +64,7 @@ class CellFailure:
 
 
 class Recorder:
-    """One run's events and summary. Whatever comes in between two calls of `flush` is one segment."""
+    """The events and summary of one run. Events between two calls of `flush` share a segment."""
 
     def __init__(
         self,
@@ -103,7 +100,7 @@ class Recorder:
     def take(
         self, outcome: MeasuredCell | FailedMeasurement, cure: AppliedFallback | None = None
     ) -> CellFailure | None:
-        """Record a cell that works; hand back one that does not."""
+        """Record a successful cell; return a failed one."""
         cell, device = outcome.cell, self.device(outcome.cell)
         with self._lock:
             if isinstance(outcome, FailedMeasurement):
@@ -141,7 +138,8 @@ class Recorder:
             return None
 
     def give_up(self, failure: CellFailure, tried: Sequence[FallbackName] = (), instead: Cell | None = None) -> None:
-        """Record a cell that stays failed though remedies were tried; `instead` is what one measured in its place."""
+        """Record a cell that stays failed after its fallbacks; `instead` is the cell that one of them measured in its
+        place."""
         reason = failure.why.reason + (f"; measured instead: {instead.label}" if instead is not None else "")
         payloads = []
         for payload in failure.payloads:
@@ -172,7 +170,8 @@ class Recorder:
         return event_builders.failed_result(cell, device, why, threads=self._threads)
 
     def _copy(self, result: ResultRecorded) -> FailureReason | None:
-        """Whether another hardware's result of this run has these very samples: then neither of them is believed."""
+        """Return a failure where another hardware's result of this run has the same samples. That result is retracted
+        too."""
         for number, other in enumerate(self._summary.results):
             if other.status != "ok" or other.hardware == result.hardware or _shape_key(other) != _shape_key(result):
                 continue
@@ -182,7 +181,7 @@ class Recorder:
         return None
 
     def _disown(self, number: int, why: FailureReason) -> None:
-        """What is in the log stays there: a verification that failed takes a result out of use."""
+        """Mark a recorded result as failed; a failed verification retracts it in the log."""
         other = self._summary.results[number]
         self._summary.results[number] = _as_failed(other, why)
         self._summary.ok -= 1

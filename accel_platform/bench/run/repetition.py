@@ -1,4 +1,4 @@
-"""Measuring cells of earlier runs once more, as those planned them. Whether that is worth it is not known here."""
+"""Repeated measurement of cells of earlier runs, with the options of those runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def remeasure_cells(
     labels: Mapping[str, str],
     on_progress: Progress | None = None,
 ) -> list[str]:
-    """Measure those cells of recorded plans (one at least) that are `wanted`, in `times` new runs; the ids of the runs.
+    """Measure the `wanted` cells of recorded plans in `times` new runs; return the run ids.
 
-    The last plan that has a cell says how. A key holds a fingerprint, so only what this host would measure under the
-    same one is measured: there may be none. Each run gives every cell a new process. On KeyboardInterrupt what was
-    measured is kept.
+    At least one plan is needed, and the last plan gives the options. A key holds a fingerprint, so only cells of this
+    host's own fingerprints are measured: there may be none. Each run gives every cell a new process. On
+    KeyboardInterrupt what was measured is kept.
     """
     cells = [cell for plan in plans for cell in cells_from_plan(plan)]
     inventory = detect({cell.hardware for cell in cells})

@@ -1,7 +1,7 @@
-"""The measuring parent: prepares models, gives each (model, hardware, precision) a fresh child, tries what may help.
+"""Benchmark runner: prepares models, measures each group of cells in a worker process, and tries fallbacks.
 
-It sleeps while a child works. Every finished child is in the log before the next one starts, so a run that is stopped
-or killed keeps what it has measured.
+It sleeps while a worker runs. Every finished worker's results are in the log before the next one starts, so a stopped
+or killed run keeps what it has measured.
 """
 
 from __future__ import annotations
@@ -53,13 +53,22 @@ def measure_cells(
     asked: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> RunSummary:
-    """Measure the cells and append their events, one segment per child; failures end a cell, never the run.
+    """Measure the cells and append their events, one segment per worker; failures end a cell, never the run.
 
-    Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is begun.
-    While another benchmark of this installation has one of the devices, this one waits.
-    `resumes` is the id of the interrupted run whose remaining cells these are, `asked` the configuration that they come
-    from; both are recorded, as are its `labels`. On KeyboardInterrupt children die, finished cells are kept, the run is
-    recorded as cancelled, and it goes on up.
+    Cells whose hardware is not here are left out and named in the summary. Without a cell to measure no run is started.
+    While another benchmark of this installation uses one of the devices, this one waits.
+
+    On KeyboardInterrupt workers are killed, finished cells are kept, and the run is recorded as cancelled. The
+    exception is raised again.
+
+    Parameters
+    ----------
+    resumes
+        Id of the interrupted run whose remaining cells these are; recorded.
+    asked
+        The configuration that the cells come from; recorded.
+    labels
+        The run's labels; recorded.
     """
     inventory = inventory or detect({cell.hardware for cell in cells})
     summary = RunSummary()
@@ -86,7 +95,7 @@ def measure_cells(
 
 @dataclass
 class _Recovery:
-    """A failed cell under treatment: what is left to try, and what helped."""
+    """A failed cell with the fallbacks still to try, those tried, and the one that helped."""
 
     failure: CellFailure
     left: list[Fallback]
@@ -95,7 +104,7 @@ class _Recovery:
 
 
 class _BenchmarkRun:
-    """One run: what is being measured, by which rules, and what could not be prepared for it."""
+    """One run: its cells, its options, and the failures of its preparation."""
 
     def __init__(
         self,
@@ -167,7 +176,7 @@ class _BenchmarkRun:
             self.recording.flush()
 
     def refuse(self) -> list[Cell]:
-        """Record as failed what cannot be measured; the other cells."""
+        """Record unsupported cells as failed; return the others."""
         possible = []
         for cell in self.cells:
             why = unsupported_reason(cell)
@@ -179,7 +188,8 @@ class _BenchmarkRun:
         return possible
 
     def describe(self, cells: Sequence[Cell]) -> None:
-        """Record each model, and its cost where that can be traced: work that depends on values cannot."""
+        """Record each model, with its cost where that can be traced. A model whose work depends on values cannot be
+        traced."""
         for model in dict.fromkeys(cell.model for cell in cells):
             try:
                 self.recording.record(event_builders.describe_model(model))
@@ -203,7 +213,7 @@ class _BenchmarkRun:
         return unprepared
 
     def measure(self, group: Sequence[Cell]) -> None:
-        """Measure a group, then try what may help those of its cells that failed."""
+        """Measure a group, then try fallbacks for its failed cells."""
         failures = self.attempt(group, self.unprepared)
         self.recording.flush()
         for case in self.treated(failures):
@@ -212,7 +222,7 @@ class _BenchmarkRun:
         self.recording.flush()
 
     def treated(self, failures: Sequence[CellFailure]) -> list[_Recovery]:
-        """What became of failed cells: their remedies are tried kind by kind, until one helps or none is left."""
+        """Try fallbacks for failed cells, one kind at a time, until one helps or none is left."""
         cases = [_Recovery(f, list(fallbacks_for(f.cell, f.why, self.taken)) if self.how.fix else []) for f in failures]
         while open_ := [case for case in cases if case.left]:
             name = open_[0].left[0].name
@@ -239,7 +249,7 @@ class _BenchmarkRun:
         exporter: Exporter = "dynamo",
         cures: Mapping[Cell, AppliedFallback] | None = None,
     ) -> list[CellFailure]:
-        """Measure a group in one child, or several where one dies; what works is recorded, what does not comes back."""
+        """Measure a group in one worker, or several where one dies; record what succeeded and return what failed."""
         first, reads = group[0], artifact_kind(group[0])
         artifacts = Artifacts.of(first.model, self.settings, exporter, first.mode)
         reference = self.how.work != "measure"
@@ -278,6 +288,6 @@ class _BenchmarkRun:
         return [failure for failure in failures if failure is not None]
 
     def trace(self, cell: Cell) -> Path:
-        """Where the Chrome trace of a cell's operators goes."""
+        """Return the path for the Chrome trace of a cell's operators."""
         name = re.sub(r"[^a-z0-9.]+", "-", cell.label.casefold()).strip("-")
         return self.settings.home.absolute() / "traces" / self.run_id / f"{name}.json"

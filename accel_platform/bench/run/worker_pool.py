@@ -1,7 +1,4 @@
-"""Cells in measuring children: a process per group, another for what is left whenever one dies, and what came of each.
-
-Nothing is recorded here, and no remedy is tried.
-"""
+"""Measuring worker processes: one per group of cells, and a new one for the remaining cells whenever one dies."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ WORKER = "accel_platform.bench.measure.worker"
 
 
 class WorkersStopped(Exception):
-    """The run was stopped: what its children say no longer counts."""
+    """The run was stopped: its workers' answers no longer count."""
 
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """What a child said of a cell that ran, and of loading its model."""
+    """A worker's answer for a cell that ran, and its report of loading the model."""
 
     cell: Cell
     answer: Message
@@ -34,7 +31,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class FailedMeasurement:
-    """A cell that did not run, and why."""
+    """A cell that did not run, and the reason."""
 
     cell: Cell
     why: FailureReason
@@ -42,7 +39,7 @@ class FailedMeasurement:
 
 @dataclass(frozen=True)
 class OperatorProfile:
-    """What the pass with the operator profiler found, or why there is none."""
+    """The operators found by the runtime's profiler, or the reason for none."""
 
     cell: Cell
     told: Message
@@ -53,7 +50,7 @@ Outcome = MeasuredCell | FailedMeasurement | OperatorProfile
 
 @dataclass
 class WorkerPool:
-    """The measuring children of one run, several at once where lanes run side by side; `stop` ends them all."""
+    """The worker processes of one run, several at once where lanes run side by side; `stop` kills them all."""
 
     threads: int
     timeout_s: float
@@ -72,17 +69,23 @@ class WorkerPool:
                 child.kill()
 
     def check(self) -> None:
-        """Raises Stopped after `stop`."""
+        """Raise WorkersStopped after `stop`."""
         if self._stopped:
             raise WorkersStopped
 
     def measure(
         self, data: Mapping[Cell, Path], job: dict[str, Any], trace: Callable[[Cell], Path] | None = None
     ) -> Iterator[Outcome]:
-        """What becomes of each cell; all of them share one loaded model. Raises Stopped after `stop`.
+        """Yield the outcome of each cell; all of them share one loaded model. Raises WorkersStopped after `stop`.
 
-        `data` is where the inputs of each cell lie, `job` what else the worker wants, `trace` where the operators of
-        each go; without it no operator is looked at.
+        Parameters
+        ----------
+        data
+            Path of each cell's inputs.
+        job
+            The worker's other parameters.
+        trace
+            Path of each cell's operator trace; without it no operator is profiled.
         """
         left = list(data)
         while left:
@@ -93,7 +96,7 @@ class WorkerPool:
             yield from self._in_child(left, {**job, **mine})
 
     def _in_child(self, left: list[Cell], job: dict[str, Any]) -> Iterator[Outcome]:
-        """Measure the cells of `left` in one process, taking each out as it ends, well or badly."""
+        """Measure the cells of `left` in one process, removing each as it ends, successful or failed."""
         here = tuple(left)
         loaded: Message = {}
         with self._child(job) as child:
