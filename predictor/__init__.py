@@ -1,4 +1,4 @@
-"""Which hardware for this model? Answers from evidence first, from a learned model second, always saying which.
+"""Recommendation of hardware for a model, and prediction of its latency, from measurements or a trained model.
 
 from predictor import predict, recommend
 
@@ -19,31 +19,43 @@ __all__ = ["predict", "recommend"]
 _ADVISORS: dict[str, Advisor] = {}
 
 
-def recommend(model: str | dict[str, Any], *, home: Path | str | None = None, **question: Any) -> Answer:
-    """Where should this model run? `question` holds the other fields of `RecommendQuery`.
+def recommend(model: str | dict[str, Any], *, home: Path | str | None = None, **query: Any) -> Answer:
+    """Rank the hardware for a model.
 
-    `model` is a name, a transformers config or cost figures; `home` the state directory (default: $ACCEL_HOME or
-    ./.accel). Raises InvalidInput, NotFound or WarehouseEmpty, which say what to do.
+    Parameters
+    ----------
+    model
+        A name, a transformers config or cost figures.
+    home
+        State directory; default $ACCEL_HOME or ./.accel.
+    **query
+        Other fields of `RecommendQuery`.
+
+    Raises
+    ------
+    InvalidInput, NotFound, WarehouseEmpty
+        Their messages say what to do.
     """
     from predictor.schemas.requests import RecommendQuery, validate_query
 
-    return _advisor(home).recommend(validate_query(RecommendQuery, {"model": model, **question}))
+    return _advisor(home).recommend(validate_query(RecommendQuery, {"model": model, **query}))
 
 
 def predict(
-    model: str | dict[str, Any], hardware: str | dict[str, Any], *, home: Path | str | None = None, **question: Any
+    model: str | dict[str, Any], hardware: str | dict[str, Any], *, home: Path | str | None = None, **query: Any
 ) -> PredictAnswer:
-    """The figures of one model on one piece of hardware; `question` holds the other fields of `PredictQuery`.
+    """Return the figures of one model on one piece of hardware.
 
-    Raises NotFound, with what to measure, where nothing supports any; otherwise as `recommend`.
+    `query` holds the other fields of `PredictQuery`. Raises NotFound, with what to measure, where no evidence supports
+    a figure; otherwise the same as `recommend`.
     """
     from predictor.schemas.requests import PredictQuery, validate_query
 
-    return _advisor(home).predict(validate_query(PredictQuery, {"model": model, "hardware": hardware, **question}))
+    return _advisor(home).predict(validate_query(PredictQuery, {"model": model, "hardware": hardware, **query}))
 
 
 def _advisor(home: Path | str | None) -> Advisor:
-    """One per state directory: it reads evidence and predictor once and follows them."""
+    """Return the advisor of a state directory; it is kept, and follows changes of evidence and predictor."""
     from accel_platform.settings import Settings
     from predictor.advisor.advisor import Advisor
 

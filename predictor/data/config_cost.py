@@ -1,7 +1,7 @@
-"""What a model costs that nobody here knows, by its transformers config alone: asked of a child, and remembered.
+"""Cost of an unknown model from its transformers config, computed in a child process and cached.
 
-A config is a stranger's: a process of its own lays the model out, on the meta device, with bounded memory and time. It
-runs no code but that of the installed transformers, downloads nothing and makes no weights (`config_worker.py`).
+Configs are untrusted. The child lays the model out on the meta device with bounded memory and time. It runs only the
+code of the installed transformers, downloads nothing and allocates no weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORKER = "predictor.data.config_worker"
 MEMORY_MIB = 4_096
 CPU_S = 40
 WALL_S = 90.0
-"""The processor's time is what a config may use up; the clock runs on where the machine has others to serve."""
+"""Limit on the wall clock. It is longer than that on CPU time, because the machine may be busy."""
 MAX_LAYERS = 1_024
 MAX_EXPERTS = 1_024
 _IGNORED_KEYS = frozenset(
@@ -38,24 +38,24 @@ _CHILD_LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class ConfigCost:
-    """What a config describes, and what one item of it costs in float32."""
+    """Model of a config, and the cost of one item in float32."""
 
     architecture: str
     family: str
     modality: str
     text_alone: bool
-    """It would read images or sound besides, of which nothing is counted."""
+    """Whether the model also reads images or sound, which the cost does not count."""
     sequence_length: int | None
-    """That the cost is of; None where inputs have one size."""
+    """Tokens per item that the cost is for; None for inputs of a fixed size."""
     parameters: float
     layers: float | None
     flops: float
     activation_bytes: float
     layer_output_bytes: float
     image_size: float | None
-    """Pixels along an edge; None where it reads no image, or none that is square."""
+    """Pixels along an edge; None for a model without square images."""
     decoder: Decoder | None
-    """Its shape, where it was made to generate."""
+    """Shape of the decoder of a model that generates, else None."""
 
 
 def estimate_config_cost(
@@ -65,25 +65,27 @@ def estimate_config_cost(
     image_size: int | None = None,
     audio_seconds: float | None = None,
 ) -> ConfigCost:
-    """Cost one item; seconds for a config never seen before, nothing for one that was. Raises InvalidInput with what is
-    wrong with the config or the size, or that it is more than can be laid out."""
+    """Return the cost of one item; a new config takes seconds, a cached one no time.
+
+    Raises InvalidInput for a config or size that is wrong or too large to lay out.
+    """
     _check_size_bounds(config)
-    found = _cost_in_child(canonical_config(config), sequence_length, image_size, audio_seconds)
-    if isinstance(found, str):
-        raise InvalidInput(f"The config is refused: {found}")
-    return found
+    cost = _cost_in_child(canonical_config(config), sequence_length, image_size, audio_seconds)
+    if isinstance(cost, str):
+        raise InvalidInput(f"The config is refused: {cost}")
+    return cost
 
 
 def canonical_config(config: Mapping[str, Any]) -> str:
-    """What of a config decides the network, the same for equal configs: labels and how it was saved are left out."""
-    kept = {key: value for key, value in config.items() if key not in _IGNORED_KEYS and not key.startswith("_")}
-    named = {key: config[key] for key in ("model_type", "architectures") if config.get(key) is not None}
-    return json.dumps({**kept, **named}, sort_keys=True, separators=(",", ":"))
+    """Return the keys that define the network as sorted JSON, equal for equal networks."""
+    network = {key: value for key, value in config.items() if key not in _IGNORED_KEYS and not key.startswith("_")}
+    identity = {key: config[key] for key in ("model_type", "architectures") if config.get(key) is not None}
+    return json.dumps({**network, **identity}, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=256)
 def _cost_in_child(text: str, length: int | None, image: int | None, seconds: float | None) -> ConfigCost | str:
-    """The appraisal, or why there is none."""
+    """Return the cost, or the reason why there is none."""
     require_slow_path()
     job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
@@ -105,7 +107,7 @@ def _cost_in_child(text: str, length: int | None, image: int | None, seconds: fl
 
 
 def _check_size_bounds(config: Mapping[str, Any]) -> None:
-    """At once, what would only be found out by building it layer after layer."""
+    """Refuse absurd numbers of layers or experts without building them."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             _check_size_bounds(value)

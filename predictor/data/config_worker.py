@@ -1,6 +1,6 @@
-"""The child that costs a stranger's config: from a `config.json` to a model on the meta device and what it costs.
+"""Child process that computes the cost of an untrusted transformers config on the meta device.
 
-It limits itself before it looks at the config, and whatever the config breaks is the config's fault, said in one line.
+It limits itself before it reads the config. An error after that is the config's, and is reported in one line.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from accel_platform.workloads.model_catalog import ModelSpec, architectures
 
 MAX_PARAMETERS = 10**13
 _DERIVABLE_INPUTS = ("text", "vision", "audio")
-"""Categories whose inputs follow from the config of any architecture."""
+"""Categories whose inputs follow from any architecture's config."""
 
 
 def handle_job(job: Message, send: Callable[[Message], None]) -> None:
-    """Answer one job with the fields of an `Appraisal`, or `refused` and why."""
+    """Answer one job with the fields of a `ConfigCost`, or `refused` and the reason."""
     import torch
-    import transformers  # noqa: F401 - what is imported before the limits is not the config's doing
+    import transformers  # noqa: F401 - imported before the limits, because they are the config's alone
 
     from accel_platform.workloads import cost  # noqa: F401
 
@@ -54,9 +54,9 @@ def _config_cost(job: Message) -> Message:
         spec = with_image_size(spec, job["image_size"])
     if parameters_of(spec) > MAX_PARAMETERS:
         raise InvalidInput(f"its model has more than {MAX_PARAMETERS:.0e} parameters.")
-    shape = decoder_of(spec)
-    found = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
-    if found.flops <= 0:
+    decoder = decoder_of(spec)
+    cost = cost_of(spec, batch_size=1, sequence_length=job["sequence_length"], audio_seconds=job["audio_seconds"])
+    if cost.flops <= 0:
         raise InvalidInput("its model computes nothing.")
     return {
         "architecture": spec.architecture,
@@ -64,18 +64,18 @@ def _config_cost(job: Message) -> Message:
         "modality": spec.modality,
         "text_alone": spec.modality == "text" and _has_other_inputs(spec),
         "sequence_length": job["sequence_length"] or spec.sequence_length,
-        "parameters": found.parameters,
-        "layers": found.layers,
-        "flops": found.flops,
-        "activation_bytes": found.activation_bytes,
-        "layer_output_bytes": found.layer_output_bytes,
+        "parameters": cost.parameters,
+        "layers": cost.layers,
+        "flops": cost.flops,
+        "activation_bytes": cost.activation_bytes,
+        "layer_output_bytes": cost.layer_output_bytes,
         "image_size": usual_image_size(spec),
-        "decoder": None if shape is None else asdict(shape),
+        "decoder": None if decoder is None else asdict(decoder),
     }
 
 
 def spec_from_config(config: dict[str, Any]) -> ModelSpec:
-    """The model that a published config describes. Raises InvalidInput where transformers has none such."""
+    """Return the model that a published config describes. Raises InvalidInput for one that transformers lacks."""
     from transformers import CONFIG_MAPPING
 
     from accel_platform.workloads.architectures import answers, classify, matches
@@ -101,26 +101,26 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     )
     if modality not in ("text", "multimodal"):
         return spec
-    made = config_of(spec)
-    reaches = getattr(text_part(made), "max_position_embeddings", None) or SEQUENCE_LENGTH
+    built = config_of(spec)
+    max_length = getattr(text_part(built), "max_position_embeddings", None) or SEQUENCE_LENGTH
     return ModelSpec(
-        **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(reaches))}
+        **{**vars(spec), "sequence_length": min(usual.get("sequence_length", SEQUENCE_LENGTH), int(max_length))}
     )
 
 
 def _has_other_inputs(spec: ModelSpec) -> bool:
-    """Whether what is costed for text would read images or sound, too."""
+    """Return whether a model that is costed for text also reads images or sound."""
     from accel_platform.workloads.architectures import classify
     from accel_platform.workloads.build import config_of, text_part
 
     if classify(spec.architecture).category == "text":
         return False
-    made = config_of(spec)
-    return type(text_part(made)) is not type(made) or any(name != "text_config" for name in made.sub_configs)
+    built = config_of(spec)
+    return type(text_part(built)) is not type(built) or any(name != "text_config" for name in built.sub_configs)
 
 
 def _model_type_of_class(architecture: str) -> str:
-    """The model type that a class of transformers belongs to: `bert` of `BertForMaskedLM`."""
+    """Return the model type of a transformers class: `bert` for `BertForMaskedLM`."""
     from transformers.models.auto import modeling_auto
 
     for name, table in vars(modeling_auto).items():

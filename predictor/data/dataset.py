@@ -1,7 +1,7 @@
-"""The cases there are to learn from: every usable figure of the warehouse and every cell that failed, no more.
+"""Training set: every usable figure of the warehouse, and every cell that failed.
 
-The cost of a model comes from what a result's own file says of it (timm writes multiply-adds and activations), else
-from the warehouse's table of models or the model's config.
+The cost of a model comes from the result's own file if it states one, as timm's do. Otherwise it comes from the
+warehouse's table of models or the model's config.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SELECT {_CELL}, output_tokens, provenance, source_path, failure_class, status, m
     coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms,
     e.payload->'$.original' AS original, e.payload->'$.environment' AS environment
 FROM {{table}} AS r JOIN events AS e ON e.event_id = r.event_id
-WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{which}}
--- A machine of ours that was changed is another one: only what its newest state shows is learned.
+WHERE batch_size IS NOT NULL AND coalesce(processes, 1) = 1 AND {{condition}}
+-- Only the newest fingerprint of a machine of ours counts, because a change makes it another machine.
 QUALIFY fingerprint IS NULL OR provenance <> 'measured'
     OR fingerprint = arg_max(fingerprint, r.recorded_at) OVER (PARTITION BY {_CELL.replace("model_family, ", "")})
 ORDER BY ALL
@@ -52,46 +52,47 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Everything that can be learned from, in a fixed order: equal evidence gives equal casebooks."""
+    """Measured samples and failed cells in a fixed order, so that equal evidence gives equal training sets."""
 
     measured: list[Sample]
     failed: list[tuple[Sample, str]]
-    """Cells that never ran, with the class of their failure."""
+    """Cells that never ran, with their class of failure."""
     skipped: dict[str, int]
     """Figures left out, by reason."""
 
 
 def load_training_set(reader: Reader) -> TrainingSet:
-    """Every usable figure whose work and device are known, one per configuration: the median over its runs."""
+    """Load every usable figure of known work and device: one sample per configuration, the median of its runs."""
     models = {row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")}
     devices = {device.target: device for device in observed_devices(reader)}
     rows = _rows(reader, "usable_results", "coalesce(latency_p50_ms, latency_mean_ms) > 0")
-    stated = _stated_costs(rows)
+    stated_costs = _stated_costs(rows)
     runs: dict[Sample, list[Sample]] = defaultdict(list)
     skipped: Counter[str] = Counter()
     for row in rows:
-        made = _sample_from_row(row, stated, models, devices)
+        sample = _sample_from_row(row, stated_costs, models, devices)
         if (
-            isinstance(made, Sample)
+            isinstance(sample, Sample)
             and row["provenance"] != "measured"
-            and speed_limit_ratio(made, made.latency_ms) > MAX_SPEED_LIMIT_RATIO
+            and speed_limit_ratio(sample, sample.latency_ms) > MAX_SPEED_LIMIT_RATIO
         ):
-            made = "faster than its device at full speed"
-        if isinstance(made, Sample):
-            runs[made.without_figures()].append(made)
+            sample = "faster than its device at full speed"
+        if isinstance(sample, Sample):
+            runs[sample.without_figures()].append(sample)
         else:
-            skipped[made] += 1
+            skipped[sample] += 1
     failed: list[tuple[Sample, str]] = []
     for row in _rows(reader, "judged_results", "counts AND status = 'failed'"):
-        made = _sample_from_row(row, stated, models, devices)
-        if isinstance(made, Sample) and made.without_figures() not in runs:
+        sample = _sample_from_row(row, stated_costs, models, devices)
+        if isinstance(sample, Sample) and sample.without_figures() not in runs:
             kind = row["failure_class"] or "error"
-            failed.append((made, "out_of_memory" if kind in _MEMORY_FAILURES else kind))
-    return TrainingSet([_median_sample(samples) for samples in runs.values()], failed, dict(sorted(skipped.items())))
+            failed.append((sample, "out_of_memory" if kind in _MEMORY_FAILURES else kind))
+    measured = [_median_sample(samples) for samples in runs.values()]
+    return TrainingSet(measured, failed, dict(sorted(skipped.items())))
 
 
-def _rows(reader: Reader, table: str, which: str) -> list[dict[str, Any]]:
-    rows = reader.rows(_QUERY.format(table=table, which=which))
+def _rows(reader: Reader, table: str, condition: str) -> list[dict[str, Any]]:
+    rows = reader.rows(_QUERY.format(table=table, condition=condition))
     for row in rows:
         row["original"] = json.loads(row["original"] or "{}")
         row["environment"] = json.loads(row["environment"] or "{}")
@@ -106,7 +107,7 @@ def _median_sample(samples: list[Sample]) -> Sample:
 
 def _sample_from_row(
     row: dict[str, Any],
-    stated: dict[tuple[str, Any], ItemCost],
+    stated_costs: dict[tuple[str, Any], ItemCost],
     models: Mapping[str, dict[str, Any]],
     devices: Mapping[Target, KnownDevice],
 ) -> Sample | str:
@@ -119,7 +120,7 @@ def _sample_from_row(
     count, spec = parse_device_name(str(target.device))
     name = str(original.get("model") or row["model_id"])
     pixels = finite_float(original.get("image_size"))
-    cost = None if row["mode"] == "generation" else stated.get((name, pixels))
+    cost = None if row["mode"] == "generation" else stated_costs.get((name, pixels))
     decoder = find_published_decoder(name) if row["mode"] == "generation" else None
     family = family_from_name(name) if cost else name
     if cost is None and decoder is None:
@@ -151,7 +152,7 @@ def _sample_from_row(
 
 
 def _lookup_cost(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost | None, Decoder | None]:
-    """What the platform knows of a model: its cost, and the shape of its decoder where it generates."""
+    """Return the cost of a model, or its decoder's shape for generation; None for each that is unknown."""
     spec = find_spec_by_id(row["model_id"])
     if row["mode"] == "generation":
         return None, lookup_decoder(row["model_id"], spec, models)
@@ -159,18 +160,20 @@ def _lookup_cost(row: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> t
 
 
 def _stated_costs(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, Any], ItemCost]:
-    """The cost of one item, by model and image size: what one file says of a model holds for it in all."""
+    """Collect the costs of one item that files state, by model and image size; they hold for all files."""
     costs = {}
     for row in rows:
-        said = row["original"]
-        parameters, gmacs, macts = (finite_float(said.get(key)) for key in ("parameters_millions", "gmacs", "macts"))
+        original = row["original"]
+        parameters, gmacs, macts = (
+            finite_float(original.get(key)) for key in ("parameters_millions", "gmacs", "macts")
+        )
         if parameters and gmacs and macts:
-            key = (str(said.get("model")), finite_float(said.get("image_size")))
+            key = (str(original.get("model")), finite_float(original.get("image_size")))
             costs[key] = ItemCost(parameters * 1e6, None, 2e9 * gmacs, None, 4e6 * macts, key[1])
     return costs
 
 
 def _version_number(text: Any) -> float:
-    """2.4 as 204, 1.13 as 113: in the order of release."""
-    found = re.match(r"(\d+)\.(\d+)", str(text))
-    return math.nan if found is None else int(found[1]) * 100 + int(found[2])
+    """Return 204 for version 2.4 and 113 for 1.13, in the order of release; NaN for other text."""
+    parts = re.match(r"(\d+)\.(\d+)", str(text))
+    return math.nan if parts is None else int(parts[1]) * 100 + int(parts[2])

@@ -1,6 +1,7 @@
-"""What has been measured, at one snapshot: usable results pooled per cell, and where each model failed. Read-only.
+"""Evidence at one snapshot: summaries of usable results per cell, failures, compatibility and devices.
 
-Usable are measured and unsuspected imported results that ran, and whose outputs no verification found wrong.
+Results are usable if they ran, no verification found their outputs wrong, and they were measured or are imported and
+unsuspected.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """Somewhere a model can run: a runtime on a piece of silicon."""
+    """Place where a model can run: a runtime on a device."""
 
     hardware: str
     backend: str
     device_id: str | None
-    """None for imported figures that tell nothing of their device: nobody knows whether it is one and the same."""
+    """None for imported figures without a device, which may be of different ones."""
     device: str | None = field(default=None, compare=False)
-    """Its name, for people: two machines may call different silicon the same."""
+    """Display name. Different devices may share one."""
 
     @property
     def label(self) -> str:
-        """For people: the hardware, and which device where that has a name."""
+        """Hardware and device name, for messages."""
         return f"{self.hardware} ({self.device})" if self.device else self.hardware
 
     def sort_key(self) -> tuple[str, str, str]:
-        """A key to sort by."""
+        """Return a key to sort by."""
         return self.hardware, self.backend, self.device_id or ""
 
 
 @dataclass(frozen=True)
 class CellKey:
-    """One configuration of one model on one target: figures of equal cells are the same figure."""
+    """Key of a cell: one configuration of one model on one target."""
 
     model_id: str
     target: Target
@@ -50,43 +51,43 @@ class CellKey:
     batch_size: int
     sequence_length: int | None
     image_size: float | None = None
-    """Pixels along an edge, where a file states them; our own figures are of the model's own size."""
+    """Pixels along an edge, if a file states them; None for the model's own size."""
     output_tokens: int | None = None
-    """Tokens that each item of a generation comes to; None in other modes, and where a file does not say."""
+    """Generated tokens per item; None in other modes, and where a file does not state them."""
 
-    def key_without(self, what: str) -> Hashable:
-        """Equal for cells that differ in that one thing alone."""
+    def key_without(self, name: str) -> Hashable:
+        """Return a key that is equal for cells that differ in this field only."""
         return (
-            what,
+            name,
             self.model_id,
             self.mode,
             self.precision,
             self.image_size,
             self.output_tokens,
-            *(getattr(self, o) for o in SCALABLE_FIELDS if o != what),
+            *(getattr(self, field_name) for field_name in SCALABLE_FIELDS if field_name != name),
         )
 
 
 SCALABLE_FIELDS = ("target", "batch_size", "sequence_length")
-"""The things in which a cell may differ from one that it is scaled from."""
+"""Fields in which a cell may differ from the one that it is scaled from."""
 
 
 @dataclass(frozen=True)
 class CellSummary:
-    """All that was measured of one cell, under its newest fingerprint."""
+    """Summary of a cell's results under its newest fingerprint."""
 
     cell: CellKey
     model_family: str
     runs: int
     measured: bool
-    """False where every figure is imported."""
+    """False if all figures are imported."""
     noisy: bool
-    """Every run's samples scatter too much for their median to be trusted closely."""
+    """Whether the samples of every run scatter too much for an exact median."""
     latency_ms: Interval
     memory_peak_mib: Interval | None
     event_ids: tuple[str, ...]
     energy_j_per_item: Interval | None = None
-    """As a counter had it; None where nothing counted."""
+    """Energy by a counter; None without one."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class KnownDevice:
 
 @dataclass(frozen=True)
 class FailedCell:
-    """The newest failure of a cell that never ran."""
+    """Newest failure of a cell that never ran."""
 
     reason: str
     event_id: str
@@ -113,13 +114,13 @@ class FailedCell:
 
 @dataclass
 class Evidence:
-    """The warehouse as the predictor sees it. `models` holds the rows of that table by id."""
+    """Results, failures and devices of one snapshot; `models` holds the rows of that table by id."""
 
     snapshot_id: str
     summaries: dict[CellKey, CellSummary]
     failures: dict[CellKey, FailedCell]
     compatibility: dict[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]
-    """By model, hardware, device and mode."""
+    """Compatibility and reason, by model, hardware, device and mode."""
     devices: list[KnownDevice]
     models: dict[str, dict[str, Any]]
     by_model: dict[str, list[CellSummary]] = field(default_factory=dict)
@@ -127,21 +128,21 @@ class Evidence:
     by_other_fields: dict[Hashable, list[CellSummary]] = field(default_factory=dict)
     batch_sizes: set[int] = field(default_factory=set)
     sequence_lengths: set[int | None] = field(default_factory=set)
-    """Those that anything was measured at."""
+    """All measured lengths."""
     image_sizes: dict[str, set[float]] = field(default_factory=dict)
-    """Pixels along an edge that files state, by model."""
+    """Image sizes that files state, by model: pixels along an edge."""
     by_device: dict[Target, KnownDevice] = field(default_factory=dict)
-    """Each as it was seen last."""
+    """Devices as they were seen last."""
     available: set[Target] = field(default_factory=set)
-    """Those that some host has."""
+    """Targets that some host has."""
     _derived: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for summary in self.summaries.values():
             self.by_model.setdefault(summary.cell.model_id, []).append(summary)
             self.by_target.setdefault(summary.cell.target, []).append(summary)
-            for what in SCALABLE_FIELDS:
-                self.by_other_fields.setdefault(summary.cell.key_without(what), []).append(summary)
+            for name in SCALABLE_FIELDS:
+                self.by_other_fields.setdefault(summary.cell.key_without(name), []).append(summary)
             self.batch_sizes.add(summary.cell.batch_size)
             self.sequence_lengths.add(summary.cell.sequence_length)
             if summary.cell.image_size is not None:
@@ -150,31 +151,31 @@ class Evidence:
         self.available.update(device.target for device in self.devices if device.available)
 
     def targets(self) -> list[Target]:
-        """Every target that was measured, that a host has, or that a host looked for in vain; in a fixed order."""
+        """Return all targets that were measured or that a host has or looked for in vain, sorted."""
         return self.memoize("targets", lambda: sorted({*self.by_target, *self.by_device}, key=Target.sort_key))
 
     def aliases(self, model_id: str) -> tuple[str, ...]:
-        """Other names that results had it by."""
+        """Return the other names of a model in results."""
         row = self.models.get(model_id)
         if row is None:
             return ()
         return self.memoize(("aliases", model_id), lambda: tuple(json.loads(row["aliases"] or "[]")))
 
     def memoize(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the evidence alone, made when it is first asked for; threads may both make it.
+        """Return a value that follows from the evidence alone, computed on first use; threads may both compute it.
 
-        The keys must be as few as what was measured: a value that a question brings along is none.
+        Keys must be bounded by the evidence, so a value from a query is none.
         """
-        found: T
+        value: T
         try:
-            found = self._derived[key]
+            value = self._derived[key]
         except KeyError:
-            found = self._derived[key] = make()
-        return found
+            value = self._derived[key] = make()
+        return value
 
 
 def load_evidence(reader: Reader) -> Evidence:
-    """Everything usable at the snapshot in service. Raises WarehouseEmpty before the first publish."""
+    """Load the evidence of the snapshot in service. Raises WarehouseEmpty before the first publish."""
     while True:
         snapshot_id = reader.snapshot_id
         evidence = Evidence(
@@ -185,12 +186,12 @@ def load_evidence(reader: Reader) -> Evidence:
             devices=observed_devices(reader),
             models={row["model_id"]: row for row in reader.rows("SELECT * FROM models ORDER BY model_id")},
         )
-        # Another snapshot may have been published between two of the queries: then read again, from one.
+        # Read again if another snapshot was published between two queries.
         if reader.snapshot_id == snapshot_id:
             return evidence
 
 
-# What a device is known by: its id, or the name alone where a file gives no more.
+# The id of a device, or its name where a file states no id.
 _DEVICE = "coalesce(device_id, device_name)"
 _CELL = "model_id, hardware, backend, device, mode, precision, batch_size, sequence_length, image_size, output_tokens"
 
@@ -199,7 +200,7 @@ WITH usable AS (
     SELECT *, {_DEVICE} AS device, coalesce(latency_p50_ms, latency_mean_ms) AS latency_ms
     FROM usable_results
     WHERE batch_size IS NOT NULL AND coalesce(latency_p50_ms, latency_mean_ms) > 0
-        AND coalesce(processes, 1) = 1 -- questions are about one device
+        AND coalesce(processes, 1) = 1 -- queries are about one device
 )
 """
 
@@ -252,19 +253,19 @@ _DEVICES = """
 SELECT hardware, backend, coalesce(device_id, name) AS device, name AS device_name, available, reason, emulated,
     cores, clock_max_mhz, vector_bits, memory_mib
 FROM devices
--- A browser or device that somebody asked for and that is not here says nothing of the hardware itself.
+-- Left out: a browser or device that was chosen and is missing, because it tells nothing of the hardware.
 WHERE choice IS NULL OR available
 ORDER BY observed_at
 """
 
 
 def observed_devices(reader: Reader) -> list[KnownDevice]:
-    """Every device as its host last saw it, the newest last."""
+    """Return every device as its host last saw it, the newest last."""
     return [_device(row) for row in reader.rows(_DEVICES)]
 
 
 def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
-    """One per cell and fingerprint; measured before imported and the newest last, so that in a dict it stays."""
+    """Yield one summary per cell and fingerprint, sorted so that the last one of each cell is the valid one."""
     for row in reader.rows(_CELL_SUMMARIES):
         yield CellSummary(
             cell=_cell(row),
@@ -280,7 +281,7 @@ def _cell_summaries(reader: Reader) -> Iterator[CellSummary]:
 
 
 def _latency_interval(row: dict[str, Any]) -> Interval:
-    """From raw samples; else from what the documents claim of theirs; else from the differences between runs."""
+    """Return the interval of raw samples, else of the range that documents claim, else of the range of runs."""
     if row["n"] and row["n"] >= 2:
         n, k = row["n"], row["k"]
         level = min(INTERVAL_LEVEL, (n + 1 - 2 * k) / (n + 1))
@@ -292,7 +293,7 @@ def _latency_interval(row: dict[str, Any]) -> Interval:
 
 
 def _observed_range(ordered: list[float]) -> Interval:
-    """Smallest to largest of n figures: they enclose the next one with probability (n - 1) / (n + 1)."""
+    """Return the range of n sorted figures, which holds the next one with probability (n - 1) / (n + 1)."""
     n = len(ordered)
     p50 = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
     if n < 2:
@@ -304,8 +305,8 @@ def _compatibility(
     reader: Reader,
 ) -> Iterator[tuple[tuple[str, str, str | None, str], tuple[Compatibility, str | None]]]:
     for row in reader.rows(_MATRIX):
-        known = Compatibility(state=row["state"], rating=row["rating"])
-        yield (row["model_id"], row["hardware"], row["device"], row["mode"]), (known, row["reason"])
+        compatibility = Compatibility(state=row["state"], rating=row["rating"])
+        yield (row["model_id"], row["hardware"], row["device"], row["mode"]), (compatibility, row["reason"])
 
 
 def _target(row: dict[str, Any]) -> Target:

@@ -1,4 +1,4 @@
-"""Work that has no place between two requests: it asks before it begins, and may be begun again where there is time."""
+"""Guard that keeps slow work off the fast path, for callers that must not block."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FAST_PATH_ONLY: ContextVar[bool] = ContextVar("hurried", default=False)
 
 
 class SlowPathRequired(Exception):
-    """What was asked needs more than a moment, and nobody said that there is more."""
+    """The fast path needs slow work; run it again outside `fast_path_only`."""
 
 
 @contextmanager
 def fast_path_only() -> Iterator[None]:
-    """Within, nothing is begun that takes long: TakesLong is raised instead."""
+    """Forbid slow work within the context: SlowPathRequired is raised instead."""
     token = _FAST_PATH_ONLY.set(True)
     try:
         yield
@@ -24,6 +24,6 @@ def fast_path_only() -> Iterator[None]:
 
 
 def require_slow_path() -> None:
-    """Say so before work of milliseconds or more that is not needed for every answer. Raises TakesLong in a hurry."""
+    """Allow work of milliseconds or more. Raises SlowPathRequired on the fast path."""
     if _FAST_PATH_ONLY.get():
         raise SlowPathRequired

@@ -1,4 +1,7 @@
-"""What a network is built of, told by its published name: kinds of block (`blocks.toml`) and stems of its size."""
+"""Architecture features and families from model names: kinds of block (`blocks.toml`) and recurring stems.
+
+Add a kind of block in `blocks.toml`.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,30 @@ _STEMS = (
 )  # fmt: skip
 """Parts of names that recur in several families."""
 _CACHE_SIZE = 16_384
-"""Names remembered: more than any table of results has, and strangers' never end."""
+"""Cached names: more than any table of results has, and bounded, because queries bring new ones."""
 _PUBLISHER_PREFIX = re.compile(r"^(timm_)?(tf|tv|gluon|ssl|swsl|ig|jx|test)_")
-"""Who trained the weights, which changes nothing about the network."""
+"""Prefix for the publisher of the weights, which does not change the network."""
 _DIGEST_SUFFIX = re.compile(r"_[0-9a-f]{8}$")
-"""What tells one stranger's config from another's; that it may hold an `aa` says nothing of blocks."""
+"""Suffix that tells queried configs apart; stems in it mean nothing."""
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def architecture_features(name: str) -> tuple[float, ...]:
-    """1 for every kind of block that the name stands for, then 1 for every stem in it; else 0."""
+    """Return 1 or 0 for each kind of block that the name stands for, then for each stem in it."""
     plain = _DIGEST_SUFFIX.sub("", _normalize_name(name))
-    found = [pattern.search(plain) is not None for pattern in _patterns()]
-    return tuple(map(float, [*found, *(stem in plain for stem in _STEMS)]))
+    blocks = [pattern.search(plain) is not None for pattern in _patterns()]
+    return tuple(map(float, [*blocks, *(stem in plain for stem in _STEMS)]))
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def family_from_name(name: str) -> str:
-    """The letters that the name begins with, without the maker of its weights: `resnet` of `tv_resnet50.in1k`.
+    """Return the letters that a name begins with, without the publisher: `resnet` for `tv_resnet50.in1k`.
 
-    Versions of one design (`swin`, `swinv2`) and sizes of one model are one family or close to it.
+    Sizes of a model are one family, and versions of a design (`swin`, `swinv2`) one family or two.
     """
     plain = _normalize_name(name)
-    found = re.match(r"[a-z]+", plain)
-    return found.group() if found else plain
+    letters = re.match(r"[a-z]+", plain)
+    return letters.group() if letters else plain
 
 
 @cache

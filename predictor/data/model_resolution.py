@@ -1,4 +1,4 @@
-"""Which model is meant, at which sizes it is asked for, and what it costs. Nothing is estimated here."""
+"""Resolution of a queried model: its identity, its input sizes and its cost."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ _MIN_COUNTED_MODELS = 5
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model: of the catalogue (`spec`), known to results by name alone, or the asker's own (`config`, `figures`)."""
+    """Queried model: of the catalog (`spec`), named by results only, or the user's own (`config`, `figures`)."""
 
     model_id: str
     family: str | None
     modality: str | None
     spec: ModelSpec | None
     config: str | None = None
-    """A transformers config in JSON, of a model that nobody here knows."""
+    """Transformers config in JSON, of an unknown model."""
     figures: ItemCost | None = None
-    """What the asker says that one item costs."""
+    """Cost of one item, as the user states it."""
     decoder: Decoder | None = None
-    """Of a config that describes what generates: its shape."""
+    """Decoder's shape of a config whose model generates."""
     text_alone: bool = False
-    """It reads images or sound besides text, which are not counted."""
+    """Whether it also reads images or sound, which the cost does not count."""
     default_sequence_length: int | None = None
-    """Tokens at which it is asked about unless told; None where it has one size of input, or nobody knows."""
+    """Tokens per item if a query states none; None for inputs of a fixed size, or where unknown."""
 
     @property
     def has_fixed_input_size(self) -> bool:
-        """Its inputs have no length that could be asked for."""
+        """True for inputs without a length to query."""
         if self.spec is None and self.config is None:
             return self.figures is not None and self.modality in ("vision", "audio")
         return self.default_sequence_length is None
 
     @property
     def named_only(self) -> bool:
-        """Nothing but results and their names tell of it."""
+        """True for a model that only results name."""
         return self.spec is None and self.config is None and self.figures is None
 
 
-def resolve_queried_model(asked: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
-    """The model that is meant, without a network: for a name the platform's own first, then those of the warehouse.
+def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evidence) -> ResolvedModel:
+    """Resolve a queried model offline: a name by the platform's catalog first, then by the warehouse.
 
-    A config that costs to the last FLOP what a measured model of its architecture costs is taken for that model. Raises
-    NotFound with the closest names, InvalidInput for a config that describes no model.
+    A config whose cost equals that of a measured model of its architecture is taken for that model. Raises NotFound
+    with the closest names, and InvalidInput for a config that describes no model.
     """
-    if isinstance(asked, ModelConfig):
-        return _resolve_config(asked.root, evidence)
-    if isinstance(asked, ModelFigures):
-        written = asked.activation_bytes_per_item, asked.layer_output_bytes_per_item
-        cost = ItemCost(asked.parameters, None, asked.flops_per_item, *written)
-        name = f"{asked.family or 'figures'}-{_digest(asked.model_dump_json())}"
-        return ResolvedModel(name, asked.family, asked.modality, None, figures=cost)
-    return _resolve_name(asked, evidence)
+    if isinstance(query, ModelConfig):
+        return _resolve_config(query.root, evidence)
+    if isinstance(query, ModelFigures):
+        written = query.activation_bytes_per_item, query.layer_output_bytes_per_item
+        cost = ItemCost(query.parameters, None, query.flops_per_item, *written)
+        name = f"{query.family or 'figures'}-{_digest(query.model_dump_json())}"
+        return ResolvedModel(name, query.family, query.modality, None, figures=cost)
+    return _resolve_name(query, evidence)
 
 
 def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
@@ -92,27 +92,28 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
 
 
 def _resolve_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
-    found = estimate_config_cost(config)
-    cost = (found.architecture, found.parameters, found.flops, found.activation_bytes)
-    same = (
+    cost = estimate_config_cost(config)
+    identity = (cost.architecture, cost.parameters, cost.flops, cost.activation_bytes)
+    matches = (
         model_id
         for model_id, row in evidence.models.items()
-        if cost == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
+        if identity
+        == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
     )
-    known = next(same, None)
+    known = next(matches, None)
     if known is not None and (by_name := _resolve_name(known, evidence)).spec is not None:
         return by_name
     text = canonical_config(config)
     return ResolvedModel(
-        # Of a model of somebody's own the name tells of its results, and its config of all else.
-        model_id=known or f"{found.architecture}-{_digest(text)}",
-        family=evidence.models[known]["family"] if known else found.family,
-        modality=found.modality,
+        # A measured model keeps its name, which its results have, and takes all else from the config.
+        model_id=known or f"{cost.architecture}-{_digest(text)}",
+        family=evidence.models[known]["family"] if known else cost.family,
+        modality=cost.modality,
         spec=None,
         config=text,
-        decoder=found.decoder,
-        text_alone=found.text_alone,
-        default_sequence_length=found.sequence_length,
+        decoder=cost.decoder,
+        text_alone=cost.text_alone,
+        default_sequence_length=cost.sequence_length,
     )
 
 
@@ -121,105 +122,115 @@ def _digest(text: str) -> str:
 
 
 def resolve_sequence_length(
-    subject: ResolvedModel, asked: int | None, evidence: Evidence, mode: str
+    model: ResolvedModel, sequence_length: int | None, evidence: Evidence, mode: str
 ) -> tuple[int | None, str | None]:
-    """The sequence length a question is about, and a warning where it was not simply what was asked.
+    """Return the sequence length of a query, and a warning where it is not the one stated.
 
-    Without one it is the length at which most is measured, else the model's default. Figures that do not state theirs
-    answer only for a model that is known by name alone.
+    Without one it is the most measured length, else the model's default. None for inputs of a fixed size, and where no
+    length is known.
     """
-    if subject.has_fixed_input_size:
+    if model.has_fixed_input_size:
         ignored = (
-            None if asked is None else f"{subject.model_id} has inputs of one fixed size: sequence_length ignored."
+            None
+            if sequence_length is None
+            else f"{model.model_id} has inputs of one fixed size: sequence_length ignored."
         )
         return None, ignored
-    if asked is not None:
-        return asked, None
-    cells = [p for p in evidence.by_model.get(subject.model_id, []) if p.cell.mode == mode]
+    if sequence_length is not None:
+        return sequence_length, None
+    cells = [p for p in evidence.by_model.get(model.model_id, []) if p.cell.mode == mode]
     stated = [p for p in cells if p.cell.sequence_length is not None]
     counts = Counter(p.cell.sequence_length for p in [p for p in stated if p.measured] or stated)
     if counts:
-        # The shorter of two equally frequent lengths, so that the answer does not depend on the order of rows.
+        # Of equally frequent lengths the shortest, so that the order of rows does not matter.
         length = min(counts, key=lambda n: (-counts[n], n))
         return (
             length,
-            f"No sequence_length given: answering for {length}, at which {subject.model_id} was measured most.",
+            f"No sequence_length given: answering for {length}, at which {model.model_id} was measured most.",
         )
-    length = subject.default_sequence_length
+    length = model.default_sequence_length
     if length is None:
         return None, None
-    return length, f"No sequence_length given: answering for {length}, the default of {subject.model_id}."
+    return length, f"No sequence_length given: answering for {length}, the default of {model.model_id}."
 
 
 def resolve_output_tokens(
-    subject: ResolvedModel, asked: int | None, length: int | None, evidence: Evidence
+    model: ResolvedModel, output_tokens: int | None, length: int | None, evidence: Evidence
 ) -> tuple[int, str | None]:
-    """How many tokens each item of a generation comes to, and a warning where nobody said.
+    """Return the generated tokens per item, and a warning where the query states none.
 
-    Without a number it is the one that most is measured at with that length in, else what this platform measures.
+    Without a number it is the most measured one at that length, else the one that this platform measures.
     """
-    if asked is not None:
-        return asked, None
-    cells = [p.cell for p in evidence.by_model.get(subject.model_id, []) if p.cell.mode == "generation"]
+    if output_tokens is not None:
+        return output_tokens, None
+    cells = [p.cell for p in evidence.by_model.get(model.model_id, []) if p.cell.mode == "generation"]
     counts = Counter(cell.output_tokens for cell in cells if cell.output_tokens and cell.sequence_length == length)
     tokens = min(counts, key=lambda n: (-counts[n], n), default=NEW_TOKENS)
-    how = f"at which {subject.model_id} was measured most" if counts else "as this platform measures"
-    return tokens, f"No output_tokens given: answering for {tokens}, {how}."
+    origin = f"at which {model.model_id} was measured most" if counts else "as this platform measures"
+    return tokens, f"No output_tokens given: answering for {tokens}, {origin}."
 
 
-def resolve_input_sizes(subject: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> InputSizes:
-    """The sizes of images and sound where they are not the model's own. Raises InvalidInput where it reads none."""
+def resolve_input_sizes(model: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> InputSizes:
+    """Return the sizes of images and sound that are not the model's own.
+
+    Raises InvalidInput for a size of an input that the model does not read.
+    """
     for name, value, modality in (("image_size", image_size, "vision"), ("audio_seconds", audio_seconds, "audio")):
         if value is None:
             continue
-        if subject.named_only:
-            raise InvalidInput(f"{subject.model_id} is known by its results only, which state no {name}: leave it out.")
-        if subject.text_alone:
+        if model.named_only:
+            raise InvalidInput(f"{model.model_id} is known by its results only, which state no {name}: leave it out.")
+        if model.text_alone:
             raise InvalidInput(
-                f"{subject.model_id} is costed for text alone: leave out {name}, and let sequence_length count the "
+                f"{model.model_id} is costed for text alone: leave out {name}, and let sequence_length count the "
                 f"tokens that its processor makes of the {'image' if modality == 'vision' else 'sound'}."
             )
-        if subject.modality not in (None, modality, "multimodal"):
-            raise InvalidInput(f"{subject.model_id} is a {subject.modality} model: leave out {name}.")
-    if subject.config and image_size and image_size == estimate_config_cost(json.loads(subject.config)).image_size:
+        if model.modality not in (None, modality, "multimodal"):
+            raise InvalidInput(f"{model.model_id} is a {model.modality} model: leave out {name}.")
+    if model.config and image_size and image_size == estimate_config_cost(json.loads(model.config)).image_size:
         image_size = None
-    asked = InputSizes(image_size, audio_seconds)
-    if subject.spec is None or asked == InputSizes():
-        return asked
+    sizes = InputSizes(image_size, audio_seconds)
+    if model.spec is None or sizes == InputSizes():
+        return sizes
     require_slow_path()
     with TRACE_LOCK:
         from accel_platform.workloads.inputs import describe_inputs, with_image_size
 
-        sized = subject.spec if image_size is None else with_image_size(subject.spec, image_size)
+        sized = model.spec if image_size is None else with_image_size(model.spec, image_size)
         inputs = describe_inputs(sized, batch_size=1, audio_seconds=audio_seconds)
-        return InputSizes() if inputs == describe_inputs(subject.spec, batch_size=1) else asked
+        return InputSizes() if inputs == describe_inputs(model.spec, batch_size=1) else sizes
 
 
 def resolve_item_cost(
-    subject: ResolvedModel, sequence_length: int | None, sizes: InputSizes, models: Mapping[str, dict[str, Any]]
+    model: ResolvedModel, sequence_length: int | None, sizes: InputSizes, models: Mapping[str, dict[str, Any]]
 ) -> ItemCost | None:
-    """What one item costs at these sizes; None where nothing tells. Raises InvalidInput for what it cannot take."""
-    if subject.figures is not None:
-        return replace(subject.figures, image_size=sizes.image_size)
-    if subject.config is not None:
-        found = estimate_config_cost(
-            json.loads(subject.config),
-            # What it was known again by is remembered: its usual length needs no second look.
-            sequence_length=None if sequence_length == subject.default_sequence_length else sequence_length,
+    """Return the cost of one item at these sizes; None where unknown.
+
+    Raises InvalidInput for a size that the model cannot take.
+    """
+    if model.figures is not None:
+        return replace(model.figures, image_size=sizes.image_size)
+    if model.config is not None:
+        cost = estimate_config_cost(
+            json.loads(model.config),
+            # None for the default length, because that cost is cached.
+            sequence_length=None if sequence_length == model.default_sequence_length else sequence_length,
             image_size=sizes.image_size,
             audio_seconds=sizes.audio_seconds,
         )
-        written = found.activation_bytes, found.layer_output_bytes
-        return ItemCost(found.parameters, found.layers, found.flops, *written, found.image_size)
+        written = cost.activation_bytes, cost.layer_output_bytes
+        return ItemCost(cost.parameters, cost.layers, cost.flops, *written, cost.image_size)
     if sizes == InputSizes():
-        return lookup_item_cost(subject.model_id, subject.spec, sequence_length, models)
-    assert subject.spec is not None, "other models have no sizes"
-    return traced_cost(subject.spec, sequence_length, sizes)
+        return lookup_item_cost(model.model_id, model.spec, sequence_length, models)
+    assert model.spec is not None, "other models have no sizes"
+    return traced_cost(model.spec, sequence_length, sizes)
 
 
 def convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
-    """Cost figures whose activations are of all operators, as layers alone would have it, and a warning that says so:
-    that is how those who measured have counted. As they came where too few described models were counted both ways."""
+    """Scale activations of all operators to layer outputs, which samples count, and return a warning that says so.
+
+    The cost stays unchanged where too few models in the warehouse are counted both ways.
+    """
     if cost.layer_output_bytes is not None or cost.activation_bytes is None:
         return cost, None
     counted = [(row["layer_output_bytes_per_item"], row["activation_bytes_per_item"]) for row in models.values()]
@@ -227,17 +238,16 @@ def convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]
     if len(shares) < _MIN_COUNTED_MODELS:
         return cost, None
     share = median(shares)
-    told = f"Of activation_bytes_per_item {share:.0%} are taken for what layers put out, as {len(shares)} models show."
-    return replace(cost, layer_output_bytes=share * cost.activation_bytes), told
+    warning = f"Scaled activation_bytes_per_item by {share:.2f} to layer outputs (median of {len(shares)} models)."
+    return replace(cost, layer_output_bytes=share * cost.activation_bytes), warning
 
 
 def lookup_item_cost(
     model_id: str, spec: ModelSpec | None, sequence_length: int | None, models: Mapping[str, dict[str, Any]]
 ) -> ItemCost | None:
-    """The cost of one item; None where neither the warehouse nor the model's config tells, or a length it needs is not
-    stated.
+    """Return the cost of one item from the warehouse or the model's config; None where unknown or without a length.
 
-    The warehouse's figures hold for the model's default length; for another one the model is traced on the meta
+    The warehouse's figures hold for the model's default length. For another one the model is traced on the meta
     device, which imports torch and takes seconds the first time. Raises InvalidInput for a length it cannot take.
     """
     row = models.get(model_id)
@@ -253,7 +263,7 @@ def lookup_item_cost(
             row["layer_output_bytes_per_item"],
             row["image_size"],
         )
-        # A description of before layers were told apart is good enough only where nothing can be traced.
+        # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
         if spec is None or (sequence_length == default and described.layer_output_bytes is not None):
             return described
     if spec is None:
@@ -262,8 +272,10 @@ def lookup_item_cost(
 
 
 def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
-    """The shape of a model that generates: of the platform's own, or of one whose config the warehouse holds; None
-    where neither tells, or it was not made to."""
+    """Return the decoder's shape of a catalog model, or of one whose config is in the warehouse.
+
+    None where unknown, or where the model does not generate.
+    """
     row = models.get(model_id) or {}
     if spec is None and row.get("architecture") and row.get("config"):
         config = json.loads(row["config"])
@@ -272,7 +284,7 @@ def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, d
 
 
 def find_spec_by_id(model_id: str) -> ModelSpec | None:
-    """The platform's own model of that id, None for one that only results name."""
+    """Return the catalog's model with this id; None for one that only results name."""
     try:
         spec = resolve_model(model_id)
     except NotFound:

@@ -1,7 +1,7 @@
-"""A case: what is run, where, how, and how long a batch took, for questions and measurements alike. Nothing is fitted.
+"""Samples: what was run, where, how, and how long a batch took.
 
-What the work costs comes from the model's cost per item, or, where text is generated, from the shape of the decoder.
-Which cases there are to learn from is in `casebook`.
+A query is a sample without figures. The cost of the work comes from the model's cost per item, or, for generation, from
+the shape of the decoder.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from predictor.data.traced_models import ItemCost
 
 UNSTATED = "unstated"
 LAYER_OUTPUTS, ALL_OPERATORS = "layers", "operators"
-"""How a model's activations are counted: what its layers put out, as timm and fvcore count and this platform does, or,
-where only that is known, what all operators write, which is two to three times more: the one says little of the other.
+"""Ways to count a model's activations: outputs of its layers, as timm, fvcore and this platform count them, or outputs
+of all operators, where only these are known. The latter are two to three times more and hardly predict the former.
 """
 IMAGES, TOKENS, FIXED_SIZE = "images of a stated size", "tokens", "inputs of one unstated size"
 _HALF_PRECISION_BYTES = 2
-"""Bytes of a number of `amp`, of what a decoder keeps of its past, and of a published checkpoint unless stated."""
+"""Bytes of a number in `amp`, in a key-value cache, and in a published checkpoint of unstated precision."""
 
 
 @dataclass(frozen=True)
 class WorkloadCost:
-    """What one batch asks of a device."""
+    """Work of one batch on a device."""
 
     parameters: float
     flops: float
     activation_bytes: float
-    """Activations written (one pass), as `Case.counted` says, or keys and values read (generation)."""
+    """Activations written in one pass, counted as `Sample.counted` says; keys and values read in generation."""
     weight_bytes: float
     """Weights read: once, or once per generated token."""
     steps: float
     """Passes through the network, each with its launches."""
     held_bytes: float
-    """In memory besides the weights: all activations of a pass, or what is kept of the sequences in the end."""
+    """Memory besides the weights: all activations of a pass, or the final key-value cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One figure, or one asked for: then `latency_ms` is NaN.
+    """One measured or queried figure; `latency_ms` is NaN for a query.
 
-    Cases are equal, and one dictionary key, where all fields are equal; a NaN equals a NaN.
+    Samples are equal, and one dictionary key, if all fields are equal; a NaN equals a NaN.
     """
 
     model: str
@@ -61,19 +61,19 @@ class Sample:
     mode: str
     batch_size: int
     size: float
-    """Pixels along an edge, or tokens in; NaN where inputs have one fixed size that nobody states."""
+    """Pixels along an edge, or input tokens; NaN for inputs of a fixed, unstated size."""
     work: WorkloadCost
     hardware: str
     kind: str
-    """Of silicon: gpu, cpu or npu; knowledge of one device helps with another of its kind."""
+    """Kind of silicon: gpu, cpu or npu."""
     device: str
     devices: int
     peak_flops: float
-    """In the precision, of all devices together; NaN where nothing is published or known."""
+    """FLOPs per second in the precision, of all devices together; NaN where unknown."""
     bandwidth: float
-    """Bytes per second; NaN where nothing is published or known."""
+    """Bytes per second, of all devices together; NaN where unknown."""
     memory_mib: float
-    """What all devices have; NaN where nothing is published or known."""
+    """Memory of all devices together; NaN where unknown."""
     backend: str
     precision: str
     layout: str = ""
@@ -82,7 +82,7 @@ class Sample:
     counted: str = LAYER_OUTPUTS
     reads: str = FIXED_SIZE
     vendor: str = ""
-    """Who makes the device: those of one vendor share the software that runs on them. Empty where unknown."""
+    """Maker of the device, whose devices share their software. Empty where unknown."""
     latency_ms: float = math.nan
     memory_peak_mib: float = math.nan
 
@@ -93,21 +93,21 @@ class Sample:
         return hash(self.key())
 
     def key(self) -> tuple[Any, ...]:
-        """Return all fields, None in place of NaN: a NaN is unequal to itself, and its hash is that of the object."""
+        """Return all fields, with None in place of NaN, which is unequal to itself."""
         return tuple(None if isinstance(v, float) and math.isnan(v) else v for v in _fields_of(self))
 
     def without_figures(self) -> Sample:
-        """Return what was run, where and how: equal for all measurements of one configuration."""
+        """Return the sample without figures: equal for all measurements of one configuration."""
         return replace(self, latency_ms=math.nan, memory_peak_mib=math.nan)
 
     @property
     def setting(self) -> str:
-        """All that one benchmark campaign keeps fixed, as one name."""
+        """Name of what one benchmark campaign keeps fixed: devices, runtime and version."""
         return f"{self.devices} {self.device} {self.backend} {self.layout} {self.compiler} {self.version}"
 
     @property
     def shape(self) -> tuple[str, str, int, float | None]:
-        """Equal for the same work done elsewhere."""
+        """Key of the workload, equal on every device."""
         size = None if math.isnan(self.size) else self.size
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size
 
@@ -136,12 +136,11 @@ def make_sample(
     latency_ms: float | None = None,
     memory_peak_mib: float | None = None,
 ) -> Sample | str:
-    """The case, or the reason why it cannot be made.
+    """Return the sample, or the reason why it cannot be made.
 
-    `cost` is of one item at this size; `size` is tokens in, where there are any; generation needs `output_tokens`
-    and the shape of the decoder, which is known of those in `decoders.csv` and otherwise given. `device` is what is
-    published of it (`find_spec`), what its host observed (`device_spec_for`), or what users write of their own; its
-    figures may be None.
+    `cost` is that of one item at this size, and `size` the input tokens, if any. Generation needs `output_tokens` and
+    the decoder's shape, either given or from `decoders.csv`. `device` is published (`find_spec`), observed by its host
+    (`device_spec_for`) or the user's own; its figures may be None.
     """
     precision = precision or UNSTATED
     if mode == "generation":
@@ -182,7 +181,7 @@ def make_sample(
 
 
 def device_spec_for(target: Target, devices: Mapping[Target, KnownDevice]) -> DeviceSpec:
-    """What is known of a target's device (`hardware.silicon`)."""
+    """Return the spec of a target's device, completed by what its host observed."""
     name = target.device_id or target.device or target.hardware
     device = devices.get(target)
     if device is None:
@@ -199,25 +198,25 @@ def device_spec_for(target: Target, devices: Mapping[Target, KnownDevice]) -> De
 
 
 def parse_device_name(name: str) -> tuple[int, DeviceSpec | None]:
-    """How many of which device of the spec sheet: `4 x Nvidia A100 GPU` is four."""
-    found = re.match(r"(\d+) x (.+)", name)
-    return (int(found[1]), find_spec(found[2])) if found else (1, find_spec(name))
+    """Return the number of devices in a name and their spec: four for `4 x Nvidia A100 GPU`, None if unknown."""
+    parts = re.match(r"(\d+) x (.+)", name)
+    return (int(parts[1]), find_spec(parts[2])) if parts else (1, find_spec(name))
 
 
 def find_published_decoder(name: str) -> Decoder | None:
-    """The shape of a published decoder; None of one that `decoders.csv` does not hold."""
+    """Return the shape of a published decoder; None if `decoders.csv` does not hold it."""
     slug = re.sub(r"[^a-z0-9.]+", "-", name.lower().rpartition("/")[2])
     return next((decoder for stem, decoder in _published_decoders() if slug.startswith(stem)), None)
 
 
 def weight_bytes(precision: str, mode: str) -> float:
-    """Bytes of one weight, told by the precision's name: half a byte of `int4`.
+    """Return the bytes of one weight by the precision's name: half a byte for `int4`.
 
-    Where it tells nothing they are those of float32, but of a decoder that generates, and of `amp`, half of that.
+    A name without bits means float32, or 16 bits for generation and `amp`.
     """
-    known = PRECISIONS.get(precision)
-    if known:
-        return known.weight_bytes
+    precision_spec = PRECISIONS.get(precision)
+    if precision_spec:
+        return precision_spec.weight_bytes
     bits = re.search(r"(64|32|16|8|4)", precision)
     if bits:
         return int(bits.group()) / 8
@@ -225,7 +224,7 @@ def weight_bytes(precision: str, mode: str) -> float:
 
 
 def finite_float(value: Any) -> float | None:
-    """A figure as a file wrote it; None where it wrote none that is finite."""
+    """Return a file's value as a finite float; None for any other value."""
     try:
         figure = float(value)
     except (TypeError, ValueError):
@@ -239,8 +238,12 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
     written = cost.layer_output_bytes or cost.activation_bytes
     if not written:
         return "the activations of the model are unknown"
-    known = PRECISIONS.get(precision)
-    width = known.activation_bytes if known else max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
+    precision_spec = PRECISIONS.get(precision)
+    width = (
+        precision_spec.activation_bytes
+        if precision_spec
+        else max(_HALF_PRECISION_BYTES, weight_bytes(precision, "inference"))
+    )
     activation_bytes = written * batch * width / 4
     return WorkloadCost(
         parameters=cost.parameters,
@@ -253,20 +256,20 @@ def _forward_cost(cost: ItemCost | None, batch: int, precision: str) -> Workload
 
 
 def _generation_cost(
-    model: Decoder | None, into: float | None, out: int | None, batch: int, precision: str
+    model: Decoder | None, input_tokens: float | None, output_tokens: int | None, batch: int, precision: str
 ) -> WorkloadCost | str:
-    """A prompt read in one pass, then one pass per token, each of which reads the weights and all keys and values."""
+    """Return the cost of one pass over the prompt and one pass per token, which reads weights, keys and values."""
     if model is None:
         return "it was not made to generate, or the shape of its decoder is unknown"
-    if into is None or out is None:
+    if input_tokens is None or output_tokens is None:
         return "how many tokens go in or come out is not stated"
     return WorkloadCost(
         parameters=model.parameters,
-        flops=2 * model.active_parameters * batch * (into + out),
-        activation_bytes=_HALF_PRECISION_BYTES * model.moved(into, out) * batch * out,
-        weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * out,
-        steps=out * model.layers,
-        held_bytes=_HALF_PRECISION_BYTES * model.held(into + out) * batch,
+        flops=2 * model.active_parameters * batch * (input_tokens + output_tokens),
+        activation_bytes=_HALF_PRECISION_BYTES * model.moved(input_tokens, output_tokens) * batch * output_tokens,
+        weight_bytes=model.read_parameters(batch) * weight_bytes(precision, "generation") * output_tokens,
+        steps=output_tokens * model.layers,
+        held_bytes=_HALF_PRECISION_BYTES * model.held(input_tokens + output_tokens) * batch,
     )
 
 
@@ -292,12 +295,15 @@ def _scale_or_nan(value: float | None, factor: float = 1.0) -> float:
 
 
 MAX_SPEED_LIMIT_RATIO = 4.0
-"""Times faster than computing at the published peak, or than reading the weights at the published bandwidth: who does
-not state a precision may have used weights of 4 bits, a quarter of what is then assumed."""
+"""Speed-limit ratio above which a figure is impossible. It is 4, because an unstated precision may mean weights of 4
+bits, a quarter of what is assumed."""
 
 
 def speed_limit_ratio(sample: Sample, latency_ms: float) -> float:
-    """Than its device at full speed; 0 where no rate of it is known. Peaks are published of 16 bits and more."""
+    """Return how many times faster a latency is than the device at full speed; 0 for unknown rates.
+
+    Peaks are published for 16 bits and more, so that smaller weights are held to the bandwidth only.
+    """
     compute_s = sample.work.flops / sample.peak_flops if weight_bytes(sample.precision, sample.mode) >= 2 else math.nan
     needs = [seconds for seconds in (compute_s, sample.work.weight_bytes / sample.bandwidth) if not math.isnan(seconds)]
     return 1e3 * max(needs, default=0.0) / latency_ms

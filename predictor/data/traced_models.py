@@ -1,8 +1,7 @@
-"""What tracing tells of the platform's own models: what an item costs, and the shape of a decoder. How it is traced is
-in `workloads`.
+"""Traced costs and decoder shapes of the platform's own models, cached per user.
 
-Tracing imports torch and takes seconds. What it finds follows from the model, from the versions of what traces and from
-our own code alone, so that is what it is kept under, in the user's cache, and another process need not trace it again.
+Tracing imports torch and takes seconds. The result depends only on the model, the versions of the tracing packages and
+our code, which make up the cache key. Another process need not trace again.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ from accel_platform.workloads.model_catalog import ModelSpec
 from predictor.data.fast_path import require_slow_path
 
 TRACE_LOCK = threading.Lock()
-"""The first trace imports transformers, whose lazy modules break when two threads import them at once."""
+"""Guards tracing, because transformers' lazy modules break when two threads import them at once."""
 _MAX_FILES = 4096
-"""Files kept: who asks for one length after the other must not fill a disk."""
+"""Bound on cached files, so that many different lengths cannot fill a disk."""
 _log = logging.getLogger("accel.traced")
 
 
 @dataclass(frozen=True)
 class ItemCost:
-    """One item of a batch at one sequence length, in float32; None where it is not known."""
+    """Cost of one item at one sequence length, in float32; None where unknown."""
 
     parameters: float
     layers: float | None
     flops: float
     activation_bytes: float | None
-    """Written by all operators."""
+    """Bytes written by all operators."""
     layer_output_bytes: float | None = None
-    """Of these, what linear layers and convolutions put out, as timm and fvcore count."""
+    """Of these, outputs of linear layers and convolutions, as timm and fvcore count."""
     image_size: float | None = None
-    """Pixels along an edge; None where it reads no image, or nobody says how large."""
+    """Pixels along an edge; None without images, or where the size is unknown."""
 
     @property
     def written_bytes(self) -> float | None:
-        """By all operators, or at least by those that are known."""
+        """Bytes written by all operators, else by the layers."""
         return self.activation_bytes or self.layer_output_bytes
 
 
 @dataclass(frozen=True)
 class InputSizes:
-    """Of images and sound, where they are not the model's own."""
+    """Sizes of images and sound; None for the model's own."""
 
     image_size: int | None = None
     """Pixels along an edge."""
@@ -65,20 +64,18 @@ class InputSizes:
 
 @lru_cache(maxsize=4096)
 def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
-    """The cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
+    """Return the cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
     require_slow_path()
-    found = _load_or_trace(
-        spec, {"length": sequence_length, **asdict(sizes)}, lambda: asdict(_trace_cost(spec, sequence_length, sizes))
-    )
-    return ItemCost(**found)
+    size = {"length": sequence_length, **asdict(sizes)}
+    return ItemCost(**_load_or_trace(spec, size, lambda: asdict(_trace_cost(spec, sequence_length, sizes))))
 
 
 @lru_cache(maxsize=1024)
 def traced_decoder(spec: ModelSpec) -> Decoder | None:
-    """The shape of its decoder; None where it does not generate, or the installed transformers does not know it."""
+    """Return the decoder's shape; None for a model that does not generate or that transformers does not know."""
     require_slow_path()
-    found = _load_or_trace(spec, "decoder", lambda: _trace_decoder(spec))
-    return None if found is None else Decoder(**found)
+    shape = _load_or_trace(spec, "decoder", lambda: _trace_decoder(spec))
+    return None if shape is None else Decoder(**shape)
 
 
 def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
@@ -101,29 +98,29 @@ def _trace_decoder(spec: ModelSpec) -> dict[str, Any] | None:
     from accel_platform.workloads.kv_cache import decoder_of
 
     try:
-        found = decoder_of(spec)
-    except Exception:  # noqa: BLE001 - what another transformers measured, this one may refuse in any way
+        shape = decoder_of(spec)
+    except Exception:  # noqa: BLE001 - another transformers measured the model; this one may fail on it in any way
         return None
-    return None if found is None else asdict(found)
+    return None if shape is None else asdict(shape)
 
 
-def _load_or_trace(spec: ModelSpec, asked: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
-    """What `trace` finds, from the cache where it was found before; a cache that cannot be used costs time alone."""
+def _load_or_trace(spec: ModelSpec, key: Any, trace: Callable[[], dict[str, Any] | None]) -> Any:
+    """Return the cached result, else call `trace`; a cache that cannot be used costs time only."""
     folder = _cache_folder()
     if folder is None:
         return _trace_locked(trace)
-    asked_for = json.dumps([asdict(spec), asked], sort_keys=True, default=str)
-    path = folder / f"{hashlib.sha256(asked_for.encode()).hexdigest()[:32]}.json"
+    text = json.dumps([asdict(spec), key], sort_keys=True, default=str)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
-    found = _trace_locked(trace)
+    result = _trace_locked(trace)
     try:
         make_directory(folder)
         if len(os.listdir(folder)) < _MAX_FILES:
-            write_durably(path, json.dumps(found))
+            write_durably(path, json.dumps(result))
     except OSError as problem:
         _log.debug("what was traced of %s is not kept: %s", spec.model_id, problem)
-    return found
+    return result
 
 
 def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
@@ -133,12 +130,12 @@ def _trace_locked(trace: Callable[[], dict[str, Any] | None]) -> dict[str, Any] 
 
 @cache
 def _cache_folder() -> Path | None:
-    """Where what these versions and this code find is kept; None where there is no place for it."""
-    made_by = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
+    """Return the cache folder of these versions and this code; None without a home folder."""
+    digest = hashlib.sha256("".join(version(package) for package in ("torch", "transformers")).encode())
     for path in (Path(__file__), *sorted(Path(accel_platform.workloads.__path__[0]).glob("*.py"))):
-        made_by.update(path.read_bytes())
+        digest.update(path.read_bytes())
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
         return None
-    return Path(root) / "accel-platform" / "traced" / made_by.hexdigest()[:16]
+    return Path(root) / "accel-platform" / "traced" / digest.hexdigest()[:16]

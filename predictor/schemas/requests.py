@@ -1,5 +1,4 @@
-"""What is asked: the typed questions that CLI, service and Python share, with all their bounds. What is answered is in
-`responses.py`."""
+"""Queries that CLI, service and Python share, with all their bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False, strict=True)]
 
 MAX_CELLS = 1_000
-"""Cells in one batch of questions, or in one matrix."""
+"""Cells in one batch of queries, or in one matrix."""
 MAX_CONFIGS = 16
-"""Different configs in one batch: each takes seconds when it is new."""
+"""Different configs in one batch. Each takes seconds when it is new."""
 MAX_IMAGE_SIZE = 16_384
 MAX_AUDIO_SECONDS = 3_600.0
 _CONFIG_VALUES = 20_000
@@ -35,8 +34,10 @@ class _Value(BaseModel):
 
 
 class ModelConfig(RootModel[dict[str, Any]]):
-    """A transformers config as published (`config.json`). It is costed on the meta device: no download, no weights, no
-    code of its own."""
+    """A transformers config as published (`config.json`).
+
+    Its cost is computed on the meta device: no download, no weights, no code of its own.
+    """
 
     model_config = ConfigDict(
         frozen=True, json_schema_extra={"examples": [{"model_type": "bert", "hidden_size": 384}], "minProperties": 1}
@@ -53,24 +54,24 @@ class ModelConfig(RootModel[dict[str, Any]]):
 
 
 class ModelFigures(_Value):
-    """What one item costs, in float32, where there is no config to tell."""
+    """Cost of one item in float32, for a model without a config."""
 
     parameters: PositiveFloat
-    flops_per_item: PositiveFloat = Field(description="Of one item's forward pass, 2 per multiply-add.")
+    flops_per_item: PositiveFloat = Field(description="FLOPs of one item's forward pass, 2 per multiply-add.")
     activation_bytes_per_item: PositiveFloat | None = Field(
-        default=None, description="Written by all operators for one item, in float32."
+        default=None, description="Bytes written by all operators for one item, in float32."
     )
     layer_output_bytes_per_item: PositiveFloat | None = Field(
         default=None,
-        description="Put out by its linear layers and convolutions, in float32: four times the activations that timm "
-        "and fvcore count.",
+        description="Bytes of the outputs of linear layers and convolutions, in float32: 4 times the activations "
+        "that timm and fvcore count.",
     )
-    family: Name | None = Field(default=None, description="What it is a kind of: bert, resnet, ...")
+    family: Name | None = Field(default=None, description="Model family: bert, resnet, ...")
     modality: Modality | None = None
 
 
 class OwnDevice(_Value):
-    """A device that the spec sheet does not have, or one as the asker knows it. Dense rates, as vendors state them."""
+    """A device of the user's own, with dense rates as vendors state them."""
 
     name: Name
     kind: Literal["gpu", "cpu", "npu"]
@@ -81,7 +82,8 @@ class OwnDevice(_Value):
     tdp_w: PositiveFloat | None = None
     usd_per_hour: PositiveFloat | None = None
     hardware: Hardware | None = Field(
-        default=None, description="What drives it. Default: cuda for a gpu, cpu for a cpu, qnn for an npu."
+        default=None,
+        description="Hardware name of its runtime. Default: cuda for a gpu, cpu for a cpu, qnn for an npu.",
     )
 
 
@@ -114,9 +116,9 @@ HardwareInput = Annotated[
 
 
 class Constraints(_Value):
-    """What an answer must keep to. The unfavourable limit of a figure is judged; what is not known keeps no limit."""
+    """Limits on answers. The unfavorable end of an interval must meet them; an unknown figure does not."""
 
-    max_latency_ms: PositiveFloat | None = Field(default=None, description="Of one whole batch.")
+    max_latency_ms: PositiveFloat | None = Field(default=None, description="Latency of one whole batch.")
     max_memory_mib: PositiveFloat | None = Field(default=None, description="Peak memory.")
     max_usd_per_hour: PositiveFloat | None = Field(default=None, description="On-demand price of the device.")
     max_watts: PositiveFloat | None = Field(default=None, description="The device's thermal design power.")
@@ -126,7 +128,7 @@ class Query(_Value):
     """A model in one configuration."""
 
     model: ModelInput = Field(
-        description="A model's key, alias or hub id; or its transformers config; or what one item costs.",
+        description="A model's key, alias or hub id; or its transformers config; or the cost of one item.",
         examples=["bert-base-uncased"],
     )
     batch_size: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE, strict=True, description="Items per batch.")
@@ -135,7 +137,7 @@ class Query(_Value):
         ge=1,
         le=MAX_SEQUENCE_LENGTH,
         strict=True,
-        description="Tokens per item. Default: the length this model was measured at.",
+        description="Tokens per item. Default: the length at which this model was measured most.",
     )
     image_size: int | None = Field(
         default=None,
@@ -157,11 +159,11 @@ class Query(_Value):
         ge=1,
         le=MAX_SEQUENCE_LENGTH,
         strict=True,
-        description="Tokens that each item of a generation comes to. Default: as many as were measured most with that "
-        "length in, else the 32 that this platform measures.",
+        description="Generated tokens per item. Default: the number measured most at that length, else 32, which this "
+        "platform measures.",
     )
     precision: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_.+-]+$")] | None = Field(
-        default=None, description="Default: float32, and imported figures that state none."
+        default=None, description="Default: float32, and imported figures without a stated precision."
     )
     mode: Literal["inference", "generation", "training"] = "inference"
 
@@ -173,21 +175,21 @@ class Query(_Value):
 
 
 class RecommendQuery(Query):
-    """Where should this model run?"""
+    """Query for the best hardware for a model."""
 
-    objective: Objective = Field(default="latency", description="What the ranking goes by.")
+    objective: Objective = Field(default="latency", description="Figure that decides the ranking.")
     constraints: Constraints = Constraints()
     hardware: list[HardwareInput] | None = Field(
         default=None,
         min_length=1,
         max_length=64,
-        description="Hardware names, device names (of hosts or of the spec sheet), device ids or specs of one's own "
+        description="Hardware names, device names (of hosts or of the spec sheet), device ids or custom specs "
         "to choose among. Default: all that was measured or that a host has.",
     )
 
 
 class PredictQuery(Query):
-    """How fast is this model on that hardware?"""
+    """Query for the figures of a model on one piece of hardware."""
 
     hardware: HardwareInput = Field(
         description="A hardware name (cpu, openvino, ...), a device's name or id, or a spec.", examples=["cpu"]
@@ -195,12 +197,12 @@ class PredictQuery(Query):
 
     @property
     def place(self) -> str:
-        """What the hardware is called, a device of one's own by its name."""
+        """Name of the hardware, or of the user's own device."""
         return self.hardware if isinstance(self.hardware, str) else self.hardware.name
 
 
 class BatchQuery(_Value):
-    """Many cells at once."""
+    """Batch of queries."""
 
     queries: list[PredictQuery] = Field(min_length=1, max_length=MAX_CELLS)
 
@@ -212,29 +214,32 @@ class BatchQuery(_Value):
         return self
 
 
-QueryT = TypeVar("QueryT", bound=BaseModel)
+QueryType = TypeVar("QueryType", bound=BaseModel)
 
 
-def validate_query(kind: type[QueryT], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> QueryT:
-    """A question of these fields. Raises InvalidInput that says what is wrong with which; `name` names a path."""
+def validate_query(kind: type[QueryType], fields: dict[str, Any], *, name: Callable[[str], str] = str) -> QueryType:
+    """Return the query with these fields.
+
+    Raises InvalidInput with the problem of each field; `name` turns a field's path into its display name.
+    """
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        wrong = []
+        problems = []
         for problem in error.errors():
             path = ".".join(str(part) for part in problem["loc"] if not str(part).startswith("<"))
-            wrong.append(f"{name(path)}: {problem['msg']}")
-        raise InvalidInput("; ".join(wrong)) from error
+            problems.append(f"{name(path)}: {problem['msg']}")
+        raise InvalidInput("; ".join(problems)) from error
 
 
 def _check_config_bounds(config: dict[str, Any]) -> None:
-    """Bounds that no published config comes near; names of classes (`id2label`) may be many, for all that."""
-    left = _CONFIG_VALUES
+    """Raise ValueError for a config beyond bounds that no published one comes near, even with many `id2label`."""
+    remaining = _CONFIG_VALUES
     pending: list[tuple[Any, int]] = [(config, 0)]
     while pending:
         value, depth = pending.pop()
-        left -= 1
-        if left < 0 or depth > _CONFIG_DEPTH:
+        remaining -= 1
+        if remaining < 0 or depth > _CONFIG_DEPTH:
             raise ValueError(f"a config has at most {_CONFIG_VALUES:,} values, {_CONFIG_DEPTH} deep")
         if isinstance(value, dict):
             pending += [(member, depth + 1) for member in value.values()]

@@ -1,4 +1,4 @@
-"""What is answered: the typed answers that CLI, service and Python share. Questions are in `requests.py`; no logic."""
+"""Answers that CLI, service and Python share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Provenance = Literal["measured", "scaled", "predicted"]
 ExclusionCause = Literal[
     "unsupported", "unavailable", "measured_failure", "predicted_failure", "does_not_fit", "constraint", "no_runtime"
 ]
-"""Why hardware is left out; `unsupported` is that nothing supports an answer there."""
+"""Cause of an exclusion; `unsupported` means that no evidence supports an answer."""
 
 INTERVAL_LEVEL = 0.9
-"""Coverage that every interval aims at. With little evidence an interval states the lower level it can really claim."""
+"""Coverage that every interval aims at. With little evidence an interval states a lower level."""
 
 
 class _Value(BaseModel):
@@ -34,29 +34,32 @@ class Interval(_Value):
 
     @property
     def high_over_low(self) -> float:
-        """How wide it is; infinite without limits."""
+        """Ratio of the limits; infinite without limits."""
         return self.high / self.low if self.low and self.high else math.inf
 
 
 class Compatibility(_Value):
-    """What the compatibility matrix says of the model on this device."""
+    """State of the model on this device in the compatibility matrix."""
 
     state: Literal["compatible", "failed", "unknown"]
     rating: Literal["high", "medium", "low"] | None = None
 
 
 class Cost(_Value):
-    """What a million items cost on rented hardware, kept busy."""
+    """Cost of a million items on rented, fully used hardware."""
 
     usd_per_million_items: Interval
     usd_per_hour: float
-    source: str = Field(description="Who asks this price.")
-    date: str | None = Field(description="The day the price is of; prices change. Null for the asker's own.")
+    source: str = Field(description="Source of the price.")
+    date: str | None = Field(description="Date of the price. Null for the user's own price.")
 
 
 class Energy(_Value):
-    """Joules per item. `measured` are those of a counter; `bounded` is what the device's thermal design power allows at
-    most over the latency, so the real figure lies below."""
+    """Joules per item.
+
+    `measured` comes from a counter. `bounded` is the most that the thermal design power allows over the latency, so the
+    real figure lies below.
+    """
 
     j_per_item: Interval
     how: Literal["measured", "bounded"]
@@ -64,7 +67,7 @@ class Energy(_Value):
 
 
 class Bound(_Value):
-    """What holds the device up, by roofline: its peak rate or its bandwidth, whichever needs longer at full speed."""
+    """Bottleneck by roofline: peak rate or bandwidth, whichever needs longer at full speed."""
 
     by: Literal["compute", "memory"]
     compute_ms: float
@@ -72,7 +75,7 @@ class Bound(_Value):
 
 
 class Neighbour(_Value):
-    """A measured cell whose work is like what was asked."""
+    """A measured cell with work like that of the query."""
 
     event_id: str
     model: str
@@ -84,26 +87,28 @@ class Neighbour(_Value):
 
 
 class Figures(_Value):
-    """What is known or thought of one model on one device."""
+    """Measured, scaled or predicted figures of one model on one device."""
 
     hardware: str
-    backend: str = Field(description="The runtime that drives it: pytorch, openvino, vllm, ...")
-    device: str | None = Field(description="Its name; its id where no name is known.")
+    backend: str = Field(description="Runtime: pytorch, openvino, vllm, ...")
+    device: str | None = Field(description="Device name, or its id where no name is known.")
     device_id: str | None = Field(
-        description="Names this very silicon: two devices of one name may differ. Null where nobody here has it."
+        description="Id of the device, since two of one name may differ. Null for a device that no host has."
     )
-    latency_ms: Interval = Field(description="Of one whole batch.")
+    latency_ms: Interval = Field(description="Latency of one whole batch.")
     throughput_items_per_s: Interval
     memory_peak_mib: Interval | None = None
     cost: Cost | None = Field(default=None, description="Null where no price is known.")
-    energy: Energy | None = Field(default=None, description="Null where nothing was counted and no TDP is known.")
+    energy: Energy | None = Field(default=None, description="Null where nothing was metered and no TDP is known.")
     bound: Bound | None = Field(default=None, description="Null where cost, peak or bandwidth is not known.")
     provenance: Provenance
-    evidence: list[str] = Field(description="Ids of the events this rests on; those of the nearest cells if predicted.")
-    neighbours: list[Neighbour] = Field(default=[], description="Of a prediction: measured cells of like work.")
-    basis: str = Field(description="How the figures came about, in words.")
+    evidence: list[str] = Field(
+        description="Ids of the events behind the figures; of the nearest cells for a prediction."
+    )
+    neighbours: list[Neighbour] = Field(default=[], description="For a prediction: measured cells of similar work.")
+    basis: str = Field(description="Origin of the figures, in words.")
     why: list[str] = Field(
-        default=[], description="Runs and spread, or what moved the prediction most, the strongest first."
+        default=[], description="Runs and spread, or the strongest contributions to the prediction first."
     )
     compatibility: Compatibility
 
@@ -111,13 +116,11 @@ class Figures(_Value):
 class Recommendation(Figures):
     """One way to run the model."""
 
-    rank: int = Field(
-        ge=1, description="By the unfavourable limit of the objective: what can be relied on, not what is hoped for."
-    )
+    rank: int = Field(ge=1, description="Rank by the unfavorable end of the objective's interval.")
 
 
 class Excluded(_Value):
-    """Hardware that nothing can be said for, that cannot run the model, or that breaks a constraint."""
+    """Hardware without evidence, that cannot run the model, or that breaks a constraint."""
 
     hardware: str
     device: str | None = None
@@ -130,10 +133,10 @@ class Excluded(_Value):
 class Answer(_Value):
     """Ranked ways to run a model, and what was left out."""
 
-    model: str = Field(description="The known model that was asked for; a made-up name for a config or figures.")
+    model: str = Field(description="Name of the resolved model; a generated name for a config or figures.")
     batch_size: int
     sequence_length: int | None
-    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
+    output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
     recommendations: list[Recommendation]
     excluded: list[Excluded]
     warnings: list[str]
@@ -147,14 +150,14 @@ class PredictAnswer(Figures):
     model: str
     batch_size: int
     sequence_length: int | None
-    output_tokens: int | None = Field(description="That each item comes to; null but in generation.")
+    output_tokens: int | None = Field(description="Generated tokens per item; null except in generation.")
     warnings: list[str]
     snapshot_id: str
     predictor_id: str | None
 
 
 class Unanswered(_Value):
-    """A cell that nothing supports a figure for, or that was asked wrongly; and what to do."""
+    """A cell without a supported figure or with an invalid query, and what to do."""
 
     model: str
     hardware: str
@@ -163,7 +166,7 @@ class Unanswered(_Value):
 
 
 class BatchAnswer(_Value):
-    """One answer per question, in their order."""
+    """One answer per query, in order."""
 
     answers: list[PredictAnswer | Unanswered]
     snapshot_id: str

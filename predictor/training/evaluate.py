@@ -43,20 +43,20 @@ class EvaluationResult:
     baselines: dict[str, Array]
 
 
-def evaluate_splits(samples: Sequence[Sample], say: Callable[[str], None]) -> list[EvaluationResult]:
+def evaluate_splits(samples: Sequence[Sample], notify: Callable[[str], None]) -> list[EvaluationResult]:
     """Evaluate every split that these samples allow. Raises InvalidInput for too few samples."""
     _require_enough(samples)
     results = []
     for name, split in SPLITS.items():
         rounds = list(split(samples))
         if rounds:
-            say(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
+            notify(f"{name}: {len(rounds)} rounds over {len(samples)} cases")
             results.append(_evaluate_split(name, samples, rounds))
     return results
 
 
 def evaluate_train_test(
-    train: Sequence[Sample], test: Sequence[Sample], say: Callable[[str], None]
+    train: Sequence[Sample], test: Sequence[Sample], notify: Callable[[str], None]
 ) -> EvaluationResult:
     """Train on one set of samples and test on another, as training and service do.
 
@@ -67,7 +67,7 @@ def evaluate_train_test(
     if not test:
         raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
     predictor, _, _ = fit_predictor(
-        {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], say
+        {mode: [c for c in train if c.mode == mode] for mode in sorted({c.mode for c in train})}, [], notify
     )
     predictions = predictor.predict(test)
     intervals = [prediction.latency_ms or Interval(p50=math.nan) for prediction in predictions]

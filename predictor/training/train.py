@@ -65,25 +65,25 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     Deterministic: equal data give an equal artifact. Raises NotEnoughEvidence, which says what to measure, and
     WarehouseEmpty before the first publish.
     """
-    say = progress or (lambda _: None)
+    notify = progress or (lambda _: None)
     snapshot_id, training_set = _read_training_set(settings)
     skipped = dict(training_set.skipped)
     samples = _group_by_mode(training_set, skipped)
     rows = sum(map(len, samples.values()))
-    say(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
+    notify(f"{rows} cases of {len(_families(samples))} families at snapshot {snapshot_id[:12]}")
     dataset_sha256 = _dataset_sha256(samples, training_set.failed)
     serving = _serving(settings)
     manifest = None if serving is None else artifact.load_manifest(settings, serving.predictor_id)
     if serving and manifest and (manifest.dataset_sha256, manifest.lightgbm) == (dataset_sha256, lightgbm.__version__):
         same = "on exactly these data" if manifest.snapshot_id != snapshot_id else "at this very snapshot"
-        say(f"the predictor in service was trained {same}: kept")
+        notify(f"the predictor in service was trained {same}: kept")
         predictor_id, new, decision = serving.predictor_id, False, PromotionDecision(True, "in service already", {})
     elif (known := _refused_before(settings, log, dataset_sha256)) is not None:
         predictor_id, manifest, decision = known
         new = False
-        say("a predictor was trained on exactly these data before, and refused: not trained again")
+        notify("a predictor was trained on exactly these data before, and refused: not trained again")
     else:
-        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, say)
+        candidate, holdouts, metrics = fit_predictor(samples, training_set.failed, notify)
         decision = compare(candidate, serving)
         metrics["compared"] = decision.report
         about = {"snapshot_id": snapshot_id, "dataset_sha256": dataset_sha256}
@@ -93,7 +93,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
     log.append([_event(predictor_id, manifest, decision)], key=f"trained-{predictor_id}")
     if decision.promoted and new:
         promote(settings, log, predictor_id, decision)
-    say(f"{predictor_id} {'serves' if decision.promoted else 'does not serve'}: {decision.reason}")
+    notify(f"{predictor_id} {'serves' if decision.promoted else 'does not serve'}: {decision.reason}")
     return TrainingReport(
         predictor_id=predictor_id,
         snapshot_id=snapshot_id,
@@ -108,7 +108,7 @@ def train(settings: Settings, log: EventLog, *, progress: Progress | None = None
 
 
 def fit_predictor(
-    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], say: Progress
+    samples: dict[str, list[Sample]], failed: Sequence[tuple[Sample, str]], notify: Progress
 ) -> tuple[Predictor, dict[str, dict[Regime, HoldoutPredictions]], dict[str, Any]]:
     """Fit a predictor to the samples by mode; return it with its held-out errors by mode, and its metrics."""
     modes: dict[str, ModeModel] = {}
@@ -124,14 +124,14 @@ def fit_predictor(
         training_range = TrainingRange.fit(mode_samples)
         modes[mode] = ModeModel(model, calibrate_regimes(holdouts[mode]), training_range, median_log_latency(model))
         errors = ", ".join(f"{found['median_ape']:.1%} lacking {regime}" for regime, found in latency[mode].items())
-        say(f"{mode}: {len(mode_samples)} cases; median error {errors}")
+        notify(f"{mode}: {len(mode_samples)} cases; median error {errors}")
     everything = [sample for mode_samples in samples.values() for sample in mode_samples]
     memory = MemoryModel.fit(everything)
     risks = FailureModel.fit(everything, failed, memory)
     metrics = {"latency": latency, "failures": risks.metrics}
     if memory is not None:
         metrics["memory"] = memory.metrics
-        say(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
+        notify(f"memory: median error {memory.metrics['median_ape']:.1%} on unseen families")
     predictor = Predictor("", "", len(everything), tuple(sorted(_families(samples))), modes, memory, risks)
     return predictor, holdouts, metrics
 
