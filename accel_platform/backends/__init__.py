@@ -1,1 +1,1 @@
-"""One file per runtime, each behind the protocol of `base.py`. Nothing is timed or recorded here."""
+"""Backends: one module per runtime behind the protocol of `base.py`, with detection of what this host has."""

@@ -1,4 +1,4 @@
-"""What every backend does, so that the worker can measure any of them alike. No backend lives here."""
+"""Protocol of a backend, so that the worker can measure any runtime alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UnsupportedPrecision(Unsupported):
 
 @dataclass(frozen=True)
 class Placement:
-    """How a runtime that may divide a graph did so: operators on the device asked for, and those it left elsewhere."""
+    """Division of a graph by its runtime: operators on the requested device, and those left elsewhere."""
 
     accelerated: int
     elsewhere: dict[str, int] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class Placement:
 
     @property
     def accelerated_share(self) -> float | None:
-        """Of all operators; None for a graph without any."""
+        """Return the share of all operators on the requested device; None for a graph without operators."""
         total = self.accelerated + sum(self.elsewhere.values())
         return self.accelerated / total if total else None
 
 
 def share(counts: Mapping[bool, int]) -> float | None:
-    """Of the products counted, those that are in the precision (True); None of none."""
+    """Return the share of counted products in the requested precision (True); None without products."""
     total = sum(counts.values())
     return counts.get(True, 0) / total if total else None
 
@@ -80,7 +80,7 @@ class Backend(Protocol):
     def __init__(self, *, device: str, threads: int) -> None: ...
 
     def versions(self) -> dict[str, str]:
-        """Runtime versions as the loaded libraries report them."""
+        """Return runtime versions as the loaded libraries report them."""
         ...
 
     def load(self, artifact: Path, *, precision: str) -> None:
@@ -88,7 +88,7 @@ class Backend(Protocol):
         ...
 
     def compile(self, inputs: Arrays) -> None:
-        """Specialise for exactly these shapes; replaces what was compiled before."""
+        """Specialize for exactly these shapes, replacing what was compiled before."""
         ...
 
     def bind(self, inputs: Arrays) -> None:
@@ -96,31 +96,31 @@ class Backend(Protocol):
         ...
 
     def run(self) -> None:
-        """One forward pass."""
+        """Run one forward pass."""
         ...
 
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Copies of the last run's outputs by name."""
+        """Return copies of the last run's outputs by name."""
         ...
 
     def placement(self) -> Placement | None:
-        """Where the operators of what was compiled last run; None where the runtime has no graph to divide."""
+        """Return where the compiled operators last ran; None where the runtime has no graph to divide."""
         ...
 
     def precision_share(self) -> float | None:
-        """Of the matrix products and convolutions of the last run, those computed in the precision that was loaded.
+        """Return the share of the last run's matrix products and convolutions in the loaded precision.
 
-        Read from what ran (executed graph, compiled program, dispatched operators), never from what was asked. None
-        where there are none, or the runtime does not tell.
+        Read from what ran (executed graph, compiled program, dispatched operators), never from what was requested. None
+        without products, or where the runtime does not tell.
         """
         ...
 
     def confirm(self) -> Confirmation | None:
-        """Which device the last run was on, by the runtime's own word; None where it does not tell."""
+        """Return the device of the last run as the runtime reports it; None where it does not."""
         ...
 
     def memory_device_peak_mib(self) -> float | None:
-        """Peak memory taken on a device with memory of its own; None on a processor."""
+        """Return the peak memory taken on a device with memory of its own, in MiB; None on a processor."""
         ...
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Eager(Protocol):
-    """What a backend adds whose model is a torch module, which generation and training drive themselves."""
+    """Backend whose model is a torch module, which generation and training drive themselves."""
 
     model: Any
     """The torch module, once loaded."""
@@ -138,11 +138,11 @@ class Eager(Protocol):
     """The torch device it lies on."""
 
     def load(self, artifact: Path, *, precision: str, head: Head = "AutoModel") -> None:
-        """As `Backend.load`, with a head."""
+        """Load as `Backend.load` does, with a head."""
         ...
 
     def confirm(self, results: Sequence[Any] | None = None) -> Confirmation:
-        """As `Backend.confirm`, by these tensors, which the model has made."""
+        """Confirm as `Backend.confirm` does, by these tensors that the model computed."""
         ...
 
     def synchronize(self) -> None:
@@ -152,16 +152,16 @@ class Eager(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """What a backend adds whose runtime works in other processes, which keep its time and take its memory."""
+    """Backend whose runtime works in other processes, which hold its clock and its memory."""
 
     def clock_ns(self) -> int:
         """Time that runs have taken so far by the runtime's own clock; it stands still between them."""
         ...
 
     def memory_peak_mib(self) -> float | None:
-        """Peak resident memory of the runtime's processes; None where the system does not tell."""
+        """Return the peak resident memory of the runtime's processes in MiB; None where the system does not tell."""
         ...
 
     def notes(self) -> dict[str, Any]:
-        """What else belongs to a result: clock, adapter, how memory was summed."""
+        """Return further facts of a result: clock, adapter, how memory was summed."""
         ...

@@ -1,5 +1,4 @@
-"""Which hardware this host has: every name is a device, or a reason why there is none. How each is asked is in
-`probes.py`."""
+"""Detection of this host's hardware: each name is a device, or a reason for its absence."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class Inventory:
     devices: tuple[DeviceObserved, ...]
 
     def device(self, hardware: str) -> DeviceObserved | None:
-        """The entry of a hardware name such as `cpu` or `openvino:gpu`; None for one that was not looked for."""
+        """Return the entry of a hardware name such as `cpu` or `openvino:gpu`; None if it was not looked for."""
         return self._by_name.get(hardware)
 
     @property
@@ -35,7 +34,7 @@ class Inventory:
         return tuple(self._by_name)
 
     def events(self, *, run_id: str | None = None) -> list[Event]:
-        """What was seen, as events of one moment: they are one look, and replace the look before."""
+        """Return the observations as events of one moment, which replace earlier observations."""
         payloads = (self.host, *self.devices)
         events = [Event.of(p, source=SOURCE, host_id=self.host_id, run_id=run_id) for p in payloads]
         now = events[0].recorded_at
@@ -58,7 +57,9 @@ def detect(asked: Iterable[str] = ()) -> Inventory:
 
 
 def fingerprint_of(device: DeviceObserved, *, threads: int) -> str:
-    """16 hex digits over all that must be equal for two figures to be compared: device, driver, runtimes, threads."""
+    """Return 16 hex digits of a hash over all that must be equal to compare figures: device, driver, runtimes,
+    threads.
+    """
     parts = {
         "backend": device.backend,
         "device": device.device_id,

@@ -81,7 +81,7 @@ class JaxBackend:
         return {name: np.array(value, dtype=np.float32) for name, value in self._last.items()}
 
     def placement(self) -> None:
-        """XLA compiles the whole graph for one device."""
+        """Return None: XLA compiles the whole graph for one device."""
 
     def precision_share(self) -> float | None:
         return products_share(self._compiled.as_text(), self._HLO[self._precision])
@@ -124,7 +124,7 @@ class JaxBackend:
 
 
 def products_share(program: str, dtype: str) -> float | None:
-    """Of the products in an optimised HLO program, those whose first operand has XLA's `dtype`."""
+    """Return the share of products in an optimized HLO program whose first operand has XLA's `dtype`."""
     types = dict(re.findall(r"(%[\w.-]+) = (\w+)\[", program))
     operands = re.findall(r" (?:dot|convolution)\((?:\w+\[[^\]]*\]\S* )?(%[\w.-]+)", program)
     operands += re.findall(r" custom-call\((%[\w.-]+)[^\n]*custom_call_target=\"[^\"]*(?:matmul|conv)", program)
@@ -132,7 +132,7 @@ def products_share(program: str, dtype: str) -> float | None:
 
 
 def _finished(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The same values, once the device has them."""
+    """Wait until the device has computed these values, and return them."""
     for value in values.values():
         value.block_until_ready()
     return values

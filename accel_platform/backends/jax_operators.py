@@ -1,7 +1,7 @@
-"""What each ATen operator means in jax.numpy and lax: one table, nothing else.
+"""Table of ATen operators in terms of jax.numpy and lax.
 
-Signatures are ATen's, less where a tensor is kept (device, layout). Of operators with several results only those that
-inference reads are given.
+Signatures are ATen's without storage arguments (device, layout). Operators with several results give only those that
+inference reads.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _translates(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def _reduction(reduce: Callable[..., Array]) -> Callable[..., Array]:
-    """ATen means every dimension by none, and by an empty list."""
+    """Return ATen's form of a reduction: no dimension, or an empty list of them, means all."""
 
     def function(x: Array, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None) -> Array:
         x = x if dtype is None else x.astype(dtype)
@@ -241,7 +241,7 @@ def _index_select(x: Array, dim: int, index: Array) -> Array:
 
 @_translates("constant_pad_nd.default")
 def _pad(x: Array, pad: Sequence[int], value: float = 0) -> Array:
-    """Pairs from the last dimension on; a negative one crops."""
+    """Pad by pairs from the last dimension on; a negative pair crops."""
     pairs = [(0, 0, 0)] * (x.ndim - len(pad) // 2)
     pairs += [(pad[i], pad[i + 1], 0) for i in reversed(range(0, len(pad), 2))]
     return lax.pad(x, jnp.asarray(value, x.dtype), pairs)
@@ -397,7 +397,7 @@ def _window(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> tuple[Any, Any, Any, int, Any]:
-    """Window, step, padding, area and dilation over all dimensions of x, of which ATen names the last ones."""
+    """Return window, step, padding, area and dilation over all dimensions of x; ATen names only the last ones."""
     if ceil_mode:
         raise Unsupported("Not supported: pooling with ceil_mode has no translation here.")
     count = x.ndim - 2

@@ -44,7 +44,7 @@ class OnnxRuntimeBackend:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def compile(self, inputs: Arrays) -> None:
-        """The session takes any batch size as it is."""
+        """Do nothing: the session takes any batch size."""
 
     def bind(self, inputs: Arrays) -> None:
         # An exporter may have found an input to be unused and dropped it.

@@ -1,4 +1,4 @@
-"""Which operators multiply matrices or convolve, by the names that ONNX graphs give them. No runtime is imported."""
+"""Operators that multiply matrices or convolve, by their names in ONNX graphs."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def is_product(operator: str) -> bool:
 
 
 def integer_share(operators: Iterable[str], precision: str) -> float | None:
-    """Of the products among these operators, those in int8, or for another precision those that are not."""
+    """Return the share of the products among these operators in int8, or for another precision of the others."""
     wanted = _INTEGER if precision == "int8" else _FLOATING
     return share(Counter(operator in wanted for operator in operators if is_product(operator)))

@@ -1,6 +1,6 @@
-"""How each hardware name is asked for: a probe per runtime, which loads it and describes its device. Nothing is timed.
+"""Probes of hardware names: one per runtime, which loads it and describes its device.
 
-A probe takes the choice that followed the colon of a name, or None, and raises Absent where there is no device.
+A probe takes the choice after the colon of a name, or None, and raises Absent where there is no device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accel_platform.hardware.host import host_id
 
 
 class Absent(Exception):
-    """Why a hardware name has no device here."""
+    """Reason why a hardware name has no device here."""
 
 
 def _host_processor() -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _openvino_core() -> Any:
 
 
 def openvino_choices() -> list[str]:
-    """Names of the GPUs and NPUs that OpenVINO drives here."""
+    """Return the names of the GPUs and NPUs that OpenVINO drives here."""
     try:
         devices = _openvino_core().available_devices
     except Absent:
@@ -140,7 +140,7 @@ def _openvino(choice: str | None) -> dict[str, Any]:
 
 
 def openvino_facts(core: Any, device: str) -> dict[str, Any]:
-    """A GPU or NPU as OpenVINO describes it; what its plugin does not tell stays unknown."""
+    """Describe a GPU or NPU by OpenVINO; what its plugin does not report stays unknown."""
     tells = core.get_property(device, "SUPPORTED_PROPERTIES")
 
     def told(name: str) -> Any:
@@ -202,7 +202,7 @@ def _jax(_: str | None) -> dict[str, Any]:
 
 
 def _browser(browser: str | None) -> dict[str, Any]:
-    """What a page sees in this host's browser."""
+    """Return what a page sees in this host's browser."""
     from accel_platform.backends.browser.probe import NoBrowser, look
 
     try:
@@ -273,11 +273,11 @@ PROBES: dict[str, Callable[[str | None], dict[str, Any]]] = {
 
 
 def _device_id(kind: str, name: str, facts: dict[str, Any]) -> str:
-    """Kind, name and a hash of what tells this silicon from other silicon of that name; equal machines share it."""
+    """Return kind, name and a hash of the facts that tell silicon of one name apart; equal machines share it."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.casefold()).strip("-")
     return f"{kind}-{slug}-{digest(facts, 8)}"
 
 
 def digest(value: Any, digits: int) -> str:
-    """So many hex digits of the hash of a JSON value."""
+    """Return so many hex digits of the hash of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:digits]

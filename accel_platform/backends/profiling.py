@@ -1,4 +1,4 @@
-"""What a backend adds that can say how long each operator took, and the Chrome trace it leaves. Nothing is run here."""
+"""Operator profiles: times per operator, and the Chrome trace of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Profiled(Protocol):
 
 
 def summed(spans: Iterable[tuple[str, float]]) -> list[OperatorTime]:
-    """Executions (operator, microseconds) added up by operator."""
+    """Add up executions (operator, microseconds) by operator."""
     found: dict[str, list[float]] = defaultdict(list)
     for operator, duration_us in spans:
         found[operator].append(duration_us)
@@ -40,7 +40,7 @@ def summed(spans: Iterable[tuple[str, float]]) -> list[OperatorTime]:
 
 
 def write_trace(spans: Sequence[tuple[str, str, float]], trace: Path) -> None:
-    """A Chrome trace of (node, operator, microseconds), end to end: for runtimes that tell how long but not when."""
+    """Write a Chrome trace of (node, operator, microseconds) end to end, for runtimes that report durations only."""
     events, at = [], 0.0
     for node, operator, duration_us in spans:
         event = {"name": node, "cat": operator, "ph": "X", "ts": at, "dur": duration_us, "pid": 0, "tid": 0}

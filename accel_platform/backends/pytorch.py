@@ -55,7 +55,7 @@ class PyTorchBackend:
         self.synchronize()
 
     def compile(self, inputs: Arrays) -> None:  # noqa: ARG002 - other backends specialise for them
-        """Eager execution has nothing to compile; what earlier cells took of a device is given back and forgotten."""
+        """Release and forget device memory of earlier cells; eager execution compiles nothing."""
         self._inputs, self._last = {}, None
         if self._accelerator is not None:
             self._accelerator.empty_cache()
@@ -79,7 +79,7 @@ class PyTorchBackend:
         return {name: np.array(t.float().cpu().numpy()) for name, t in tensors_of(self._last).items()}
 
     def placement(self) -> None:
-        """Eager execution has no graph."""
+        """Return None: eager execution has no graph."""
 
     def precision_share(self) -> float | None:
         from accel_platform.backends.pytorch_op_precision import precision_share
@@ -87,7 +87,7 @@ class PyTorchBackend:
         return precision_share(lambda: self.model(**self._inputs), self._precision)
 
     def confirm(self, results: Sequence[torch.Tensor] | None = None) -> Confirmation:
-        """By where the weights lie, and what the last run (or whoever drove the model) made of them."""
+        """Confirm by the device of the weights and of the outputs of the last run."""
         from accel_platform.workloads.build import tensors_of
 
         tensors = [*self.model.parameters(), *(tensors_of(self._last).values() if results is None else results)]
@@ -106,8 +106,10 @@ class PyTorchBackend:
         return [OperatorTime(e.key, e.count, getattr(e, spent) / 1e3) for e in profiler.key_averages()]
 
     def memory_device_peak_mib(self) -> float | None:
-        """What torch's allocator had reserved at most since `compile`; Metal tells the present only, which is as much,
-        for the allocator keeps what runs have freed."""
+        """Return the most that torch's allocator reserved since `compile`, in MiB.
+
+        Metal reports the present value only, which is as much: its allocator keeps freed memory.
+        """
         if self._accelerator is None:
             return None
         if self.device.type == "mps":
@@ -123,7 +125,7 @@ class PyTorchBackend:
             self._accelerator.synchronize()
 
     def _refuse(self, precision: str) -> None:
-        """Raises UnsupportedPrecision for what this device has not."""
+        """Raise UnsupportedPrecision for a precision that this device lacks."""
         if precision not in self._DTYPES:
             raise UnsupportedPrecision(f"The {self.name} backend does not compute in {precision}.")
         if precision == "int8" and self.device.type != "cpu":
@@ -138,9 +140,9 @@ class PyTorchBackend:
 
 
 def _quantized(model: Any) -> Any:
-    """Linear layers with int8 weights, their inputs quantised as they come.
+    """Return the model with int8 weights in linear layers and dynamically quantized inputs.
 
-    torch calls `quantize_dynamic` deprecated in favour of torchao, but ships it still, with its kernels.
+    torch deprecates `quantize_dynamic` in favor of torchao, but still ships it with its kernels.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)

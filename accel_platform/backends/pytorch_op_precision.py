@@ -30,7 +30,9 @@ _ATTENTION = "_scaled_dot_product"
 
 
 def precision_share(forward: Callable[[], Any], precision: str) -> float | None:
-    """Of the products of one call of `forward`, those whose operands have the precision; int8 ones are quantised."""
+    """Return the share of products in one call of `forward` whose operands have the precision; int8 ones are
+    quantized.
+    """
     counts: Counter[bool] = Counter()
 
     class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]

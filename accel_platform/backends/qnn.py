@@ -26,9 +26,9 @@ EMULATED_CHIP = {"htp_arch": "75", "soc_model": "57"}
 
 
 def find_device() -> Any:
-    """ONNX Runtime's handle of the HTP or its emulator; loads the plugin the first time.
+    """Return ONNX Runtime's handle of the HTP or its emulator, loading the plugin the first time.
 
-    Raises Unsupported where the plugin does not load here or finds nothing.
+    Raises Unsupported where the plugin does not load or finds nothing.
     """
     name = onnxruntime_qnn.get_ep_name()
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
@@ -47,12 +47,12 @@ def find_device() -> Any:
 
 
 def is_emulated(device: Any) -> bool:
-    """Whether the processor stands in for the HTP."""
+    """Return whether the processor emulates the HTP."""
     return bool(device.device.type != onnxruntime.OrtHardwareDeviceType.NPU)
 
 
 def provider_options(device: Any) -> dict[str, str]:
-    """How QNN is asked to run a float model: on the HTP, in float16."""
+    """Return QNN's options for a float model: on the HTP, in float16."""
     return {
         "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
         "enable_htp_fp16_precision": "1",
@@ -116,9 +116,9 @@ class QnnBackend(plain.OnnxRuntimeBackend):
 
 @contextmanager
 def _native_log() -> Iterator[list[str]]:
-    """Lines that native code writes to standard error meanwhile; they go there afterwards all the same.
+    """Yield lines that native code writes to standard error; they go there afterwards as well.
 
-    ONNX Runtime tells why a provider refuses an operator nowhere else.
+    ONNX Runtime reports nowhere else why a provider refuses an operator.
     """
     lines: list[str] = []
     kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""Which runtime serves which hardware name. Nothing heavy is imported before a backend is made."""
+"""Registry of hardware names and the runtimes that serve them; runtimes are imported when a backend is made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chrome", "edge", "firefox")
 
 @dataclass(frozen=True)
 class Runtime:
-    """How one hardware name is served: `backend` names the runtime, `device` what that runtime calls the silicon."""
+    """Service of one hardware name: `backend` names the runtime, `device` the runtime's name of the silicon."""
 
     hardware: Hardware
     backend: str
@@ -44,21 +44,21 @@ class Runtime:
 
     @property
     def name(self) -> str:
-        """What a person types to get it: `openvino`, `openvino:gpu.1`, `wasm:firefox`."""
+        """Full hardware name as users type it: `openvino`, `openvino:gpu.1`, `wasm:firefox`."""
         return self.hardware if self.choice is None else f"{self.hardware}:{self.choice}"
 
     @property
     def precision(self) -> str:
-        """What it computes in unless told otherwise."""
+        """Default precision."""
         return next(iter(self.precisions))
 
     @property
     def reads(self) -> Artifact:
-        """What it loads unless told otherwise."""
+        """Kind of artifact loaded by default."""
         return self.precisions[self.precision]
 
     def refusal(self, precision: str) -> str | None:
-        """Why it does not compute in a precision; None where it does, if the device does."""
+        """Return why the runtime does not compute in a precision; None where it does, if the device does."""
         if precision in self.precisions:
             return None
         reason = self.lacks.get(precision, f"it computes in {', '.join(self.precisions)} only")
@@ -163,7 +163,7 @@ RUNTIMES: dict[str, Runtime] = {
 
 @lru_cache(maxsize=256)
 def runtime_for(hardware: str) -> Runtime:
-    """The runtime of a hardware name, in any case, with its choice if it names one.
+    """Return the runtime of a hardware name, in any case, with the choice that the name holds.
 
     Raises InvalidInput with the closest names, or for a choice that the runtime cannot have.
     """
@@ -182,7 +182,7 @@ def runtime_for(hardware: str) -> Runtime:
 
 
 def in_browser(name: str, browser: str) -> str:
-    """The same hardware name in that browser; names that are not served by a browser, or name one, stay.
+    """Return the hardware name in that browser; names without a browser, or with one, stay.
 
     Raises InvalidInput for an unknown name or browser.
     """
@@ -193,7 +193,7 @@ def in_browser(name: str, browser: str) -> str:
 
 
 def make_backend(hardware: str, *, threads: int) -> Backend:
-    """A fresh backend; importing its runtime happens here. Raises InvalidInput for a name without a backend."""
+    """Return a new backend, importing its runtime. Raises InvalidInput for a name without a backend."""
     runtime = runtime_for(hardware)
     if runtime.entry_point is None:
         raise InvalidInput(f"This version of accel-platform has no backend for {runtime.hardware}.")

@@ -17,7 +17,7 @@ _NOISE = re.compile(r"nvidia|geforce|tesla|amd|instinct|radeon|intel|qualcomm|go
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """What the vendor promises of one device; None where nothing is published or known."""
+    """Published figures of one device; None where nothing is published or known."""
 
     name: str
     vendor: str | None
@@ -46,24 +46,24 @@ class DeviceSpec:
 
 @cache
 def catalog() -> tuple[DeviceSpec, ...]:
-    """Every device of `catalog.csv`."""
+    """Return every device of `catalog.csv`."""
     text = files(__package__).joinpath("catalog.csv").read_text(encoding="utf-8")
     return tuple(_spec(row) for row in csv.DictReader(text.splitlines()))
 
 
 def find_spec(name: str | None) -> DeviceSpec | None:
-    """The device that a driver or a person calls `name`, or None. Only whole names match: no guessing by likeness."""
+    """Return the device that a driver or a person calls `name`, or None. Only whole names match."""
     return _by_key().get(_key(name)) if name else None
 
 
 def cpu_spec(
     name: str, *, cores: int | None, clock_max_mhz: float | None, vector_bits: int | None, memory_mib: float | None
 ) -> DeviceSpec:
-    """A CPU described by its cores; the peak stays None unless cores, clock and vector width are all known.
+    """Describe a CPU by its cores; the peak is None unless cores, clock and vector width are all known.
 
-    peak FP32 = cores * clock * lanes (vector_bits / 32) * 2 FMA pipes * 2 operations. Two full-width pipes is the
-    common design (Haswell onwards, Zen 2 onwards); cores with another number differ by that factor. The clock is the
-    highest single-core clock, so the peak is an upper bound.
+    peak FP32 = cores * clock * lanes (vector_bits / 32) * 2 FMA pipes * 2 operations. Two full-width pipes are common
+    (Haswell onwards, Zen 2 onwards); other cores differ by that factor. The clock is the highest single-core clock, so
+    the peak is an upper bound.
     """
     peak = None
     if cores and clock_max_mhz and vector_bits:

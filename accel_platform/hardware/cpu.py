@@ -1,4 +1,4 @@
-"""Facts about this host's processor and its state right now. Which runtimes can use it is decided in `detect.py`."""
+"""Facts about this host's processor and its present state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 
 @lru_cache(maxsize=1)
 def cpu_facts() -> dict[str, str]:
-    """What tells one kind of processor from another: vendor, name, family, model, stepping, instruction sets."""
+    """Return vendor, name, family, model, stepping and instruction sets, which tell kinds of processors apart."""
     if sys.platform == "linux":
         return _from_proc_cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     if sys.platform == "darwin":
@@ -58,7 +58,7 @@ def cpu_facts() -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Cores this process may keep busy: physical ones, less what affinity or a container's CPU quota withholds."""
+    """Return the physical cores this process may use, less those withheld by affinity or a container's quota."""
     limits = [psutil.cpu_count(logical=False) or psutil.cpu_count() or 1]
     if hasattr(os, "sched_getaffinity"):
         limits.append(len(os.sched_getaffinity(0)))
@@ -69,13 +69,13 @@ def usable_cores() -> int:
 
 
 def clock_max_mhz() -> float | None:
-    """The highest clock the system reports; None where it reports none (most virtual machines)."""
+    """Return the highest clock that the system reports; None where it reports none (most virtual machines)."""
     frequency = psutil.cpu_freq()
     return float(frequency.max) if frequency is not None and frequency.max else None
 
 
 def vector_bits() -> int | None:
-    """Width of the widest fused multiply-add that the processor has; None where its instruction sets do not tell."""
+    """Return the width of the widest fused multiply-add; None where the instruction sets do not tell."""
     features = set(cpu_facts().get("features", "").split())
     if "avx512f" in features:
         return 512
@@ -86,7 +86,7 @@ def vector_bits() -> int | None:
 
 
 def governor() -> str | None:
-    """The clock governor of the first core; None where the kernel exposes none (most virtual machines)."""
+    """Return the clock governor of the first core; None where the kernel exposes none (most virtual machines)."""
     path = _CPUFREQ / "scaling_governor"
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
@@ -131,7 +131,7 @@ def _sysctl(key: str) -> str:
 
 
 def _cgroup_cores() -> float | None:
-    """Cores granted by a cgroup quota; None where there is no limit."""
+    """Return the cores granted by a cgroup quota; None without a limit."""
     unified = Path("/sys/fs/cgroup/cpu.max")
     if unified.is_file():
         quota, period = unified.read_text(encoding="utf-8").split()

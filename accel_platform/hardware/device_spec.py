@@ -1,4 +1,4 @@
-"""What is known of a device that results name: the spec sheet, or what its host observed. Nothing is detected here."""
+"""Specification of a device that results name: from the spec sheet, or from what its host observed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def silicon(
     vector_bits: int | None = None,
     memory_mib: float | None = None,
 ) -> DeviceSpec:
-    """The device called `name` under a hardware name; the rest is what its host observed, which tells more of a CPU.
+    """Return the specification of the device called `name` under a hardware name.
 
-    One that neither knows has its kind and its `identity` for a name, and nothing else: two machines may call different
-    silicon the same. A CPU's peak is its cores times clock, lanes and operations (`cpu_spec`).
+    The other arguments are the host's observations. A device unknown to both has its kind and its `identity` as a name
+    and no figures, because two machines may call different silicon the same. A CPU's peak follows from its cores
+    (`cpu_spec`).
     """
     published = find_spec(name)
     if published is not None and published.kind != "cpu":

@@ -1,7 +1,6 @@
-"""Joules by the counters of the machine: RAPL for the processor, NVML for an NVIDIA GPU. Nothing is estimated here.
+"""Energy in joules by the counters of the machine: RAPL for processors, NVML for NVIDIA GPUs.
 
-RAPL counts a whole processor package with all that runs on it, NVML a whole GPU: an idle machine's share is in the
-figure, and so is a neighbour's.
+RAPL counts a whole processor package and NVML a whole GPU, so figures include idle power and neighbors.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OFTEN_ENOUGH_S = 20.0
 
 
 class NoEnergy(Exception):
-    """Why nothing counts the energy here."""
+    """Reason why nothing counts the energy here."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,14 @@ class Meter:
 
 
 def counted_by(device: DeviceObserved) -> str | None:
-    """`rapl` for what runs on the processor, software stand-ins too; `nvml` for CUDA; None where nothing is known."""
+    """Return `rapl` for work on the processor, software emulators included, `nvml` for CUDA, None otherwise."""
     if device.hardware == "cuda":
         return "nvml"
     return "rapl" if device.emulated or (device.device_id or "").startswith("cpu-") else None
 
 
 def meter_for(counted: str | None) -> Meter | NoEnergy:
-    """A meter by what `counted_by` said, or why there is none."""
+    """Return a meter for a result of `counted_by`, or the reason why there is none."""
     if counted is None:
         return NoEnergy("no counter of this device's energy is known")
     try:
@@ -109,10 +108,10 @@ def meter_for(counted: str | None) -> Meter | NoEnergy:
 
 
 def rapl(root: Path = POWERCAP) -> Meter:
-    """The processor's packages and, where they are counted apart, their memory. Raises NoEnergy.
+    """Return a meter of the processor's packages and, where counted apart, their memory. Raises NoEnergy.
 
-    `psys` (the platform, packages included), cores and graphics (parts of a package) and the `intel-rapl-mmio` tree
-    (the same packages once more) are left out, as they would count twice.
+    Left out, because they would count twice: `psys` (the platform), cores and graphics (parts of a package) and the
+    `intel-rapl-mmio` tree (the same packages).
     """
     found = sorted((_text(zone / "name"), zone) for zone in root.glob("intel-rapl:*") if (zone / "name").is_file())
     zones = [(name, zone) for name, zone in found if name.startswith("package") or name == "dram"]
@@ -134,7 +133,9 @@ def rapl(root: Path = POWERCAP) -> Meter:
 
 
 def nvml() -> Meter:
-    """The whole board of torch's GPU; the driver renews its counter about ten times a second. Raises NoEnergy."""
+    """Return a meter of the board of torch's GPU, whose counter is renewed about ten times a second. Raises
+    NoEnergy.
+    """
     try:
         gpu.energy_mj()
         return Meter(f"nvml: {gpu.name()}", [Counter(lambda: gpu.energy_mj() * 1000)], step_s=0.1)
@@ -143,7 +144,7 @@ def nvml() -> Meter:
 
 
 def described(meter: Meter | NoEnergy) -> dict[str, Any]:
-    """What of a meter belongs to a result's environment."""
+    """Return the facts of a meter that belong to a result's environment."""
     if isinstance(meter, NoEnergy):
         return {"reason": str(meter)}
     if meter.joules is None:

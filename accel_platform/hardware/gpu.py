@@ -1,6 +1,6 @@
-"""What the driver tells of the GPU that torch uses: clocks, temperature, load, energy. `probes.py` says which it is.
+"""State of the GPU that torch uses, by its driver: clocks, temperature, load, energy.
 
-torch asks NVML (the extra `energy`) or AMD SMI (part of ROCm); what neither tells is left out.
+torch asks NVML (the extra `energy`) or AMD SMI (part of ROCm); unreported figures are left out.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class Silent(Exception):
-    """Why the driver does not tell."""
+    """Reason why the driver reports nothing."""
 
 
 def clock_max_mhz() -> float | None:
-    """The highest clock of an NVIDIA GPU's cores; None where the driver does not tell."""
+    """Return the highest clock of an NVIDIA GPU's cores; None where the driver does not report it."""
     try:
         pynvml, handle = _nvml()
         return float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
@@ -23,7 +23,7 @@ def clock_max_mhz() -> float | None:
 
 
 def energy_mj() -> int:
-    """Millijoules that an NVIDIA GPU has taken since its driver was loaded. Raises Silent."""
+    """Return the millijoules that an NVIDIA GPU used since its driver was loaded. Raises Silent."""
     pynvml, handle = _nvml()
     try:
         return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
@@ -32,13 +32,13 @@ def energy_mj() -> int:
 
 
 def name() -> str:
-    """What NVML calls the GPU. Raises Silent."""
+    """Return NVML's name of the GPU. Raises Silent."""
     pynvml, handle = _nvml()
     return str(pynvml.nvmlDeviceGetName(handle))
 
 
 def state() -> dict[str, float]:
-    """Clock, temperature and load of an NVIDIA or AMD GPU now."""
+    """Return the present clock, temperature and load of an NVIDIA or AMD GPU."""
     import torch
 
     asked = {
@@ -57,7 +57,7 @@ def state() -> dict[str, float]:
 
 @cache
 def _nvml() -> tuple[Any, Any]:
-    """NVML and its handle of torch's first device, which it may count otherwise. Raises Silent."""
+    """Return NVML and its handle of torch's first device, which NVML may number otherwise. Raises Silent."""
     try:
         import pynvml
     except ImportError as error:
@@ -75,7 +75,7 @@ def _nvml() -> tuple[Any, Any]:
 
 
 def _errors() -> type[Exception]:
-    """What NVML raises for a figure that a GPU does not have; Silent where NVML is not installed."""
+    """Return NVML's error type for missing figures; Silent where NVML is not installed."""
     try:
         from pynvml import NVMLError
     except ImportError:

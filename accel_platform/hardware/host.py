@@ -1,4 +1,4 @@
-"""Who this host is: an id that outlives reboots, and the machine as it is seen now. Devices are in `detect.py`."""
+"""Identity of this host across reboots, and its present state."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SOFTWARE = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "open
 
 
 def host_id() -> str:
-    """`host-` and 12 hex digits, equal on every run and after every reboot of one installation of one machine."""
+    """Return `host-` and 12 hex digits, equal across runs and reboots of one installation on one machine."""
     return "host-" + hashlib.sha256(f"accel-platform {_machine_identity()}".encode()).hexdigest()[:12]
 
 
 def observe_host() -> HostObserved:
-    """The machine and the software that its figures depend on."""
+    """Observe the machine and the software that figures depend on."""
     return HostObserved(
         hostname=socket.gethostname(),
         os=f"{platform.system()} {platform.release()}",
@@ -38,7 +38,7 @@ def observe_host() -> HostObserved:
 
 
 def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
-    """Versions of those packages that are installed; nothing is imported."""
+    """Return versions of the installed ones among these packages, without importing them."""
     found = {}
     for package in packages:
         try:
@@ -49,7 +49,7 @@ def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _machine_identity() -> str:
-    """What the operating system calls this installation; the host's name where it says nothing (in containers)."""
+    """Return the operating system's id of this installation, else the host name (in containers)."""
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         if path.is_file() and (text := path.read_text(encoding="utf-8").strip()):
             return text

@@ -13,10 +13,10 @@ Kib = dict[str, int]
 
 
 def own_peak_mib() -> float:
-    """Peak resident memory of this process and the children it has now, in MiB.
+    """Return the peak resident memory of this process and its present children, in MiB.
 
-    Its own is VmHWM. A child adds what it holds alone (USS), as it shares the rest with its parent, and how far its
-    resident size had been higher (VmHWM - VmRSS). Children that have ended are not counted.
+    Its own is VmHWM. A child adds its unshared memory (USS) and how far its resident size had been higher (VmHWM -
+    VmRSS). Children that have ended are not counted.
     """
     if not Path("/proc/self/status").is_file():
         return _rusage_mib()
@@ -27,9 +27,9 @@ def own_peak_mib() -> float:
 
 
 def joint_peak_mib(pids: Iterable[int]) -> float | None:
-    """Peak memory in MiB of processes that share much: proportional sizes (PSS), each plus VmHWM - VmRSS.
+    """Return the peak memory in MiB of processes that share much: proportional sizes (PSS), each plus VmHWM - VmRSS.
 
-    None where the system does not tell; one that has just ended adds nothing.
+    None where the system does not tell; a process that has just ended adds nothing.
     """
     if not Path("/proc/self/smaps_rollup").is_file():
         return None
@@ -58,7 +58,7 @@ def _status(pid: int) -> Kib | None:
 
 
 def _kib(pid: int, file: str) -> Kib | None:
-    """The lines of a file of /proc that are in kB, by name; None for a process that has just ended."""
+    """Return the values in kB of a file of /proc by name; None for a process that has just ended."""
     try:
         text = (Path("/proc") / str(pid) / file).read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):

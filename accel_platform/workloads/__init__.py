@@ -1,1 +1,1 @@
-"""What is measured: models by name, their inputs, and what they cost on paper. Nothing is timed here."""
+"""Workloads: models by name, their inputs, weights and cost on paper."""

@@ -1,7 +1,7 @@
-"""Every model type that the installed transformers can build, with its family and category. No model is built here.
+"""Architectures: every model type of the installed transformers, with family and category.
 
-Both are derived: the category from transformers' own task tables and from what the config class holds, the family from
-the architectures that `sets.toml` names and, beyond these, from the stem of the model type.
+The category follows from transformers' task tables and the config class. The family follows from the architectures in
+`sets.toml`, else from the stem of the model type.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
 class ArchitectureKind(NamedTuple):
-    """What an architecture is."""
+    """Family and category of an architecture."""
 
     family: str
     category: Category
 
 
 def model_types() -> tuple[str, ...]:
-    """Every architecture with a model of its own (`AutoModel` knows it), in transformers' order."""
+    """Return every architecture with a model of its own (`AutoModel` knows it), in transformers' order."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     return tuple(MODEL_MAPPING_NAMES)
 
 
 def classify(model_type: str) -> ArchitectureKind:
-    """Family and category of any model type; imports at most its config class. Raises NotFound for an unknown one."""
+    """Return family and category of a model type, importing at most its config class. Raises NotFound."""
     from transformers import CONFIG_MAPPING
 
     if model_type not in CONFIG_MAPPING:
@@ -42,12 +42,12 @@ def classify(model_type: str) -> ArchitectureKind:
 
 
 def answers(model_type: str) -> bool:
-    """Whether it writes text, whatever it reads, and has a model of its own: then it reads text alone, too."""
+    """Return whether the architecture generates text and has a model of its own, so it also reads text alone."""
     return model_type in model_types() and model_type in _listed(("MULTIMODAL_LM", "CAUSAL_LM"))
 
 
 def matches(model_type: str) -> bool:
-    """Whether it reads an image of one size and a text to match, as CLIP does."""
+    """Return whether it reads an image of one size and a text to match, as CLIP does."""
     from transformers import CONFIG_MAPPING
 
     towers = getattr(CONFIG_MAPPING[model_type], "sub_configs", {})
@@ -83,8 +83,11 @@ _LONGER_STEMS = ("seamless_m4t", "pp_doclayout", "pp_ocr", "big_bird", "kosmos",
 
 
 def family_of(model_type: str) -> str:
-    """The family: as `sets.toml` has it, else that of a known architecture whose name this one's stem begins or ends
-    with (`camembert` and `modernbert` are bert, `qwen3_vl_moe_text` is qwen), else the stem itself."""
+    """Return the family from `sets.toml`, else of a known architecture that this stem begins or ends with, else the
+    stem.
+
+    `camembert` and `modernbert` are bert, `qwen3_vl_moe_text` is qwen.
+    """
     known = _named()
     if model_type in known:
         return known[model_type].family
@@ -113,7 +116,7 @@ def _named() -> dict[str, ArchitectureKind]:
 
 @lru_cache(maxsize=1)
 def _stems() -> dict[str, str]:
-    """Stem of each named architecture, and each family's own name, to the family."""
+    """Map the stem of each named architecture, and each family's name, to the family."""
     stems = {stem: kind.family for name, kind in _named().items() if len(stem := re.sub(r"[\d.]+$", "", name)) > 2}
     return {**stems, **{kind.family: kind.family for kind in _named().values()}}
 
@@ -196,7 +199,7 @@ _CATEGORY_EXCEPTIONS: dict[str, Category] = {
 
 
 def _category(model_type: str, config_class: Any) -> Category:
-    """The first of the signs below that says something."""
+    """Return the first category that a sign below indicates."""
     named = _named().get(model_type)
     return (
         (named.category if named is not None else None)
@@ -221,13 +224,13 @@ def _by_field(config_class: Any, fields: _Signs) -> Category | None:
 
 
 def _by_name(model_type: str, pattern: str) -> Category | None:
-    """A part of a larger model says in its name which one it is."""
+    """Return the category that the name of a part of a larger model states."""
     found = re.search(pattern, model_type)
     return found[1] if found else None  # type: ignore[return-value]
 
 
 def _by_parts(config_class: Any) -> Category | None:
-    """Towers of more than one kind make it multimodal where one of them reads text; else the only kind there is."""
+    """Return multimodal for towers of several kinds of which one reads text, else the only kind."""
     parts = {
         category
         for name in getattr(config_class, "sub_configs", {})
@@ -248,7 +251,7 @@ def _listed(tasks: tuple[str, ...]) -> frozenset[str]:
 
 
 def _fields(config_class: Any) -> set[str]:
-    """Names of a config's own fields, those that every config has left out."""
+    """Return a config's own field names, without those of every config."""
     from transformers import PretrainedConfig
 
     common = set(dir(PretrainedConfig))

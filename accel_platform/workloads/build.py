@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def config_of(spec: ModelSpec) -> Any:
-    """The transformers config of a model, made without a network."""
+    """Return the transformers config of a model, made without a network."""
     return _without_cache(new_config(spec.architecture, **spec.config))
 
 
 def text_part(config: Any) -> Any:
-    """What of a config is about text, where it has parts for images or sound besides; the whole where it has none."""
+    """Return the text part of a config with towers for images or sound, else the whole config."""
     return config if config.is_encoder_decoder else config.get_text_config()
 
 
 def new_config(model_type: str, **fields: Any) -> Any:
-    """A config of transformers with these fields."""
+    """Return a transformers config with these fields."""
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(model_type, **fields)
@@ -38,16 +38,16 @@ def new_config(model_type: str, **fields: Any) -> Any:
 
 
 def build_model(spec: ModelSpec, *, head: Head = "AutoModel") -> nn.Module:
-    """The model, with a head or without, in float32 and evaluation mode.
+    """Return the model, with or without a head, in float32 and evaluation mode.
 
-    Without weights of its own its parameters are random, seeded by the model's config: every process on every machine
-    gets the same. Raises NotFound where the weights cannot be read or are another model's.
+    Without real weights its parameters are random, seeded by the config: equal on every machine. Raises NotFound where
+    the weights cannot be read or belong to another model.
     """
     return built(spec, head=head)[0]
 
 
 def built(spec: ModelSpec, *, head: Head = "AutoModel") -> tuple[nn.Module, tuple[str, ...]]:
-    """The same, and the names of parameters that its real weights do not hold, which are random (seeded likewise)."""
+    """Return the model of `build_model`, and the names of parameters that its real weights lack, which are random."""
     import torch
     import transformers
 
@@ -83,14 +83,14 @@ def seed_of(spec: ModelSpec) -> int:
 
 
 def tensors_of(output: Any) -> dict[str, Any]:
-    """The tensors of a transformers output by name, in its order; nested outputs and caches are left out."""
+    """Return the tensors of a transformers output by name, in order, without nested outputs and caches."""
     import torch
 
     return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
 
 
 def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays that a model on the processor makes of these arrays, by name."""
+    """Return the arrays that a model on the processor computes from these arrays, by name."""
     import torch
 
     with torch.inference_mode():
@@ -99,7 +99,7 @@ def outputs_of(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_cache(config: Any) -> Any:
-    """One forward pass is measured: the keys and values that generation would keep are not computed."""
+    """Disable the key-value cache, because one forward pass is measured."""
     parts: list[Any] = [config, getattr(config, "text_config", None)]
     for part in parts:
         if getattr(part, "use_cache", None):

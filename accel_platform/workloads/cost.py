@@ -1,4 +1,4 @@
-"""What a model costs on paper: parameters, FLOPs and bytes of one forward pass. Nothing is really run."""
+"""Cost of a model on paper: parameters, FLOPs and bytes of one forward pass."""
 
 from __future__ import annotations
 
@@ -40,30 +40,29 @@ def cost_of(
     audio_seconds: float | None = None,
     precision: str = "float32",
 ) -> ModelCost:
-    """The cost of one forward pass, traced on the meta device; about a second the first time, then remembered.
+    """Return the cost of one forward pass, traced on the meta device (about a second) and cached.
 
-    Of int8 the weights of matrix products and convolutions count a byte each; the rest, and all activations, stay
-    float32, as quantising runtimes keep them. Raises InvalidInput for a batch size or length that the model cannot take
-    and for a precision nobody knows.
+    For int8 the weights of matrix products and convolutions count one byte each; the rest stays float32, as quantizing
+    runtimes keep it. Raises InvalidInput for an impossible batch size or length, or an unknown precision.
     """
     length = sequence_length_for(spec, sequence_length)
     return _cost(spec, batch_size, length, audio_seconds, resolve_precision(precision))
 
 
 def parameters_of(spec: ModelSpec) -> int:
-    """How many parameters it has; faster than the whole cost, as nothing is traced."""
+    """Return the number of parameters; faster than `cost_of`, because nothing is traced."""
     return sum(sizes_of_parameters(spec).values())
 
 
 def sizes_of_parameters(spec: ModelSpec) -> dict[str, int]:
-    """How many numbers each parameter has, by name."""
+    """Return how many numbers each parameter has, by name."""
     import torch
 
     return {name: p.numel() for name, p in _meta_model(spec, torch.float32).named_parameters()}
 
 
 def text_tower(spec: ModelSpec) -> str:
-    """How the names of those parameters begin that read text, where others read images or sound; "" where all do."""
+    """Return the common prefix of the names of text parameters in a model with other towers; "" otherwise."""
     import torch
 
     from accel_platform.workloads.build import text_part
@@ -110,7 +109,7 @@ def _cost(
 
 
 def _saved_by_quantizing(model: Any) -> int:
-    """Bytes that float32 weights of linear layers and convolutions lose as int8."""
+    """Return the bytes that int8 saves on float32 weights of linear layers and convolutions."""
     import torch
 
     layers = (torch.nn.Linear, torch.nn.modules.conv._ConvNd)
@@ -131,7 +130,7 @@ def _meta_model(spec: ModelSpec, dtype: Any) -> Any:
 
 
 def _trace(model: Any, inputs: dict[str, Any]) -> tuple[int, int, int]:
-    """FLOPs, bytes written, and bytes that layers put out, of one forward pass on the meta device."""
+    """Return FLOPs, bytes written and bytes of layer outputs of one forward pass on the meta device."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -194,7 +193,7 @@ def _operands(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> tuple[Any
 
 
 def _layers(config: Any) -> int | None:
-    """Repeated blocks, of encoder and decoder together where there are both; None where the config does not say."""
+    """Return the repeated blocks of encoder and decoder together; None where the config does not say."""
     if getattr(config, "is_encoder_decoder", False):
         pairs = (("encoder_layers", "decoder_layers"), ("num_layers", "num_decoder_layers"))
         for first, second in pairs:

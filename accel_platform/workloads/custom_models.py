@@ -38,7 +38,7 @@ class CustomModel(BaseModel):
 
 
 def read_models(path: Path) -> dict[str, ModelSpec]:
-    """The models of a file by key, in its order. Raises NotFound, or InvalidInput with the file, key and fault."""
+    """Return the models of a file by key, in order. Raises NotFound, or InvalidInput with file, key and fault."""
     entries, text = read_object(path)
     return custom_models(entries, where=str(path), folder=path.parent, text=text)
 
@@ -46,7 +46,7 @@ def read_models(path: Path) -> dict[str, ModelSpec]:
 def custom_models(
     entries: Mapping[str, Any], *, where: str, folder: Path = Path(), text: str = ""
 ) -> dict[str, ModelSpec]:
-    """The same from its content; `folder` is where relative paths of weights begin."""
+    """Return the models of parsed content; `folder` is the base of relative weight paths."""
     if not entries:
         raise InvalidInput(f"{where}: it holds no model.")
     found = {}
@@ -87,7 +87,7 @@ def _spec(key: str, entry: CustomModel, folder: Path) -> ModelSpec:
 
 
 def _own(key: str, architecture: str, config: dict[str, Any], entry: CustomModel, weights: Any) -> ModelSpec:
-    """A model that is not the catalogue's, under its own key."""
+    """Return a model outside the catalog, under its own key."""
     if (taken := _known(key)) is not None:
         raise InvalidInput(
             f"the catalogue calls {taken.model_id} so, whose results it would mix with: choose another key."
@@ -124,7 +124,7 @@ def _check_architecture(name: str) -> None:
 
 
 def _check_config(spec: ModelSpec, *, strictly: bool) -> None:
-    """transformers takes any keyword: a misspelt one would silently be the default."""
+    """Reject misspelt config fields, because transformers silently ignores unknown keywords."""
     from transformers import CONFIG_MAPPING
 
     from accel_platform.workloads.build import config_of
@@ -149,5 +149,5 @@ def _known(name: str) -> ModelSpec | None:
 
 
 def _relative(source: str, folder: Path) -> str:
-    """A path in a file is meant from where the file lies; a hub id, or an absolute path, is what it is."""
+    """Resolve a path relative to its file; hub ids and absolute paths stay."""
     return str(folder / source) if (folder / source).is_dir() else source

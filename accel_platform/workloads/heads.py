@@ -1,4 +1,4 @@
-"""Which head a model needs to generate or to be trained: the transformers class that adds it. Nothing is built here."""
+"""Heads for generation and training: the transformers classes that add them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _GENERATING: tuple[Head, ...] = (
 
 
 def generation_head(spec: ModelSpec) -> Head | None:
-    """The head that predicts the next token; None for a model that was not made to. Imports torch."""
+    """Return the head that predicts the next token; None for other models. Imports torch."""
     head = training_head(spec)
     return head if head in _GENERATING else None
 
 
 def training_head(spec: ModelSpec) -> Head:
-    """The head whose labels give a loss; `AutoModel` where there is none for the model's inputs. Imports torch."""
+    """Return the head whose labels give a loss; `AutoModel` where there is none. Imports torch."""
     from transformers.models.auto import modeling_auto as auto
 
     known: dict[Head, Mapping[str, object]] = {

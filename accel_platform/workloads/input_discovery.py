@@ -1,8 +1,7 @@
-"""Finding inputs that any architecture takes, by its forward signature and by trying. No table of models is kept here.
+"""Discovery of inputs that any architecture takes, by its forward signature and by trial.
 
-What a signature does not tell (how an image is cut up, how many placeholder tokens it takes) is found out: every way of
-making the inputs is run, and the model's own complaint says how many placeholders it wants. The tensors themselves are
-made in `synthetic_inputs.py`.
+Each way of making the inputs is run, and the model's own error tells how many placeholder tokens it wants. Tensors come
+from `synthetic_inputs.py`.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class NoInputs(Exception):
 
 
 def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = False) -> tuple[Inputs, Any]:
-    """The first inputs that the model takes, and its output for them. Raises the first complaint where it takes none.
+    """Return the first inputs that the model takes, and its output. Raises the first error where it takes none.
 
-    A model that reads text beside images or sound is given both; with `partial` only one of them, and others nothing.
+    A model that reads text beside images or sound gets both; with `partial` only one of them.
     """
     complaint: Exception | None = None
     for candidate in candidates(model, partial=partial):
@@ -64,7 +63,7 @@ def find_inputs(model: Any, run: Callable[[Inputs], Any], *, partial: bool = Fal
 
 
 def varied(inputs: Inputs, config: Any, seed: int = 1) -> Inputs:
-    """Other values of the same kind: plain ids and signals drawn anew; masks, grids and reserved ids kept."""
+    """Return other values of the same kind: new ids and signals; the same masks, grids and reserved ids."""
     generator = torch.Generator().manual_seed(seed)
     reserved = torch.tensor(sorted(reserved_tokens(config)) or [-1])
     other = dict(inputs)
@@ -80,7 +79,7 @@ def varied(inputs: Inputs, config: Any, seed: int = 1) -> Inputs:
 
 
 def candidates(model: Any, *, partial: bool) -> Iterator[Inputs]:
-    """Ways of making inputs, the fullest first; what `partial` means is said above."""
+    """Yield ways of making inputs, the most complete first; `partial` is as in `find_inputs`."""
     names = {
         name: parameter.default is inspect.Parameter.empty
         for name, parameter in inspect.signature(model.forward).parameters.items()
@@ -123,7 +122,7 @@ def _adjusted(counts: dict[str, int], kind: str, features: int, config: Any) -> 
 
 
 def _with_placeholders(model: Any, candidate: Inputs, counts: dict[str, int]) -> Inputs:
-    """Tokens before the text that stand for what a tower computes, as many as the model asked for (at first one)."""
+    """Prepend the placeholder tokens that the model asked for (one at first)."""
     inputs = dict(candidate)
     ids = candidate.get("input_ids")
     if ids is None or ids.dim() != 2:

@@ -1,4 +1,4 @@
-"""The inputs of a model, by modality: names, shapes and values, as numpy arrays. No model is built here."""
+"""Inputs of a model by modality: names, shapes and values as numpy arrays."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class InputSpec:
 def describe_inputs(
     spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, audio_seconds: float | None = None
 ) -> tuple[InputSpec, ...]:
-    """Names and shapes of the forward pass's inputs, batch first. An encoder-decoder gets decoder tokens too.
+    """Return names and shapes of the forward pass's inputs, batch first, with decoder tokens for encoder-decoders.
 
-    Raises InvalidInput for a batch size below 1, a length that the model's positions do not reach, or seconds of sound
-    for a model that reads none, or always as many.
+    Raises InvalidInput for a batch size below 1, a length beyond the model's positions, or seconds of sound for a model
+    that takes none, or a fixed number.
     """
     from accel_platform.workloads.build import config_of
 
@@ -68,7 +68,7 @@ def describe_inputs(
 def make_inputs(
     spec: ModelSpec, *, batch_size: int, sequence_length: int | None = None, seed: int = 0
 ) -> dict[str, npt.NDArray[Any]]:
-    """The arrays for one forward pass; equal arguments give equal values on every machine."""
+    """Return the arrays of one forward pass; equal arguments give equal values on every machine."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
@@ -137,7 +137,7 @@ def _multimodal(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[
 
 
 def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[InputSpec, ...]:
-    """Text with a place for each of the image's features. LLaVA-Next sees a large image whole and in four tiles."""
+    """Return text with a place per image feature. LLaVA-Next sees a large image whole and in four tiles."""
     side = config.vision_config.image_size // config.vision_config.patch_size
     tiles: tuple[int, ...] = ()
     features = side**2
@@ -161,7 +161,7 @@ def _llava(config: Any, spec: ModelSpec, batch: int, length: int) -> tuple[Input
 
 
 def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
-    """The same model for square images of another size. Raises InvalidInput for one that reads no images."""
+    """Return the model for square images of another size. Raises InvalidInput for a model without images."""
     from accel_platform.workloads.build import config_of
 
     if spec.modality == "vision":
@@ -173,8 +173,10 @@ def with_image_size(spec: ModelSpec, pixels: int) -> ModelSpec:
 
 
 def usual_image_size(spec: ModelSpec) -> int | None:
-    """Pixels along an edge of the images it is measured with; None where it reads none, text besides, or none that are
-    square."""
+    """Return the edge in pixels of the images it is measured with.
+
+    None for a model without images, with text besides, or with images that are not square.
+    """
     if spec.modality != "vision":
         return None
     shapes = [item.shape[-2:] for item in describe_inputs(spec, batch_size=1) if item.name == "pixel_values"]
@@ -182,7 +184,7 @@ def usual_image_size(spec: ModelSpec) -> int | None:
 
 
 def _image_size(config: Any) -> tuple[int, int]:
-    """Pixels: the config's size; else of detection models 800 (their processor's shorter edge), of the rest 224."""
+    """Return height and width in pixels: the config's, else 800 for detection models (their shorter edge), else 224."""
     size = getattr(config, "image_size", 800 if config.model_type == "detr" else 224)
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 

@@ -1,4 +1,4 @@
-"""The shape of what generates: the parameters a token meets and what is kept of each. Nothing is really built."""
+"""Shape of decoders: the parameters that a token uses, and what is cached per token."""
 
 from __future__ import annotations
 
@@ -37,31 +37,34 @@ class Decoder:
     """That text does not meet: towers for images and sound, and tables of which it needs a row."""
 
     def read_parameters(self, sequences: int) -> float:
-        """That so many sequences meet at a step: of a mixture of experts more the more they are, as each chooses."""
+        """Return the parameters used in a step by so many sequences; with experts more for more sequences."""
         read = self.parameters - self.unread_parameters
         return read * (1 - (1 - self.active_parameters / read) ** sequences)
 
     def held(self, tokens: float) -> float:
-        """Numbers kept of one sequence of so many tokens."""
+        """Return the numbers cached for one sequence of so many tokens."""
         return self.kept_per_token * tokens + self.kept_in_window * min(tokens, self.window) + self.state
 
     def moved(self, into: float, out: float) -> float:
-        """Numbers read or written of them for one token, on average while `out` are added to the `into` there were."""
+        """Return the cached numbers read or written per token, on average over `out` tokens added to `into`."""
         # Keys and values are read, a state is written as well.
         seen = self.kept_per_token * (into + out / 2) + self.kept_in_window * _in_window(self.window, into, out)
         return seen + 2 * self.state
 
 
 def _in_window(window: float, into: float, out: float) -> float:
-    """Tokens in a window, on average while it fills."""
+    """Return the tokens in a window, on average while it fills."""
     grows = min(max(window - into, 0.0), out)
     first = min(into, window)
     return (grows * (first + grows / 2) + (out - grows) * (first + grows)) / out
 
 
 def decoder_of(spec: ModelSpec) -> Decoder | None:
-    """The shape of a model's decoder, laid out on the meta device (about a second); None where it was not made to
-    generate, or its config does not say how many experts a token meets or what a layer keeps."""
+    """Return the shape of a model's decoder, laid out on the meta device (about a second).
+
+    None for models that do not generate, or whose config does not say how many experts a token uses or what a layer
+    caches.
+    """
     from accel_platform.workloads.build import config_of
     from accel_platform.workloads.cost import sizes_of_parameters, text_tower
     from accel_platform.workloads.heads import generation_head
@@ -84,9 +87,9 @@ def decoder_of(spec: ModelSpec) -> Decoder | None:
 
 
 def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | None:
-    """Numbers kept per token, per token of a window, the window, and numbers in states, of all layers together.
+    """Return numbers per token, numbers per token of a window, the window, and numbers in states, over all layers.
 
-    None where the config does not say what one of them keeps.
+    None where the config does not say what a layer keeps.
     """
     in_all, in_window, window, states = 0.0, 0.0, 0.0, 0.0
     for kind, layer in _layers(config, count):
@@ -104,7 +107,7 @@ def _remembered(config: Any, count: int) -> tuple[float, float, float, float] | 
 
 
 def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
-    """Kind and config of each layer that keeps something of its own."""
+    """Yield kind and config of each layer with a cache of its own."""
     kinds = getattr(config, "layer_types", None)
     if not kinds:
         slides = _first(config, "sliding_window") and getattr(config, "use_sliding_window", True)
@@ -117,12 +120,12 @@ def _layers(config: Any, count: int) -> Iterator[tuple[str, Any]]:
 
 
 def _skipped(config: Any) -> frozenset[int]:
-    """Layers that look at an image alone (Llama 3.2 Vision): text goes past them."""
+    """Return the layers that attend to an image alone (Llama 3.2 Vision); text skips them."""
     return frozenset(getattr(config, "cross_attention_layers", None) or ())
 
 
 def _keys_and_values(layer: Any) -> float | None:
-    """Numbers that one layer keeps of one token; None where its config does not say."""
+    """Return the numbers that one layer caches per token; None where its config does not say."""
     latent = _first(layer, "kv_lora_rank")
     if latent is not None:
         # Multi-head latent attention (DeepSeek-V2, 2024) keeps one vector in the place of all keys and values.
@@ -135,8 +138,10 @@ def _keys_and_values(layer: Any) -> float | None:
 
 
 def _state(layer: Any) -> float | None:
-    """Numbers in the state of one layer: of a state space (Mamba, 2023), of linear attention (a matrix per head) or of
-    a gated recurrence; None where its config does not say."""
+    """Return the numbers in the state of one layer; None where its config does not say.
+
+    Covers state spaces (Mamba, 2023), linear attention (a matrix per head) and gated recurrences.
+    """
     width = _first(layer, "state_size", "ssm_state_size", "mamba_d_state")
     if width is not None:
         inner = (
@@ -151,7 +156,7 @@ def _state(layer: Any) -> float | None:
 
 
 def _share_of_experts(config: Any) -> float | None:
-    """Of its experts, those that a token meets; 1 without any, None where that is not said."""
+    """Return the share of experts that a token uses; 1 without experts, None where it is not said."""
     experts = _first(config, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     if experts is None or experts <= 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""Models by name: every name people use for a model leads to one `ModelSpec`. Nothing is built or downloaded here."""
+"""Catalog of models: every name that people use leads to one `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class ModelSpec:
 
     @classmethod
     def of_job(cls, fields: dict[str, Any]) -> ModelSpec:
-        """Back from the JSON in which it crossed to another process (`asdict`)."""
+        """Rebuild the specification from the JSON of another process (`asdict`)."""
         weights = fields.get("weights")
         return cls(**{**fields, "aliases": tuple(fields["aliases"]), "weights": weights and Weights(**weights)})
 
 
 def resolve_model(name: str) -> ModelSpec:
-    """The model that a canonical key, alias or hub id names, whatever its case, separators and hub organisation.
+    """Return the model of a canonical key, alias or hub id, in any case and spelling of separators.
 
     Raises NotFound with the closest known names.
     """
@@ -69,24 +69,24 @@ def resolve_model(name: str) -> ModelSpec:
 
 @lru_cache(maxsize=4096)
 def find_model(name: str) -> ModelSpec | None:
-    """`resolve_model` without looking for close names, which takes milliseconds; None where nothing has this one."""
+    """Return the model of a name, without the slow search for close names; None for an unknown name."""
     catalogue = _catalogue()
     ids = (catalogue.names.get(candidate) for candidate in _candidates(name))
     return next((catalogue.models[model_id] for model_id in ids if model_id is not None), None)
 
 
 def architectures() -> dict[str, dict[str, Any]]:
-    """What the catalogue knows of each architecture: family, modality, and the usual sequence length if it has one."""
+    """Return family, modality and usual sequence length of each architecture of the catalog."""
     return _catalogue().architectures
 
 
 def known_models() -> tuple[ModelSpec, ...]:
-    """Every model of the catalogue, in its order."""
+    """Return every model of the catalog, in order."""
     return tuple(_catalogue().models.values())
 
 
 def model_set(name: str) -> tuple[ModelSpec, ...]:
-    """The models of a named set, e.g. `small`. Raises NotFound."""
+    """Return the models of a named set, e.g. `small`. Raises NotFound."""
     sets = _catalogue().sets
     if name not in sets:
         raise NotFound(f"No set of models is called {name!r}. Known: {', '.join(sets)}.")
@@ -94,12 +94,12 @@ def model_set(name: str) -> tuple[ModelSpec, ...]:
 
 
 def sets_of(spec: ModelSpec) -> tuple[str, ...]:
-    """The names of the sets that hold this model."""
+    """Return the names of the sets that hold this model."""
     return tuple(name for name, models in _catalogue().sets.items() if spec.model_id in models)
 
 
 def sequence_length_for(spec: ModelSpec, asked: int | None) -> int | None:
-    """The length to measure: what was asked, else the model's default; None where the inputs have one fixed size.
+    """Return the length to measure: the requested one, else the default; None for inputs of one fixed size.
 
     Raises InvalidInput for a length below 1.
     """
@@ -145,7 +145,7 @@ def _own_names(names: Iterable[str]) -> Iterator[str]:
 
 
 def _candidates(name: str) -> Iterator[str]:
-    """From exact to lenient: as written, without the hub organisation, without the `hf_` of older scripts."""
+    """Yield spellings from exact to lenient: as written, without hub organization, without the `hf_` of old scripts."""
     for text in (name, name.rpartition("/")[2]):
         slug = _slug(text)
         yield slug

@@ -1,6 +1,6 @@
-"""Small tensors for the inputs of any architecture, by the input's name: text, images, sound, series. Nothing is run.
+"""Small tensors for the inputs of any architecture, by input name: text, images, sound, series.
 
-Each maker yields the ways its input may look, the usual one first, with what belongs beside it (masks, grids, sizes).
+Each maker yields the forms of its input, the usual one first, with masks, grids and sizes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SOUND_MASKS = ("input_features_mask", "feature_attention_mask", "audio_mel_mask
 
 
 def make(name: str, config: Any, names: Names, generator: torch.Generator) -> Iterator[Inputs]:
-    """The ways of making the input of this name, nothing where it is not known."""
+    """Yield the forms of the input of this name; nothing for an unknown name."""
     for pattern, maker in _MAKERS:
         if re.fullmatch(pattern, name):
             yield from maker(name, config, names, generator)
@@ -44,7 +44,7 @@ def make(name: str, config: Any, names: Names, generator: torch.Generator) -> It
 
 
 def configs_of(config: Any) -> Iterator[Any]:
-    """The config and all its sub-configs, outermost first."""
+    """Yield the config and all its sub-configs, outermost first."""
     yield config
     for value in vars(config).values():
         if hasattr(value, "model_type") and hasattr(value, "to_dict"):
@@ -52,7 +52,7 @@ def configs_of(config: Any) -> Iterator[Any]:
 
 
 def plain_forward(config: Any) -> Any:
-    """The same config, all parts of it told to keep no keys and values and to compute no loss."""
+    """Return the config with caches and losses disabled in all parts."""
     for part in configs_of(config):
         for name in ("use_cache", "return_loss"):
             if getattr(part, name, None):
@@ -61,7 +61,7 @@ def plain_forward(config: Any) -> Any:
 
 
 def look_up(config: Any, *names: str, default: Any = None) -> Any:
-    """The first of these names that the config or the nearest sub-config has."""
+    """Return the first of these names that the config or the nearest sub-config has."""
     for part in configs_of(config):
         for name in names:
             value = getattr(part, name, None)
@@ -71,7 +71,7 @@ def look_up(config: Any, *names: str, default: Any = None) -> Any:
 
 
 def reserved_tokens(config: Any) -> set[int]:
-    """Every id that a config gives a meaning."""
+    """Return every id that a config gives a meaning."""
     found: set[int] = set()
     for part in configs_of(config):
         for name, value in vars(part).items():
@@ -81,7 +81,7 @@ def reserved_tokens(config: Any) -> set[int]:
 
 
 def vocabulary_of(name: str, config: Any) -> int:
-    """How many ids the input of this name may hold."""
+    """Return how many ids the input of this name may hold."""
     if name.startswith("decoder"):
         decoder = getattr(config, "decoder", None) or getattr(config, "decoder_config", None)
         if (own := getattr(decoder, "vocab_size", None)) is not None:
@@ -170,7 +170,7 @@ def _images(name: str, config: Any, names: Names, generator: torch.Generator) ->
 
 
 def _flat_patches(name: str, vision: Any, channels: int, names: Names, generator: torch.Generator) -> Iterator[Inputs]:
-    """Images cut into rows of patches, with the place or the shape beside them."""
+    """Yield images cut into rows of patches, with their place or shape."""
     patch = _number(look_up(vision, "patch_size", default=16))
     side = max(2, 64 // patch)
     flat = {name: _noise(generator, 1, side * side, channels * patch * patch)}
@@ -183,7 +183,7 @@ def _flat_patches(name: str, vision: Any, channels: int, names: Names, generator
 
 
 def _patches(name: str, config: Any, names: Names, generator: torch.Generator) -> Iterator[Inputs]:
-    """Images of any size cut into one row of patches, with their grid beside them."""
+    """Yield images of any size cut into one row of patches, with their grid."""
     grid = next(n for n in names if n.endswith(("grid_thw", "grid_hw")))
     vision = _vision(config)
     patch = _number(look_up(vision, "patch_size", default=14))
@@ -268,7 +268,7 @@ def _decisions(name: str, config: Any, names: Names, generator: torch.Generator)
 
 
 def _seen(name: str, config: Any, names: Names, generator: torch.Generator) -> Iterator[Inputs]:  # noqa: ARG001
-    """What a detector saw in an image, as vectors."""
+    """Yield a detector's findings in an image, as vectors."""
     if name == "visual_embeds":
         yield {name: _noise(generator, 1, STEPS, config.visual_embedding_dim)}
     else:

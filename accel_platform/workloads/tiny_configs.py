@@ -1,8 +1,8 @@
-"""Any architecture's default config made small: fewer layers, experts and words, narrow layers. Nothing is built here.
+"""Small configs of any architecture: fewer layers, experts and words, narrow layers.
 
-All widths become one number, so that what has to be equal stays equal across sub-configs and projections, and head
-counts and head sizes are made to fit it. What a config computes from these figures it computes anew, because a new one
-is made from keyword arguments. Where a narrow config does not build or run, the caller takes the next `Scale`.
+All widths become one number, so that equal widths stay equal across sub-configs, and head counts are made to fit.
+Derived figures are computed anew, because a new config is constructed. Where a narrow config does not build or run, the
+caller takes the next `Scale`.
 """
 
 from __future__ import annotations
@@ -111,12 +111,14 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 def default_config(model_type: str) -> Any:
-    """The config of a model type as its class makes it, completed by `NEEDED`. Nothing is fetched."""
+    """Return the default config of a model type, completed by `NEEDED`, without a network."""
     return new_config(model_type, **NEEDED.get(model_type, {}))
 
 
 def shrunk(config: Any, scale: Scale) -> Any:
-    """A new config of the same class at this scale. Raises whatever the class does where the figures do not fit."""
+    """Return a new config of the same class at this scale. Raises the class's own error where the figures do not
+    fit.
+    """
     if scale == "default":
         return config
     changes = _changes(config, scale)
@@ -131,7 +133,7 @@ def shrunk(config: Any, scale: Scale) -> Any:
 
 
 def _given(config: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    """What a config was made with beside the changes: a tower's figures may be its parent's choice, not its class's."""
+    """Return a config's constructor arguments with the changes; a tower's figures may be its parent's choice."""
     usual = vars(type(config)())
     return {
         name: value
@@ -179,7 +181,7 @@ def _changes(config: Any, scale: Scale) -> dict[str, Any]:
 
 
 def _shallow(name: str, value: int) -> int | None:
-    """Fewer layers, experts and words; None for a name that is none of these."""
+    """Return fewer layers, experts or words; None for another name."""
     if _VOCABULARY.search(name) and "type" not in name:
         return min(value, VOCABULARY)
     if name in _EXACT and re.search(r"layer|group|dense|^index_", name):
@@ -208,7 +210,7 @@ def _narrow(name: str, value: int) -> int | None:
 
 
 def _fit_key_value_heads(values: dict[str, Any], changes: dict[str, Any]) -> None:
-    """As many key-value heads as query heads where they were as many, else half, else the one there was."""
+    """Keep as many key-value heads as query heads if they were equal, else half as many, else one."""
     for name, value in values.items():
         if not (_KEY_VALUE.search(name) and _HEADS.search(name)) or not isinstance(value, int) or value <= 1:
             continue
@@ -217,7 +219,7 @@ def _fit_key_value_heads(values: dict[str, Any], changes: dict[str, Any]) -> Non
 
 
 def _fit_tokens(values: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Special tokens beyond a smaller vocabulary move to its end, each to a place of its own."""
+    """Move special tokens beyond a smaller vocabulary to its end, each to its own place."""
     limit = VOCABULARY
     for name, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value >= limit and _TOKEN.search(name):
@@ -230,15 +232,15 @@ _SPECIAL: dict[str, int] = {}
 
 
 def special_token(name: str) -> int:
-    """A token of its own for each name, the same in every sub-config: the last hundred words are kept for them."""
+    """Return a token for each name, equal in every sub-config, from the last hundred words."""
     place = _SPECIAL.setdefault(name, len(_SPECIAL))
     return VOCABULARY - 1 - place % 200
 
 
 def _remade(config: Any, changes: dict[str, Any]) -> Any:
-    """The config with these changes, through its constructor: what it derives from them comes out anew.
+    """Construct the config anew with these changes, so that derived figures follow.
 
-    A list with an entry for each layer may be derived or given; given, it is cut to one entry of each kind.
+    A list with an entry per layer, if given, is cut to one entry of each kind.
     """
     given = _given(config, changes)
     lists: dict[str, list[Any]] = {}

@@ -26,7 +26,7 @@ _NOT_CONFIG = frozenset(
 
 
 def find_weights(source: str) -> Weights:
-    """The weights in a folder that `save_pretrained` wrote, else those of a hub id, downloaded unless cached.
+    """Return the weights in a `save_pretrained` folder, else of a hub id, downloaded unless cached.
 
     Reads all of them once, for the hash. Raises NotFound where there are none, or the hub cannot be reached.
     """
@@ -43,9 +43,9 @@ def find_weights(source: str) -> Weights:
 
 
 def with_weights(spec: ModelSpec, source: str) -> ModelSpec:
-    """The model with real weights. Raises InvalidInput where they are those of another architecture or size.
+    """Return the model with real weights. Raises InvalidInput for weights of another architecture or size.
 
-    A model's id stands for one workload: under it, parameters of other shapes would be measured as if they were its.
+    A model id stands for one workload, so weights of other shapes need an id of their own.
     """
     weights = find_weights(source)
     architecture, config = config_in(weights)
@@ -62,7 +62,7 @@ def with_weights(spec: ModelSpec, source: str) -> ModelSpec:
 
 
 def config_in(weights: Weights) -> tuple[str, dict[str, Any]]:
-    """Architecture (the transformers `model_type`) and config of the checkpoint. Raises InvalidInput."""
+    """Return architecture (the transformers `model_type`) and config of the checkpoint. Raises InvalidInput."""
     path = Path(weights.folder) / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ def _in_folder(folder: Path, source: str) -> Weights:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What transformers would load from there: safetensors before pickles."""
+    """Return the files that transformers would load from there: safetensors before pickles."""
     for patterns in (_SAFETENSORS, _PICKLED):
         if found := sorted(path for pattern in patterns for path in folder.glob(pattern)):
             return found
@@ -92,7 +92,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _from_hub(hub_id: str) -> Path:
-    """The folder of the hub's cache that holds the newest revision; without a network, the one fetched last."""
+    """Return the cache folder of the newest revision; without a network, of the one fetched last."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,

@@ -1,4 +1,4 @@
-"""What a WebGPU adapter's own description says of it. No browser is started here."""
+"""WebGPU adapters by their own description."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def is_software(adapter: Mapping[str, Any]) -> bool:
-    """Whether a processor plays the device (SwiftShader, llvmpipe, WARP): its figures are not a GPU's."""
+    """Return whether a processor emulates the device (SwiftShader, llvmpipe, WARP), so its figures are not a GPU's."""
     return bool(adapter["isFallbackAdapter"]) or adapter["type"] == "CPU" or adapter["architecture"] == "swiftshader"
 
 
 def name_of(adapter: Mapping[str, Any]) -> str:
-    """The most telling of its names; browsers leave out what would identify the visitor's machine."""
+    """Return the adapter's most telling name; browsers omit what would identify the visitor's machine."""
     words = [adapter[key] for key in ("vendor", "architecture") if adapter[key]]
     return adapter["description"] or " ".join(words) or "a WebGPU adapter that does not say its name"

@@ -83,21 +83,23 @@ class BrowserBackend:
         return self._tab.memory_peak_mib()
 
     def memory_device_peak_mib(self) -> float | None:
-        """Browsers do not tell what a page takes of a device's memory."""
+        """Return None: browsers do not report a page's device memory."""
         return None
 
     def placement(self) -> Placement | None:
         return placement_of(self._tab.call("place"), self._device)
 
     def precision_share(self) -> float | None:
-        """By the graph itself: the runtime does not tell what it made of it, but integers it computes as integers."""
+        """Return the share by the graph, because the runtime reports no executed graph; it computes integers as
+        integers.
+        """
         import onnx
 
         graph = onnx.load(self._artifact, load_external_data=False).graph
         return integer_share((node.op_type for node in graph.node), self._precision)
 
     def confirm(self) -> Confirmation | None:
-        """The adapter that WebGPU used; of the others the page learns only where operators went, see `placement`."""
+        """Return the adapter that WebGPU used. For other runtimes the page knows only operator placement."""
         if self._device != "webgpu":
             return None
         confirmed = self._tab.call("confirm")["adapter"]

@@ -1,4 +1,4 @@
-"""Our page in a headless browser of the Chromium family, driven by playwright. What is asked of it is not known."""
+"""Session with our page in a headless browser of the Chromium family, driven by playwright."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ChromiumTab:
         self._closing.close()
 
     def _processes(self) -> list[psutil.Process]:
-        """The browser and its descendants; playwright's own process, which starts it, is a child of this one."""
+        """Return the browser and its descendants; playwright's own process, its parent, is a child of this one."""
         found = []
         for driver in psutil.Process().children():
             for child in driver.children():

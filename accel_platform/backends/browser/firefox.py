@@ -1,6 +1,6 @@
-"""Our page in a headless Firefox, which asks our server what to do next. What it is told is not known.
+"""Session with our page in a headless Firefox, which polls our server for calls.
 
-An installed Firefox takes no orders from playwright, which drives builds of its own; a page that asks needs no driver.
+Playwright drives only its own builds of Firefox; a page that polls needs no driver.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FirefoxTab:
         self._closing.close()
 
     def _ask(self, function: str, arguments: dict[str, Any], limit_s: float | None) -> Any:
-        """Hand the page a call and wait for its answer, as long as the browser lives and the limit allows."""
+        """Send the page a call and wait for its answer, while the browser lives and the limit allows."""
         self.server.calls.put(json.dumps([function, arguments]).encode())
         waited_s = 0.0
         while True:

@@ -32,7 +32,7 @@ _PLACES = {
 
 
 def find_browser(name: str | None = None) -> Browser | None:
-    """The browser of that name, or without one the first of the Chromium family; None where it is not installed."""
+    """Return the browser of that name, by default the first of the Chromium family; None if not installed."""
     for candidate in BROWSERS[:3] if name is None else (name,):
         found = next((path for command in _COMMANDS[candidate] if (path := shutil.which(command))), None)
         found = found or next((path for path in _PLACES[candidate] if Path(path).is_file()), None)

@@ -1,7 +1,7 @@
-"""The onnxruntime-web release that pages run: which one, where it lies, how it gets there. No browser is known here.
+"""The onnxruntime-web release that pages run: version, place and installation.
 
-It lies beside the Python packages of this environment, like any other runtime: installed once by `accel bench
-setup-web`, offline ever after, gone when the environment is removed.
+It lies beside the Python packages of this environment: `accel bench setup-web` installs it once, and it is removed with
+the environment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILES = (
 
 
 def folder() -> Path:
-    """Where the release lies, installed or not."""
+    """Return the place of the release, installed or not."""
     return Path(sys.prefix) / "share" / "accel-platform" / f"{NAME}-{VERSION}"
 
 
@@ -65,7 +65,7 @@ def install() -> bool:
 
 
 def check(tarball: Path) -> None:
-    """Raises AccelError unless these are the bytes that were published."""
+    """Check that these are the published bytes. Raises AccelError otherwise."""
     with tarball.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha512").digest()
     found = "sha512-" + base64.b64encode(digest).decode()

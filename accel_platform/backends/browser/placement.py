@@ -1,4 +1,4 @@
-"""Where onnxruntime-web put the nodes of a graph, read from what it logs of it. Nothing is run here."""
+"""Placement of graph nodes by onnxruntime-web, read from its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NODE = re.compile(r"VerifyEachNodeIsAssignedToAnEp\]\s+(\w+) \(")
 
 
 def placement_of(lines: Iterable[str], hardware: str) -> Placement | None:
-    """Counts by provider, and of other providers by operator; None where the lines do not tell of any node."""
+    """Count nodes by provider, and those of other providers by operator; None where the lines name no node."""
     accelerated, elsewhere, provider = 0, Counter[str](), None
     for line in lines:
         if found := _PROVIDER.search(line):

@@ -1,4 +1,4 @@
-"""What a page in this host's browser sees, asked in a process of its own: driving a browser takes an event loop."""
+"""Facts that a page sees in this host's browser, collected in a process of its own because of its event loop."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LIMIT_S = 90.0
 
 
 class NoBrowser(Exception):
-    """Why no page can be run here, and what to do."""
+    """Reason why no page can run here, with the remedy."""
 
 
 def look(name: str | None = None) -> dict[str, Any]:
-    """The facts of `Tab.facts` in the browser of that name, or the usual one; starts each once per process, 1 to 4 s.
+    """Return `Tab.facts` of the named browser, or of the default one; starts each once per process (1 to 4 s).
 
     Raises NoBrowser.
     """

@@ -87,7 +87,7 @@ def _handler(loopback: Loopback, secret: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(call)
 
         def _target(self) -> tuple[str, str]:
-            """Kind and name below the secret path; empty for any other path."""
+            """Return kind and name below the secret path; empty for any other path."""
             parts = [unquote(part) for part in self.path.split("/")]
             if len(parts) != 4 or parts[1] != secret or parts[3] != Path(parts[3]).name:
                 return "", ""
@@ -103,6 +103,6 @@ def _handler(loopback: Loopback, secret: str) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base class
-            """Requests are not worth a line each."""
+            """Suppress the line that http.server writes per request."""
 
     return Handler
