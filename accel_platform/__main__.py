@@ -23,7 +23,7 @@ def main() -> None:
         interrupted = True
         signal.default_int_handler(number, frame)
 
-    # A command that was started with interrupts ignored (`nohup`, `&` in a script) goes on ignoring them.
+    # A command that was started with interrupts ignored (`nohup`, `&` in a script) keeps ignoring them.
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, interrupt)
@@ -42,7 +42,7 @@ def main() -> None:
 
             note(f"accel: {told}")
             sys.exit(2 if isinstance(told, InvalidInput) else 1)
-        # Interrupted in the midst of an import, a library may say that it cannot be imported.
+        # A library that is interrupted during its import may raise ImportError instead.
         if interrupted:
             sys.exit(INTERRUPTED)
         raise

@@ -23,7 +23,7 @@ def write_durably(path: Path, content: str | bytes, *, mode: int = 0o666) -> Non
             os.fsync(file.fileno())
         temporary.rename(path)
     except OSError:
-        # On a full disk the half-written file would take the room that is needed to go on.
+        # Remove the partial file, because it takes space on a full disk.
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
@@ -48,7 +48,7 @@ def sync_directory(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot do this for a directory, and write its entries at once.
+        # Some network file systems cannot sync a directory, because they write its entries at once.
         if error.errno != errno.EINVAL:
             raise
     finally:

@@ -46,15 +46,15 @@ class PlannedRun:
     effort: Effort
     how: RunOptions
     cells: tuple[Cell, ...]
-    """All of it."""
+    """All planned cells."""
     wanted: tuple[Cell, ...]
-    """What would be measured: with `missing`, only what the log lacks."""
+    """The cells to measure: with `missing`, only those that the log lacks."""
     headings: Mapping[str, str]
     """Model id to its heading in `model_families`."""
     remarks: tuple[str, ...]
-    """What a reader of the configuration might not expect."""
+    """Notes on unexpected effects of the configuration."""
     labels: Mapping[str, str]
-    """What the run is called by its user, its commit among them where it is known."""
+    """The user's labels of the run, with its commit where that is known."""
     resumes: str | None = None
     """The interrupted run that it goes on with."""
 
@@ -82,7 +82,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
     NotFound."""
     config = resolve_config(config)
     settings = Settings() if home is None else Settings(home=Path(home))
-    # What is wrong is found before looking at the hardware, which takes seconds.
+    # Validate before detecting hardware, because detection takes seconds.
     effort = resolve_effort(config)
     since = stale_cutoff(config.older_than, missing=config.missing)
     how = RunOptions(
@@ -106,7 +106,7 @@ def plan_benchmark(config: Config, *, home: Path | str | None = None) -> Planned
         config.processes,
     )
     if config.hardware_types is None:
-        # Of what nobody named, a runtime that has not the mode or the precision is no failure.
+        # Hardware that nobody named and that lacks the mode or the precision is no failure.
         asked = tuple(cell for cell in asked if unsupported_reason(cell) is None)
     cells = tuple(cell for cell in asked if (cell.model, cell.sequence_length) not in left_out)
     log = EventLog.open(settings)
@@ -193,7 +193,7 @@ def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_
 def _available_hardware(config: BenchmarkConfig, named: Sequence[str], inventory: Inventory) -> list[str]:
     """Return the available hardware of the default names, further devices of a runtime among them."""
     found = [*named, *(name for name in inventory.names if name not in RUNTIMES and name not in named)]
-    # A software stand-in is slow and answers for no hardware: it is measured only where it is asked for.
+    # Software stand-ins are measured only on request, because they are slow and represent no hardware.
     devices = {name: inventory.device(name) for name in found}
     return [
         name

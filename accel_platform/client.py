@@ -317,7 +317,7 @@ class Client:
                     method, path, params=_query_params(params or {}), content=content, headers=sent
                 )
             except httpx.TransportError as error:
-                # Taking a request back twice says that it has ended, which the first one may have done.
+                # A repeated cancellation is refused, because the first one may have ended the request.
                 if last or not again:
                     raise Unreachable(f"No answer from {self._http.base_url}: {error}.") from error
             else:

@@ -58,7 +58,7 @@ _STORAGE = {
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""Those that only writing meets."""
+"""Errors that only writing causes."""
 
 
 def storage_errno(error: BaseException) -> int | None:

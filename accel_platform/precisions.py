@@ -15,7 +15,7 @@ class Precision:
     name: str
     weight_bytes: int
     activation_bytes: int
-    """Of what operators hand to each other: quantized layers here take and give float32."""
+    """Width of operator inputs and outputs: quantized layers here take and return float32."""
     roundoff: float
     """Largest relative error of rounding one number: 2^-p for p bits of significand; of int8, 2^-7 of the largest."""
     aliases: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ PRECISIONS: dict[str, Precision] = {
     )
 }
 MEASURABLE = ("float32", "float16", "bfloat16", "int8")
-"""Those that some runtime here has."""
+"""The precisions that some runtime here supports."""
 _NAMES = {alias: precision.name for precision in PRECISIONS.values() for alias in (precision.name, *precision.aliases)}
 _NAMES |= {"int4": "int4", "i4": "int4"}
 

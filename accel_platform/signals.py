@@ -14,7 +14,7 @@ def block_sigint() -> Iterator[None]:
 
     The caller has to end them. Its own SIGINT is delayed until the block is left.
     """
-    # Started by the first spawn otherwise, it would let SIGINT through again.
+    # Start the tracker first, because the first spawn would start it and unblock SIGINT.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=BaseModel)
 COMMENT = "//"
 """JSON has no comments: a key that begins with it is one."""
 TAGS = frozenset({"list", "object"})
-"""Names that our unions give their branches; pydantic puts them into the path of an error."""
+"""Tags of our unions' branches, which pydantic adds to the path of an error."""
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str]:

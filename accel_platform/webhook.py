@@ -21,7 +21,7 @@ from accel_platform.errors import AccelError, InvalidInput
 _MAX_ATTEMPTS = 3
 _TIMEOUT_S = 5.0
 _PAUSE_S = 1.0
-"""Before the second attempt; twice that before the third. All attempts together end within 18 s."""
+"""Pause before the second attempt; twice that before the third. All attempts together end within 18 s."""
 _RETRYABLE_STATUSES = (408, 429)
 """Answers below 500 that may be another one a moment later."""
 

@@ -46,7 +46,7 @@ class Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        # A child that died before it read its job breaks the pipe; `messages` will say how it died.
+        # A child that died before it read its job breaks the pipe; `messages` reports how it died.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(json.dumps(job).encode() + b"\n")
             self._stdin.flush()
@@ -109,7 +109,7 @@ class Child:
 
 def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoReturn:
     """Run the child's main: read the job, call `handle` with it and a function that sends messages, and exit."""
-    # Libraries print to stdout: the pipe is kept aside for messages and their text goes to the log.
+    # Reserve the pipe for messages and send stdout to the log, because libraries print to stdout.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     job = json.loads(sys.stdin.buffer.readline())
@@ -121,7 +121,7 @@ def serve(handle: Callable[[Message, Callable[[Message], None]], None]) -> NoRet
 
     handle(job, send)
     channel.close()
-    # Runtimes with threads of their own may hang or crash while Python takes itself apart; all is said already.
+    # Exit without cleanup, because runtimes with threads of their own may hang or crash in it.
     os._exit(0)
 
 

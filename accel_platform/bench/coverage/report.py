@@ -77,7 +77,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _shorten(reason: str | None) -> str:
-    # Where a library lies on this machine is nobody's business.
+    # Drop the library's path, because it reveals the layout of this machine.
     plain = re.sub(r"/\S*/site-packages/", "", " ".join((reason or "").split()))
     text = plain.replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= 160 else text[:157] + "..."

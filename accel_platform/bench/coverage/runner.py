@@ -35,7 +35,7 @@ MAX_PER_CHILD = 40
 _FLUSH_S = 15.0
 """A run that is killed loses at most what it found in this time."""
 _MAX_CHILD_MEMORY_MIB = 8192
-"""What one child may take, unless the machine has less to give."""
+"""Memory limit of one worker, unless the machine has less."""
 _PACKAGES = {"cpu": ("torch", "transformers"), "openvino": ("torch", "transformers", "openvino")}
 
 Pair = tuple[str, str]
@@ -138,7 +138,7 @@ class _CoverageRun:
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise
         finally:
-            # A dead child ends the thread that waits for it.
+            # The thread that waits for a worker ends when that is killed.
             self.stopping = True
             for child in self.children:
                 child.kill()
@@ -160,7 +160,7 @@ class _CoverageRun:
         """Check batches in worker processes until none is left; runs in each thread."""
         while not self.stopping:
             with self.lock:
-                # Small shares at the end, so that no thread waits long for another's.
+                # Batches shrink towards the end, so that no thread waits long for another.
                 share = max(1, min(MAX_PER_CHILD, len(self.left) // (2 * self.jobs)))
                 batch = deque(self.left.popleft() for _ in range(min(share, len(self.left))))
             if not batch:

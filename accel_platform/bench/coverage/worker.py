@@ -43,11 +43,11 @@ def check_job(job: Message, send: Callable[[Message], None]) -> None:
     import torch
     import transformers  # noqa: F401 - what is imported before `freeze` is never gone through again
 
-    # Wished for too much, an allocation fails in this process; the kernel would end any process it likes.
+    # With a limit, too large an allocation fails in this process; without one the kernel would kill any process.
     limit = int(job["memory_mib"]) * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     torch.set_num_threads(job["threads"])
-    # Exporting makes millions of objects; what the imports left need not be gone through for each of them.
+    # Exporting creates millions of objects, so keep the garbage collector off the objects of the imports.
     gc.freeze()
     for model_type, names in job["model_types"]:
         start = time.monotonic()
@@ -105,13 +105,13 @@ def _build_and_run(model_type: str) -> Message:
     with _stage("config"):
         config = default_config(model_type)
     complaint: StageFailed | None = None
-    # Better all that the model reads at a larger scale than its text alone at a smaller one.
+    # Prefer all inputs at a larger scale to text alone at a smaller one.
     for partial in (False, True):
         for scale in SCALES:
             try:
                 return _build_at_scale(config, scale, model_type, partial=partial)
             except StageFailed as error:
-                # The first complaint says most, unless all it says is that the figures do not fit.
+                # The first error is the most informative, unless it only says that the sizes do not fit.
                 if complaint is None or complaint.name == "shrink":
                     complaint = error
     assert complaint is not None
@@ -193,7 +193,7 @@ def _check_on_openvino(found: Message, threads: int) -> Message:
         path = Path(folder) / "model.xml"
         given = copy.deepcopy(first)
         with _stage("export"):
-            # It puts what the trace cannot compute from values beside the inputs, in the same dictionary.
+            # The exporter adds what the trace cannot compute from values to the dictionary of inputs.
             exporter: Any = OpenVINOExporter
             exported = exporter().export(model, given, config=OpenVINOConfig(dynamic=False, stateful=False))
             _name_ports(exported.program.inputs, get_leaf_tensors(given))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 MIN_SAMPLES = 11
-"""Fewer samples may agree by chance."""
+"""Minimum sample count: fewer may agree by chance."""
 _COARSE_STEP_NS = 1000
 """Clocks of processes tick in 1 to 100 ns. Samples that are all whole microseconds were rounded, or made up."""
 _MAX_EQUAL_SHARE = 0.5
@@ -22,7 +22,7 @@ def fabricated_reason(samples_ns: Sequence[int], clock_step_ns: int = 1) -> str 
     """
     if len(samples_ns) < MIN_SAMPLES:
         return None
-    # Short work under a coarse clock does take the same number of its ticks each time.
+    # Short work may take the same number of ticks of a coarse clock each time.
     if len(set(samples_ns)) == 1 and samples_ns[0] > 10_000 * clock_step_ns:
         return f"all {len(samples_ns)} samples are the very same {samples_ns[0] / 1e6:g} ms"
     step = math.gcd(*samples_ns)
@@ -37,7 +37,7 @@ def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str 
     Either their samples are the same, or one is a scaled copy of the other.
     """
     count = min(len(samples_ns), len(other_ns))
-    # Where the clock is coarse, agreeing says nothing: there must be many values to agree on.
+    # Equal samples of a coarse clock prove nothing, so many distinct values are needed.
     if count < MIN_SAMPLES or min(len(set(samples_ns)), len(set(other_ns))) <= count / 2:
         return None
     mine, others = samples_ns[:count], other_ns[:count]
@@ -47,7 +47,7 @@ def duplicate_reason(samples_ns: Sequence[int], other_ns: Sequence[int]) -> str 
     if sorted(mine) == sorted(others):
         return f"the {count} samples are the very same, in another order"
     factor = sum(mine) / sum(others)
-    # Rounding to whole nanoseconds is all that a scaled copy differs by.
+    # A scaled copy differs only by rounding to whole nanoseconds.
     if all(abs(a - factor * b) <= 1 + factor for a, b in zip(mine, others, strict=True)) and _varies(mine):
         return f"every one of {count} samples is {factor:.6g} times the other's"
     return None

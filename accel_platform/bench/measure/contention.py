@@ -17,7 +17,7 @@ import psutil
 MAX_OTHERS_SHARE = 0.15
 """Share of the machine's cores that others may use before a result is called noisy."""
 MIN_OTHERS_SHARE = 0.02
-"""Below this share of others, whoever waits for a core waits for threads of its own."""
+"""Below this share of others, a process waits for its own threads."""
 MAX_WAITING_SHARE = 0.05
 """Share of its own running time that a process may wait for a core."""
 
@@ -50,7 +50,7 @@ def read_load_counters(root: int | None = None) -> LoadCounters:
     """Read the counters, which takes some milliseconds. Own time is that of `root` (default: this process) and its
     descendants."""
     used = psutil.cpu_times()
-    # Linux counts guests' time in user time already, and waiting for a disk is not work.
+    # Subtract guest time, because Linux counts it in user time too; waiting for a disk is not work.
     idle = used.idle + getattr(used, "iowait", 0.0)
     guest = getattr(used, "guest", 0.0) + getattr(used, "guest_nice", 0.0)
     process = psutil.Process(root)
@@ -73,7 +73,7 @@ def measure_contention(before: LoadCounters, after: LoadCounters) -> Contention:
     others = after.machine_s - before.machine_s - own
     waiting = None
     if before.waiting_s is not None and after.waiting_s is not None:
-        # A thread that ended between the moments takes its counter with it.
+        # The sum may fall, because a thread that ended takes its counter with it.
         waited = max(0.0, after.waiting_s - before.waiting_s)
         waiting = waited / (own + waited) if own + waited > 0 else 0.0
     return Contention(min(1.0, max(0.0, others / capacity)) if capacity > 0 else 0.0, waiting)

@@ -23,7 +23,7 @@ from accel_platform.bench.measure.failures import classify_death
 from accel_platform.subprocesses.json_child import Child, ChildCrashed, Message, child_environment, serve
 
 _NO_TIMEOUT_S = 86_400.0
-"""Who started the measuring process keeps the time, and kills it."""
+"""The parent of the measuring process enforces the timeout."""
 
 
 def run_leader(job: Message, send: Callable[[Message], None]) -> None:
@@ -126,16 +126,16 @@ def _train_replica(backend: Any, job: Message) -> Message:
     rank, model = job["rank"], backend.model
     data, sampling = read_data(job["cells"][0]), sampling_for(job)
     training.freeze_parameters(model, data)
-    # Replicas see different items, as they do in earnest.
+    # Replicas see different items, as in real training.
     parts = ("input", "other") if rank % 2 == 0 else ("other", "input")
     mine, others = (training.to_device(model, data[part]) for part in parts)
     first, unlike = training.first_step(model, mine), training.first_step(model, others)
     on_cuda = model.device.type == "cuda"
-    # A file, not a port: nobody else can take it, and nobody else can join.
+    # A file, not a port, because no other process can take it or join.
     dist.init_process_group(
         "nccl" if on_cuda else "gloo", init_method=f"file://{job['store']}", rank=rank, world_size=job["processes"]
     )
-    # Some layers may take no part in a step: a head without a loss, or one dropped at random.
+    # Some layers may be unused in a step: a head without a loss, or a randomly dropped layer.
     idle = [norm == 0 and p.requires_grad for norm, p in zip(first["gradient_norms"], model.parameters(), strict=True)]
     unused = any(idle) or getattr(model.config, "layerdrop", 0) > 0
     together = DistributedDataParallel(model, device_ids=[rank] if on_cuda else None, find_unused_parameters=unused)
@@ -152,7 +152,7 @@ def _train_replica(backend: Any, job: Message) -> Message:
             agree(going_on=True)
             steps.run()
 
-        # All belong to the process that started them. Waiting for the others to begin does not count.
+        # All replicas descend from the parent, so it is the root. Waiting for the others to begin does not count.
         observed = observe(
             lead_step, sampling, lambda: steps.spent_ns, root=os.getppid(), counted=meter_target_for(job)
         )

@@ -44,7 +44,7 @@ class FailureReason:
 
 def classify(error: BaseException) -> tuple[str, str]:
     """Return failure class and message of an exception: its own class, a known one, else `error`."""
-    # torch's exporter tells what to do about errors in general before it tells the error.
+    # torch's exporter prints general advice before the error.
     words = str(error).rpartition("## Exception summary")[2]
     text = " ".join(_COLOR.sub("", words).split())
     message = f"{type(error).__name__}: {text}"[:_MAX_MESSAGE_CHARS]

@@ -37,7 +37,7 @@ class GreedyDecoder:
         self._model, self._synchronize = model, synchronize
         tensors = {name: torch.from_numpy(array).to(model.device) for name, array in prompt.items()}
         self._prompt = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in tensors.items()}
-        # As transformers' own `generate` does: of the prompt's logits only the last are computed, where the model can.
+        # Like transformers' `generate`, compute only the last of the prompt's logits, where the model can.
         few = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefill_options: dict[str, Any] = {"logits_to_keep": 1} if few else {}
         self._cache: Any = None
@@ -110,7 +110,7 @@ def make_prompt(inputs: Arrays, config: Any) -> dict[str, npt.NDArray[Any]]:
     alone."""
     if "decoder_input_ids" not in inputs:
         return dict(inputs)
-    # T5 names none: it starts with its padding.
+    # T5 names no start token and starts with its padding.
     names = ("decoder_start_token_id", "pad_token_id", "bos_token_id")
     start = next((token for name in names if (token := getattr(config, name, None)) is not None), None)
     if start is None:
@@ -158,7 +158,7 @@ def measure_generation(
     backend: Any, data: Mapping[str, Arrays], sampling: Sampling, *, precision: str, counted: MeterTarget
 ) -> dict[str, Any]:
     """Return one cell's answer: samples, figures, and the verdict on logits and tokens."""
-    # A second prompt shows whether the logits depend on it; being first it also is the honest cold run.
+    # The other prompt shows whether the logits depend on the prompt; it runs first, so it is also the cold run.
     backend.compile(data["input"])
     cold = GreedyDecoder(backend.model, data["other"], backend.synchronize)
     cold.run()

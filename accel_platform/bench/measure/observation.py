@@ -21,7 +21,7 @@ class MeterTarget:
 
     hardware: str
     energy: str | None
-    """As `energy.counted_by` says."""
+    """Energy counter, as returned by `energy.counted_by`."""
 
 
 def observe(

@@ -70,7 +70,7 @@ def _collect_steady(
     run: Callable[[], None], sampling: Sampling, clock: Callable[[], int], warmup_count: int
 ) -> Samples:
     samples: list[int] = []
-    # The interval of the median is sought at growing counts only: sorting at every sample would cost more than running.
+    # Check the median's interval at growing counts only, because sorting at every sample would cost more than running.
     check_at = sampling.min_count
     began = clock()
     while True:
@@ -78,7 +78,7 @@ def _collect_steady(
         run()
         end = clock()
         samples.append(end - start)
-        # Time that passed, not the sum of the samples: work shorter than the clock's own cost would never end.
+        # Elapsed time, not the sum of samples: work shorter than the clock's own cost would never end.
         spent = end - began
         reason = limit_reached(len(samples), spent, sampling)
         if reason is None and len(samples) >= check_at and spent >= sampling.min_time_s * 1e9:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LEARNING_RATE = 1e-4
 _MIN_STEPS = 5
-"""Fewer steps show dropout's scatter rather than what was learned."""
+"""Minimum number of steps, because fewer show dropout's scatter rather than learning."""
 _PRECISIONS = ("float32", "bfloat16")
 """float16 needs its loss scaled, which is another workload; integers have no gradients."""
 _IGNORED_LABEL = -100
@@ -88,7 +88,7 @@ def make_batch(model: Any, inputs: Arrays, head: Head, *, seed: int) -> dict[str
 
     generator = np.random.default_rng(seed)
     if head in ("AutoModelForCausalLM", "AutoModelForMaskedLM"):
-        # The first shifts its labels itself.
+        # Causal models shift their labels themselves.
         return {**inputs, "labels": inputs["input_ids"]}
     if head in ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"):
         tokens = inputs["decoder_input_ids"]

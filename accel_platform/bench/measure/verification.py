@@ -15,7 +15,7 @@ from accel_platform.precisions import PRECISIONS
 _ROUNDINGS = 256
 """Roundings that follow one another on the way through a model: about ten in each of two dozen layers."""
 _SUM_ROUNDINGS = 8192
-"""The same where sums too are kept in the precision: a layer then has hundreds."""
+"""The same where sums are kept in the precision too: then a layer has hundreds."""
 TOLERANCE = {
     "float32": 1e-3,
     "float16": math.sqrt(_SUM_ROUNDINGS) * PRECISIONS["float16"].roundoff,

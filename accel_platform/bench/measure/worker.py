@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PROFILED_RUNS = 10
 MIN_PRECISION_SHARE = 0.5
-"""Share of a model's products that must run in the precision asked, or the figure would be that of another one."""
+"""Share of a model's products that must run in the requested precision for the figure to be valid."""
 
 
 def measure_job(job: Message, send: Callable[[Message], None]) -> None:
@@ -49,7 +49,7 @@ def measure_job(job: Message, send: Callable[[Message], None]) -> None:
             worked.append(number)
         except Exception as error:  # noqa: BLE001 - whatever a runtime throws is this cell's failure
             send(failure_message("failed", error))
-    # After all figures are taken: a profiler costs time, and memory that a process does not give back.
+    # Profile after all measurements, because a profiler costs time and memory that a process does not return.
     for number in worked if job["traces"] else ():
         send(
             {
@@ -94,7 +94,7 @@ def _measure_inference(backend: Backend, data: Path, sampling: Sampling, job: Me
     start = perf_counter_ns()
     backend.compile(parts["input"])
     compiled = perf_counter_ns()
-    # A second input shows whether the outputs depend on it; being run first it also is the honest cold run.
+    # The other input shows whether the outputs depend on the input; it runs first, so it is also the cold run.
     backend.bind(parts["other"])
     bound = clock()
     backend.run()

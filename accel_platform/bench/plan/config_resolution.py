@@ -24,7 +24,7 @@ def resolve_effort(config: BenchmarkConfig) -> Effort:
     if config.benchmark_iterations is not None:
         sampling = replace(sampling, min_count=max(MEDIAN_COUNT, config.benchmark_iterations))
     if config.timeout is not None:
-        # A cell that is killed has nothing, one that ends before keeps its samples; half is for compiling and warming.
+        # End sampling at half the timeout, because a killed cell loses its samples; compiling and warmup need the rest.
         half = config.timeout / 2
         sampling = replace(sampling, limit_s=half, max_time_s=min(sampling.max_time_s, half))
         effort = replace(effort, timeout_s=config.timeout)

@@ -17,7 +17,7 @@ from accel_platform.hardware.cpu import usable_cores
 from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
 
 SEGMENT_PREFIX = "bench-"
-"""Every segment the runner appends begins with it."""
+"""Prefix of every segment that the runner appends."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cell:
     precision: str = "float32"
     mode: Mode = "inference"
     processes: int = 1
-    """How many train together, each on a batch of its own."""
+    """Number of training processes, each on a batch of its own."""
 
     @property
     def weights_sha256(self) -> str | None:
@@ -62,7 +62,7 @@ CellKey = tuple[str, str, str, int | None, int | None, str | None, str, int, str
 
 MAX_BATCH_SIZE = 65_536
 MAX_SEQUENCE_LENGTH = 4_194_304
-"""Beyond these a number is a slip of the pen, not a workload."""
+"""Larger numbers are typing errors, not workloads."""
 
 
 def plan_cells(
@@ -95,7 +95,7 @@ def plan_cells(
     if processes > 1 and "training" not in modes:
         raise InvalidInput(f"Only training runs in {processes} processes: ask for the mode training.")
     names = [runtime_for(name).name for name in hardware]
-    # Small before large, so that the peak memory of a process so far is each cell's own.
+    # Small cells first, so that the process's peak memory so far is each cell's own.
     cells = (
         Cell(
             model,
@@ -124,7 +124,7 @@ def group_by_process(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     found: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         alone = cell if cell.mode == "training" else None
-        # A graph is exported for one sequence length; weights serve all.
+        # A graph is exported for one sequence length, while weights serve all.
         length = None if runtime_for(cell.hardware).reads == "weights" else cell.sequence_length
         found.setdefault((cell.model, cell.hardware, cell.mode, cell.precision, length, alone), []).append(cell)
     return [tuple(group) for group in found.values()]
@@ -159,7 +159,7 @@ def cell_key(cell: Cell, fingerprint: str) -> CellKey:
 
 
 _MAX_SEGMENTS = 500
-"""Of the runner's own, about as many processes: enough to know how a cell varies, whatever the length of history."""
+"""The runner's newest segments, about one per process: enough to show a cell's variation in a history of any length."""
 
 
 def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
@@ -171,7 +171,7 @@ def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
         assert isinstance(result, ResultRecorded)
         if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MEDIAN_COUNT:
             found.setdefault(result_key(result), []).append((event.event_id, median_ns(result.samples_ns)))
-    # A UUIDv7 begins with its time.
+    # A UUIDv7 begins with its time, so it sorts by it.
     return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}
 
 

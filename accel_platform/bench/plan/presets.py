@@ -16,9 +16,9 @@ class Effort:
     name: str
     sampling: Sampling
     timeout_s: float = 300.0
-    """For loading, and for each cell."""
+    """Timeout of loading, and of each cell."""
     prepare_timeout_s: float = 1200.0
-    """For exporting a graph and computing the reference."""
+    """Timeout of exporting a graph and computing the reference."""
 
 
 EFFORTS = {
@@ -26,7 +26,7 @@ EFFORTS = {
     for effort in (
         Effort("quick", Sampling(min_time_s=0.3, max_time_s=1.5, limit_s=15.0, warmup_max_s=1.0)),
         Effort("standard", Sampling()),
-        # 662 samples are what a 99th percentile needs.
+        # A 99th percentile needs 662 samples.
         Effort(
             "thorough",
             Sampling(min_time_s=10.0, min_count=662, target_error=0.005, max_time_s=60.0, limit_s=600.0),

@@ -77,7 +77,7 @@ def find_interrupted_run(log: EventLog, settings: Settings, host_id: str) -> Int
             resumed.add(payload.plan.get("resumes"))
         elif isinstance(payload, RunFinished) and payload.status != "cancelled":
             ended.add(run_id)
-    # A UUIDv7 begins with its time.
+    # A UUIDv7 begins with its time, so it sorts by it.
     for run_id in sorted(started.keys() - ended - resumed, reverse=True):
         if is_running(settings, run_id):
             continue

@@ -35,7 +35,7 @@ def lock_devices(settings: Settings, devices: Collection[str], tell: Callable[[s
     folder = settings.home / "devices" / host_id()
     make_directory(folder)
     with ExitStack() as held:
-        # In one order, so that no two runs wait for each other.
+        # Lock in a fixed order, so that no two runs deadlock.
         for device in sorted(devices):
             file = held.enter_context((folder / device).open("wb"))
             try:

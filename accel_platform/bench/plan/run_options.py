@@ -21,13 +21,13 @@ class RunOptions:
 
     work: Work = "all"
     fix: bool = True
-    """Whether a failed cell is tried again by what `fallbacks.py` knows for its class of failure."""
+    """Whether a failed cell is tried again by the fallbacks of its failure class."""
     parallel: bool = False
-    """Whether devices that share no silicon are measured side by side."""
+    """Whether separate physical devices are measured side by side."""
     pooled: bool = True
     """Whether cells of one model, hardware and precision share a process, which loads the model once."""
     operators: bool = False
-    """Whether each measured cell is run once more, afterwards, with the runtime's operator profiler."""
+    """Whether each measured cell is run once more afterwards under the runtime's operator profiler."""
 
 
 def resolve_work(verify_only: bool, benchmark_only: bool) -> Work:

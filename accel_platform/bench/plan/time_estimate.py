@@ -68,7 +68,7 @@ def sampling_time_s(known: ResultRecorded, sampling: Sampling) -> float:
     """Return the seconds of warmup and sampling for work with earlier samples."""
     one = median_ns(known.samples_ns) / 1e9
     warmup = min(sampling.warmup_max_s, max(known.warmup_iterations or 0, MIN_WARMUP_RUNS) * one) + one
-    # What met its target in less time does so again; what did not goes on to a limit.
+    # A cell that met its target earlier does so again in the same time; others run to a limit.
     wanted = max(sampling.min_time_s, sampling.min_count * one, min(sum(known.samples_ns) / 1e9, sampling.max_time_s))
     return warmup + min(wanted, sampling.limit_s)
 

@@ -23,7 +23,7 @@ LAYOUT = 2
 Shape = tuple[int, int | None]
 """Batch size and sequence length."""
 Exporter = Literal["dynamo", "torchscript", "openvino"]
-"""How a graph is made for runtimes that read ONNX: as usual, by tracing, or by OpenVINO's own converter."""
+"""Exporter of graphs for runtimes that read ONNX: torch.export, tracing, or OpenVINO's own converter."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ GRAPH = "graph.json"
 TENSORS = "tensors.safetensors"
 
 _PLACEMENT_ARGUMENTS = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking"})
-"""Where and how torch keeps a tensor, which says nothing of its values."""
+"""Arguments on how torch stores a tensor, which do not affect its values."""
 _CHECK_OPERATORS = ("aten._assert", "aten.sym_constrain")
 """Operators that only check what the exporter assumed."""
 
@@ -36,7 +36,7 @@ def write_graph(
     batch = torch.export.Dim("batch", min=1, max=4096)
     shapes = {"values": tuple({0: batch} for _ in arguments)}
     table = torch.export.default_decompositions()
-    # Whole attention is one step in every runtime; in pieces it carries checks for rows that are masked altogether.
+    # Keep attention whole, as every runtime has it: decomposed, it adds checks for fully masked rows.
     del table[torch.ops.aten.scaled_dot_product_attention.default]
     program = torch.export.export(model, tuple(arguments.values()), dynamic_shapes=shapes, strict=False)
     program = program.run_decompositions(table)
@@ -51,7 +51,7 @@ def write_graph(
         assert item.target is not None
         value = program.state_dict.get(item.target)
         value = program.constants[item.target] if value is None else value
-        # Tied weights are one tensor under several names.
+        # Store tied weights once, because they are one tensor under several names.
         same = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         bound[item.arg.name] = stored.setdefault(same, item.target)
         tensors[stored[same]] = value.detach().contiguous().numpy()

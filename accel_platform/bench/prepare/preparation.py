@@ -22,11 +22,11 @@ from accel_platform.subprocesses.json_child import Child, ChildCrashed, ChildTim
 from accel_platform.workloads.model_catalog import ModelSpec
 
 _CHILD_MEMORY_BYTES = 4 * 2**30
-"""Bytes of free memory wanted for each child: a base model, its graph and its reference."""
+"""Bytes of free memory needed per worker: a base model, its graph and its reference."""
 
 
 PreparationFailures = dict[tuple[ModelSpec, Mode, Artifact | Shape], FailureReason]
-"""What could not be made of a model for a mode: an artifact, or the inputs and reference outputs of one shape."""
+"""Failures by model, mode and artifact, or shape for inputs and reference outputs."""
 
 
 def prepare_models(
@@ -66,7 +66,7 @@ def prepare_models(
             failures |= unprepared
             tell(line)
     finally:
-        # After Ctrl-C: what has not begun never does, and a dead child ends the thread that waits for it.
+        # After Ctrl-C, cancel what has not begun; the thread that waits for a worker ends when that is killed.
         pool.shutdown(wait=False, cancel_futures=True)
         for child in mine:
             child.kill()
@@ -122,12 +122,12 @@ def _prepare_one(
             why = FailureReason("failed", classify_death(str(error)), f"preparing it: {error}")
             failures |= {(model, mode, kind): why for kind in kinds}
         finally:
-            # Its number may soon be another process's.
+            # Forget the worker, because its process id may be reused.
             for register in registers:
                 register.remove(child)
     lacking = (what if isinstance(what, str) else f"batch {what[0]}" for _, _, what in failures)
     word = "prepared" if not failures else f"not prepared: {', '.join(lacking)}"
-    # A checkpoint of one task may lack what another task's model has, BERT's pooler for one.
+    # A checkpoint of one task may lack another task's weights, such as BERT's pooler.
     random = f"; its weights hold no {', '.join(drawn)}: random ones" if drawn else ""
     named = model.model_id if mode == "inference" else f"{model.model_id} for {mode}"
     return f"{named}: {word}, {time.monotonic() - started:.0f} s{random}", failures

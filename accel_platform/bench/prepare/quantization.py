@@ -13,7 +13,7 @@ from typing import Any
 from accel_platform.workloads.model_catalog import ModelSpec
 
 CALIBRATION_SEEDS = (101, 102)
-"""Inputs that no measurement and no verification uses."""
+"""Seeds of calibration inputs, which no measurement and no verification uses."""
 _QUANTIZED_OPS = ["MatMul", "Gemm", "Conv"]
 
 

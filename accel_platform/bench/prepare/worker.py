@@ -83,7 +83,7 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
         with _disable_transformers_checks(), _publish_folder(artifacts.graph_folder(kind, length)) as part:
             write(model, spec, length, part)
 
-    # Graphs first: a reference too large for the memory may take the process with it.
+    # Export graphs first, because a reference too large for the memory may kill the process.
     for kind in job["kinds"]:
         for length in dict.fromkeys(length for _, length in shapes):
             if kind != "weights" and not artifacts.graph(kind, length).exists():
@@ -100,7 +100,7 @@ def prepare_job(job: Message, send: Callable[[Message], None]) -> None:
 def _write_weights(model: Any, spec: ModelSpec, folder: Path) -> None:
     model.save_pretrained(folder)
     if (attention := spec.config.get("attn_implementation")) is not None:
-        # transformers reads it, but does not write it.
+        # Add it to the file, because transformers reads it but does not write it.
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "attn_implementation": attention}))
 
@@ -117,7 +117,7 @@ def _build_arrays(
     first, other = (make_inputs(spec, batch_size=batch_size, sequence_length=length, seed=seed) for seed in (0, 1))
     if mode == "generation":
         if head == "AutoModelForCausalLM" and length is not None:
-            # The new tokens need positions too.
+            # Check the length with the new tokens, because they need positions too.
             describe_inputs(spec, batch_size=batch_size, sequence_length=length + generation.NEW_TOKENS)
         first, other = (generation.make_prompt(inputs, model.config) for inputs in (first, other))
         known = generation.compute_reference(model, first) if reference else {}
@@ -144,8 +144,8 @@ def _write_data(make: Callable[[], dict[str, Any]], path: Path) -> None:
 
 def _write_onnx(model: Any, spec: ModelSpec, length: int | None, folder: Path) -> None:
     if not _export_onnx(model, spec, length, folder / "model.onnx", batch=2):
-        # Code that takes the items of a batch one by one makes a graph for so many items. One is the usual number; of
-        # another the runtimes say themselves that the graph does not take it.
+        # Code that loops over the items of a batch gives a graph of one batch size. Export it for one item, the usual
+        # size; runtimes reject other sizes themselves.
         _export_onnx(model, spec, length, folder / "model.onnx", batch=1)
 
 
@@ -229,10 +229,10 @@ def _positional_model(
     from accel_platform.workloads.build import tensors_of
     from accel_platform.workloads.inputs import describe_inputs, make_inputs
 
-    # Two items, unless it has to be one: a batch of one would be taken for a constant.
+    # Use two items where possible, because a batch of one would become a constant.
     example = make_inputs(spec, batch_size=batch, sequence_length=length)
     described = describe_inputs(spec, batch_size=batch, sequence_length=length)
-    # What shapes depend on has to be a constant in a graph.
+    # Inputs that determine shapes have to be constants in a graph.
     sizes = {item.name: example.pop(item.name).tolist() for item in described if item.kind == "size"}
     arguments = {name: torch.from_numpy(array) for name, array in example.items()}
 

@@ -21,13 +21,13 @@ from accel_platform.events.types import BenchmarkClaimed, BenchmarkClosed, Bench
 from accel_platform.hardware.host import host_id
 
 MAX_ATTEMPTS = 3
-"""So often a request is tried before it has failed."""
+"""Number of attempts after which a request has failed."""
 REQUEST_LABEL = "request"
 """Label of a benchmark run: the request that it was made for."""
 _MAX_CLOCK_SKEW_MS = 3_600_000
-"""So far apart the clocks of two hosts may be."""
+"""Tolerated difference between the clocks of two hosts."""
 REQUEST_PREFIX = "request-"
-"""Names of segments that tell of requests begin with it."""
+"""Prefix of the segments of requests."""
 _SOURCE = "accel bench request"
 
 State = Literal["open", "running", "done", "failed", "cancelled"]
@@ -42,7 +42,7 @@ class Request:
     requested_at: datetime
     attempts: int = 0
     claimed_by: str | None = None
-    """Who took the newest attempt."""
+    """Claimant of the newest attempt."""
     claimed_at: datetime | None = None
     closed: BenchmarkClosed | None = None
     closed_at: datetime | None = None
@@ -81,7 +81,7 @@ class Requests:
 
     def all(self) -> list[Request]:
         """Return every request, the oldest first."""
-        # A UUIDv7 begins with its time.
+        # A UUIDv7 begins with its time, so it sorts by it.
         return [self._request(request_id) for request_id in sorted(self._asked)]
 
     def unfinished(self) -> list[Request]:
@@ -151,7 +151,7 @@ def build_request_events(
     """
     asked = resolve_config(config)
     names = _validated_hardware(asked)
-    # Who measures may work in another folder, and knows neither this one's commit nor its clock.
+    # Resolve paths and the commit here, because the measuring host may differ in folder, commit and clock.
     paths = {name: path.absolute() for name in ("models_file", "report_dir", "csv") if (path := getattr(asked, name))}
     changes = {**paths, "labels": add_commit_label(asked.labels), "schedule": None}
     changes |= {"include_web_platforms": None, "browser": None}  # the names say it
@@ -194,7 +194,7 @@ def close(
 
 def runs_of(log: EventLog, request_id: UUID) -> list[str]:
     """Return the ids of the benchmark runs of a request, the oldest first."""
-    # A UUIDv7 begins with 48 bits of its time in ms, and a run's segments with its own: older ones need not be read.
+    # Skip older segments: a UUIDv7 begins with 48 bits of its time in ms, and a segment's name with its run's UUID.
     since_ms = max(0, (request_id.int >> 80) - _MAX_CLOCK_SKEW_MS)
     first = f"{SEGMENT_PREFIX}{UUID(int=since_ms << 80)}"
     candidates = {name for name in log.snapshot().beginning(SEGMENT_PREFIX).segments if name >= first}

@@ -99,7 +99,7 @@ def measured_result(
             "verified": answer["verdict"] is not None,
             **answer["notes"],
             **_placement_fields(answer["placement"]),
-            # Of the matrix products and convolutions, those that ran in the precision asked.
+            # Share of the matrix products and convolutions that ran in the requested precision.
             **({} if answer["precision_share"] is None else {"precision_share": answer["precision_share"]}),
         },
     )

@@ -22,7 +22,7 @@ _FALLBACKS: dict[str, tuple[FallbackName, ...]] = {
     "unsupported_operator": ("float32", *_GRAPH_FALLBACKS),
     "invalid_model": ("torchscript_exporter", "openvino_converter"),
     "wrong_output": ("float32", *_GRAPH_FALLBACKS),
-    # What a second attempt mends, nothing else may be credited with.
+    # Try a second attempt first, so that no other fallback is credited with its success.
     "crash": ("second_attempt", *_GRAPH_FALLBACKS),
     "out_of_memory": ("smaller_batch",),
     "killed": ("smaller_batch",),
@@ -61,7 +61,7 @@ def _expand(name: FallbackName, cell: Cell, taken: Collection[Cell]) -> Iterator
     if name == "second_attempt":
         yield Fallback(name, cell)
     elif name == "float32":
-        # Where a runtime's usual precision is another one, it has no float32.
+        # A runtime whose default precision is another one has no float32.
         if cell.precision != "float32" == runtime.precision:
             yield Fallback(name, replace(cell, precision="float32"))
     elif name == "eager_attention":

@@ -31,7 +31,7 @@ class RunSummary:
     """The outcome of a run; `unavailable` maps requested hardware that is not here to the reason."""
 
     run_id: str | None = None
-    """None where nothing could be measured, and so no run was begun."""
+    """None where nothing could be measured, so no run was started."""
     ok: int = 0
     failed: int = 0
     skipped: int = 0
@@ -42,7 +42,7 @@ class RunSummary:
     """Reports written of it."""
     verifications: list[VerificationRecorded] = field(default_factory=list)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By a cell's label: `operators`, longest first, of how many `runs`, and its `trace`; or the `reason` for none."""
+    """Profile by cell label: `operators`, longest first, number of `runs`, and `trace`; or the `reason` for none."""
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ class _BenchmarkRun:
             name = open_[0].left[0].name
             now = [(case, case.left.pop(0)) for case in open_ if case.left[0].name == name]
             self.taken |= {remedy.cell for _, remedy in now}
-            # Cells that shared a child share the next one.
+            # Cells that shared a worker share the next one.
             for group in group_by_process(dict.fromkeys(remedy.cell for _, remedy in now)):
                 mine = [(case, remedy) for case, remedy in now if remedy.cell in group]
                 exporter = mine[0][1].exporter
@@ -257,7 +257,7 @@ class _BenchmarkRun:
         ready: dict[Cell, Path] = {}
         for cell in group:
             shape = (cell.batch_size, cell.sequence_length)
-            # A preparing child that died may have made all that this cell needs.
+            # A preparing worker that died may have made all that this cell needs.
             if not artifacts.missing([reads], [shape], reference=reference):
                 ready[cell] = artifacts.data(shape) if reference else artifacts.inputs(shape)
                 continue

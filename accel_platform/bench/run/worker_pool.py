@@ -54,7 +54,7 @@ class WorkerPool:
 
     threads: int
     timeout_s: float
-    """For loading, and for each cell."""
+    """Timeout of loading, and of each cell."""
     _living: set[Child] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
@@ -123,7 +123,7 @@ class WorkerPool:
                 why = FailureReason("failed", classify_death(str(error)), str(error))
             self.check()
         if left:
-            # A fault before the model was loaded is not one cell's: the others would meet it too.
+            # A fault before the model was loaded fails all cells, because each would meet it.
             struck = left[:1] if loaded else left[:]
             del left[: len(struck)]
             yield from (FailedMeasurement(cell, why) for cell in struck)
