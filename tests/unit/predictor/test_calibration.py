@@ -1,4 +1,4 @@
-"""Judging: what a question lacks decides its interval, what lies outside widens or abstains, reasons add up, risks."""
+"""Predictor: intervals by regime, extrapolation, abstention, explanations, memory and failures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from law_world import FACTORS, GPUS, case, world
+from synthetic_samples import FACTORS, GPUS, synthetic_sample, synthetic_samples
 
-from predictor.calibration.cross_validation import cross_validate
+from predictor.calibration.cross_validation import Regime, cross_validate
 from predictor.calibration.failure_model import OUT_OF_MEMORY, FailureModel
 from predictor.calibration.memory_model import MemoryModel
 from predictor.calibration.predictor import Prediction, Predictor
@@ -24,47 +24,47 @@ DEVICES = (*GPUS, "RTX 3080", "NVIDIA A100-SXM4-80GB")
 
 
 def _measured() -> list[Sample]:
-    """The world in which the law holds, with a peak of memory that follows from weights and activations."""
-    cases = world(DEVICES, per_family=4)
-    return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9) for c in cases]
+    """Return synthetic samples with a peak of memory that follows from weights and activations."""
+    samples = synthetic_samples(DEVICES, per_family=4)
+    return [replace(c, memory_peak_mib=500 + 1.1 * 76 + c.work.activation_bytes / 2**20 / 9) for c in samples]
 
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    made, _, _ = fit_predictor({"inference": _measured()}, [], lambda _: None)
-    return made
+    fitted, _, _ = fit_predictor({"inference": _measured()}, [], lambda _: None)
+    return fitted
 
 
-def _judged(predictor: Predictor, name: str, model: str = "resnet_0", **more: Any) -> Prediction:
-    asked = replace(case(model, name, gmacs=4, macts=10), **{"latency_ms": math.nan, **more})
-    [judgement] = predictor.predict([asked])
-    return judgement
+def _predict(predictor: Predictor, name: str, model: str = "resnet_0", **more: Any) -> Prediction:
+    query = replace(synthetic_sample(model, name, gmacs=4, macts=10), **{"latency_ms": math.nan, **more})
+    [prediction] = predictor.predict([query])
+    return prediction
 
 
-def test_what_is_lacking_decides_the_interval(predictor: Predictor) -> None:
-    asked = {
-        "nothing": _judged(predictor, "RTX 3090"),
-        "family": _judged(predictor, "RTX 3090", "unheard_of"),
-        "hardware": _judged(predictor, "RTX 4080"),
-        "both": _judged(predictor, "RTX 4080", "unheard_of"),
+def test_the_regime_decides_the_interval(predictor: Predictor) -> None:
+    predictions = {
+        Regime.SEEN: _predict(predictor, "RTX 3090"),
+        Regime.UNSEEN_FAMILY: _predict(predictor, "RTX 3090", "unheard_of"),
+        Regime.UNSEEN_DEVICE: _predict(predictor, "RTX 4080"),
+        Regime.UNSEEN_BOTH: _predict(predictor, "RTX 4080", "unheard_of"),
     }
-    for lack, judgement in asked.items():
-        assert judgement.regime == lack
-        assert judgement.supported, judgement.reason
-        interval = judgement.latency_ms
+    for regime, prediction in predictions.items():
+        assert prediction.regime == regime
+        assert prediction.supported, prediction.reason
+        interval = prediction.latency_ms
         assert interval is not None
         assert interval.low is not None
         assert interval.high is not None
         assert 0 < interval.low < interval.p50 < interval.high
         # Of four devices held out one after the other no more than four fifths of nine tenths is promised.
-        assert interval.level == pytest.approx(0.9 if lack in ("nothing", "family") else 0.72)
+        assert interval.level == pytest.approx(0.9 if regime in (Regime.SEEN, Regime.UNSEEN_FAMILY) else 0.72)
 
 
-def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predictor) -> None:
+def test_extrapolation_widens_the_interval_and_then_abstains(predictor: Predictor) -> None:
     def spread(batch: int) -> float:
-        work = case("resnet_0", "RTX 3090", gmacs=4, macts=10, batch=batch).work
-        judgement = _judged(predictor, "RTX 3090", batch_size=batch, work=work)
-        interval = judgement.latency_ms
+        work = synthetic_sample("resnet_0", "RTX 3090", gmacs=4, macts=10, batch=batch).work
+        prediction = _predict(predictor, "RTX 3090", batch_size=batch, work=work)
+        interval = prediction.latency_ms
         assert interval is not None
         return math.inf if interval.low is None or interval.high is None else interval.high / interval.low
 
@@ -85,42 +85,42 @@ def test_beyond_what_was_learned_it_widens_and_then_abstains(predictor: Predicto
         ({"device": "nobody's", "bandwidth": math.nan}, "peak or bandwidth is not known"),
     ],
 )
-def test_it_says_why_it_does_not_stand_behind_a_figure(predictor: Predictor, more: dict[str, Any], words: str) -> None:
-    judgement = _judged(predictor, "RTX 3090", **more)
-    assert not judgement.supported
-    assert words in judgement.reason
-    assert judgement.latency_ms is None or judgement.latency_ms.high is None
+def test_an_unsupported_prediction_says_why(predictor: Predictor, more: dict[str, Any], words: str) -> None:
+    prediction = _predict(predictor, "RTX 3090", **more)
+    assert not prediction.supported
+    assert words in prediction.reason
+    assert prediction.latency_ms is None or prediction.latency_ms.high is None
 
 
 def test_one_device_calibrates_no_other() -> None:
-    made, _, _ = fit_predictor({"inference": world(("RTX 3090",))}, [], lambda _: None)
-    judgement = _judged(made, "RTX 4090")
-    assert not judgement.supported
-    assert "too little was measured to tell" in judgement.reason
+    fitted, _, _ = fit_predictor({"inference": synthetic_samples(("RTX 3090",))}, [], lambda _: None)
+    prediction = _predict(fitted, "RTX 4090")
+    assert not prediction.supported
+    assert "too little was measured to tell" in prediction.reason
 
 
-def test_reasons_multiply_to_the_prediction(predictor: Predictor) -> None:
-    asked = [case("resnet_0", name, gmacs=4, macts=10) for name in ("RTX 3090", "RTX 4080")]
-    for judgement in predictor.predict(asked, explain=True):
-        assert judgement.latency_ms is not None
-        product = math.prod(reason.factor for reason in judgement.contributions)
+def test_contributions_multiply_to_the_prediction(predictor: Predictor) -> None:
+    queries = [synthetic_sample("resnet_0", name, gmacs=4, macts=10) for name in ("RTX 3090", "RTX 4080")]
+    for prediction in predictor.predict(queries, explain=True):
+        assert prediction.latency_ms is not None
+        product = math.prod(reason.factor for reason in prediction.contributions)
         typical = math.exp(predictor.modes["inference"].median_log_ms)
-        assert typical * product == pytest.approx(judgement.latency_ms.p50)
-        assert {"physical law", "same work measured elsewhere"} <= {reason.name for reason in judgement.contributions}
-        assert all(reason.value for reason in judgement.contributions)
+        assert typical * product == pytest.approx(prediction.latency_ms.p50)
+        assert {"physical law", "same work measured elsewhere"} <= {reason.name for reason in prediction.contributions}
+        assert all(reason.value for reason in prediction.contributions)
 
 
-def test_a_peak_is_predicted_and_running_out_follows_from_it(predictor: Predictor) -> None:
-    known = _judged(predictor, "RTX 3090")
+def test_a_memory_peak_is_predicted_and_decides_the_risk_of_running_out(predictor: Predictor) -> None:
+    known = _predict(predictor, "RTX 3090")
     assert known.memory_peak_mib is not None
     assert known.memory_peak_mib.p50 == pytest.approx(584 + 10e6 * 2 * 64 / 2**20 / 9, rel=0.1)
     assert known.risks[OUT_OF_MEMORY] < 0.05
-    tight = _judged(predictor, "RTX 3090", memory_mib=300.0)
+    tight = _predict(predictor, "RTX 3090", memory_mib=300.0)
     assert tight.risks[OUT_OF_MEMORY] > 0.95
-    assert OUT_OF_MEMORY not in _judged(predictor, "RTX 3090", memory_mib=math.nan).risks
+    assert OUT_OF_MEMORY not in _predict(predictor, "RTX 3090", memory_mib=math.nan).risks
 
 
-def test_failures_are_learned_where_there_are_enough_and_never_claimed_without() -> None:
+def test_failures_are_learned_from_enough_of_them_and_never_claimed_without() -> None:
     measured = _measured()
     memory = MemoryModel.fit(measured)
     assert memory is not None
@@ -128,9 +128,9 @@ def test_failures_are_learned_where_there_are_enough_and_never_claimed_without()
     assert none.boosters == {}
     assert none.curve is None
     # Everything fails in one precision, and what fails elsewhere follows nothing.
-    chance = random.Random(3)
+    rng = random.Random(3)
     refused = [(replace(c, precision="int8"), "unsupported_operator") for c in measured[::3]]
-    crashed = [(replace(c, version=999.0), "crash") for c in chance.sample(measured, 25)]
+    crashed = [(replace(c, version=999.0), "crash") for c in rng.sample(measured, 25)]
     few = [(c, "timeout") for c in measured[:5]]
     learned = FailureModel.fit(measured, [*refused, *crashed, *few], memory)
     assert set(learned.boosters) - {"crash"} == {"unsupported_operator"}
@@ -149,32 +149,36 @@ def test_cells_that_ran_out_of_memory_move_the_curve() -> None:
     learned = FailureModel.fit(ran, ran_out, memory)
     assert learned.curve is not None
     assert memory is not None
-    for asked, least, most in ((small[0], 0.5, 1.0), (ran[0], 0.0, 0.5)):
-        [peak] = memory.predict([asked])
-        assert least <= learned.predict([asked], [peak])[0][OUT_OF_MEMORY] <= most
+    for query, least, most in ((small[0], 0.5, 1.0), (ran[0], 0.0, 0.5)):
+        [peak] = memory.predict([query])
+        assert least <= learned.predict([query], [peak])[0][OUT_OF_MEMORY] <= most
 
 
-def test_nothing_is_held_out_of_too_little() -> None:
-    assert cross_validate(world()[:8]) == {}
+def test_too_few_samples_are_not_cross_validated() -> None:
+    assert cross_validate(synthetic_samples()[:8]) == {}
 
 
-def test_compiled_code_moves_less_and_how_much_less_is_learned() -> None:
-    cases = world()
-    compiled = [replace(c, compiler="dynamo") for c in cases[::2]]
-    law = AdditiveRoofline(FACTORS)
-    told = [replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, law.predict_log(compiled), strict=True)]
-    assert (law.predict_log(compiled) < law.predict_log(cases[::2])).all()
-    learned = AdditiveRoofline.fit([*cases, *told], log_latency([*cases, *told]))
+def test_the_factor_of_compiled_code_is_fitted() -> None:
+    samples = synthetic_samples()
+    compiled = [replace(c, compiler="dynamo") for c in samples[::2]]
+    analytical = AdditiveRoofline(FACTORS)
+    compiled_samples = [
+        replace(c, latency_ms=math.exp(log)) for c, log in zip(compiled, analytical.predict_log(compiled), strict=True)
+    ]
+    assert (analytical.predict_log(compiled) < analytical.predict_log(samples[::2])).all()
+    learned = AdditiveRoofline.fit([*samples, *compiled_samples], log_latency([*samples, *compiled_samples]))
     assert math.exp(learned.factors[4]) == pytest.approx(0.5, rel=0.1)
     # Where nothing compiled was measured it is what counting passes over memory says.
-    assert math.exp(AdditiveRoofline.fit(cases, log_latency(cases)).factors[4]) == pytest.approx(3 / 5)
+    assert math.exp(AdditiveRoofline.fit(samples, log_latency(samples)).factors[4]) == pytest.approx(3 / 5)
 
 
-def test_a_model_measured_nowhere_is_told_by_models_like_it() -> None:
-    cases = [replace(c, latency_ms=c.latency_ms * (2 if c.family == "swin" else 1)) for c in world(per_family=12)]
-    law, logs = AdditiveRoofline.fit(cases, log_latency(cases)), log_latency(cases)
-    asked = case("swin_99", "RTX 3090", gmacs=4, macts=10)
-    alike = ArchitectureGP(cases, logs, law)
-    plain = math.exp(AdditiveRoofline(FACTORS).predict_log([asked])[0])
-    assert math.exp(alike.predict_log([asked])[0]) > 1.3 * plain
-    assert math.isnan(alike.predict_log([replace(asked, compiler="dynamo")])[0])
+def test_the_gaussian_process_predicts_an_unmeasured_model_from_similar_ones() -> None:
+    samples = [
+        replace(c, latency_ms=c.latency_ms * (2 if c.family == "swin" else 1)) for c in synthetic_samples(per_family=12)
+    ]
+    analytical, logs = AdditiveRoofline.fit(samples, log_latency(samples)), log_latency(samples)
+    query = synthetic_sample("swin_99", "RTX 3090", gmacs=4, macts=10)
+    gp = ArchitectureGP(samples, logs, analytical)
+    plain = math.exp(AdditiveRoofline(FACTORS).predict_log([query])[0])
+    assert math.exp(gp.predict_log([query])[0]) > 1.3 * plain
+    assert math.isnan(gp.predict_log([replace(query, compiler="dynamo")])[0])

@@ -1,4 +1,4 @@
-"""What a question or a measurement is made of: work, silicon, and nothing guessed where nothing is known."""
+"""Samples: work, device specs, equality, and the training set; unknown values stay unknown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COST = ItemCost(parameters=1e8, layers=12, flops=2e10, activation_bytes=3e8)
 L4 = find_spec("NVIDIA L4")
 
 
-def _asked(**more: Any) -> Sample | str:
+def _try_sample(**more: Any) -> Sample | str:
     fields: dict[str, Any] = {
         "model": "bert-base", "family": "bert", "cost": COST, "mode": "inference", "batch_size": 4, "size": 128,
         "precision": "float32", "device": L4, "hardware": "cuda", "backend": "pytorch",
@@ -48,21 +48,21 @@ def _asked(**more: Any) -> Sample | str:
     return make_sample(**(fields | more))
 
 
-def _case(**more: Any) -> Sample:
-    made = _asked(**more)
-    assert isinstance(made, Sample), made
-    return made
+def _sample(**more: Any) -> Sample:
+    sample = _try_sample(**more)
+    assert isinstance(sample, Sample), sample
+    return sample
 
 
 def test_work_and_activations_grow_with_the_batch_and_weights_do_not() -> None:
-    one, four = _case(batch_size=1).work, _case(batch_size=4).work
+    one, four = _sample(batch_size=1).work, _sample(batch_size=4).work
     assert four.flops == 4 * one.flops == 8e10
     assert four.activation_bytes == 4 * one.activation_bytes == 1.2e9
     assert four.weight_bytes == one.weight_bytes == 4e8
 
 
 def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
-    full, half = _case(), _case(precision="float16")
+    full, half = _sample(), _sample(precision="float16")
     assert half.work.weight_bytes == full.work.weight_bytes / 2
     assert half.work.activation_bytes == full.work.activation_bytes / 2
     assert (half.peak_flops, full.peak_flops) == (121e12, pytest.approx(30.3e12))
@@ -71,18 +71,18 @@ def test_half_precision_moves_half_and_computes_on_the_matrix_units() -> None:
 
 def test_activations_are_counted_by_layers_where_that_is_known() -> None:
     traced, stated = replace(COST, layer_output_bytes=1e8), replace(COST, activation_bytes=None, layer_output_bytes=1e8)
-    assert _case(cost=traced) == _case(cost=stated)
-    assert (_case(cost=traced).counted, _case().counted) == (LAYER_OUTPUTS, ALL_OPERATORS)
-    assert _case(cost=traced).work.activation_bytes == _case().work.activation_bytes / 3
+    assert _sample(cost=traced) == _sample(cost=stated)
+    assert (_sample(cost=traced).counted, _sample().counted) == (LAYER_OUTPUTS, ALL_OPERATORS)
+    assert _sample(cost=traced).work.activation_bytes == _sample().work.activation_bytes / 3
 
 
 def test_an_image_is_as_large_as_its_cost_says() -> None:
-    seen = _case(cost=replace(COST, image_size=224), size=None)
-    assert (seen.size, seen.reads, _case().reads, _case(size=None).reads) == (224, IMAGES, TOKENS, FIXED_SIZE)
+    seen = _sample(cost=replace(COST, image_size=224), size=None)
+    assert (seen.size, seen.reads, _sample().reads, _sample(size=None).reads) == (224, IMAGES, TOKENS, FIXED_SIZE)
 
 
-def test_int8_shrinks_weights_and_not_what_layers_hand_on() -> None:
-    full, small = _case(), _case(precision="int8")
+def test_int8_shrinks_weights_and_not_activations() -> None:
+    full, small = _sample(), _sample(precision="int8")
     assert small.work.weight_bytes == full.work.weight_bytes / 4
     assert small.work.activation_bytes == full.work.activation_bytes
 
@@ -106,26 +106,33 @@ def test_bytes_of_a_weight(name: str, mode: str, width: float) -> None:
 
 def test_hardware_of_a_users_own_is_taken_as_written_and_unknown_rates_stay_unknown() -> None:
     ours = DeviceSpec("my card", None, "gpu", 10.0, 80.0, 500.0, 12.0, None, None, source="mine")
-    case = _case(device=ours, devices=2, precision="bfloat16")
-    assert (case.device, case.peak_flops, case.bandwidth, case.memory_mib) == ("my card", 160e12, 1e12, 24 * 1024)
-    assert has_known_rates(case)
-    silent = _case(device=replace(ours, bandwidth_gb_s=None))
+    sample = _sample(device=ours, devices=2, precision="bfloat16")
+    assert (sample.device, sample.peak_flops, sample.bandwidth, sample.memory_mib) == (
+        "my card",
+        160e12,
+        1e12,
+        24 * 1024,
+    )
+    assert has_known_rates(sample)
+    silent = _sample(device=replace(ours, bandwidth_gb_s=None))
     assert math.isnan(silent.bandwidth)
     assert not has_known_rates(silent)
-    # The law still needs a number to begin with: that of usual silicon of its kind.
+    # The analytical model takes the median of its kind in place of an unknown rate.
     assert 0 < roofline_terms_ms([silent])[0, 1] < math.inf
 
 
-def test_what_cannot_be_a_case_says_why() -> None:
-    assert "cost of the model" in str(_asked(cost=None))
-    assert "activations" in str(_asked(cost=replace(COST, activation_bytes=None)))
-    assert "decoder" in str(_asked(mode="generation", output_tokens=8))
-    assert "tokens" in str(_asked(mode="generation", model="meta-llama/Llama-2-7b-hf"))
+def test_an_impossible_sample_says_why() -> None:
+    assert "cost of the model" in str(_try_sample(cost=None))
+    assert "activations" in str(_try_sample(cost=replace(COST, activation_bytes=None)))
+    assert "decoder" in str(_try_sample(mode="generation", output_tokens=8))
+    assert "tokens" in str(_try_sample(mode="generation", model="meta-llama/Llama-2-7b-hf"))
 
 
-def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
+def test_a_decoder_reads_weights_and_cache_once_per_token() -> None:
     decoder = Decoder(124e6, 124e6, layers=12, kept_per_token=2 * 12 * 768)
-    work = _case(mode="generation", decoder=decoder, size=100, output_tokens=10, batch_size=1, precision="float16").work
+    work = _sample(
+        mode="generation", decoder=decoder, size=100, output_tokens=10, batch_size=1, precision="float16"
+    ).work
     assert work.weight_bytes == 124e6 * 2 * 10
     assert work.steps == 120
     # Of 100 to 110 tokens, 105 on average, in halves.
@@ -133,23 +140,23 @@ def test_a_decoder_reads_its_weights_and_its_past_once_per_token() -> None:
     assert work.held_bytes == 2 * 12 * 768 * 2 * 110
 
 
-def test_towers_and_resting_experts_lie_in_memory_and_are_not_read() -> None:
+def test_towers_and_inactive_experts_take_memory_and_are_not_read() -> None:
     decoder = Decoder(10e9, 3e9, layers=32, kept_per_token=1024, unread_parameters=1e9)
-    asked = {"mode": "generation", "decoder": decoder, "size": 100, "output_tokens": 1, "precision": "float16"}
-    one, many = (_case(batch_size=n, **asked).work for n in (1, 10_000))
+    generation = {"mode": "generation", "decoder": decoder, "size": 100, "output_tokens": 1, "precision": "float16"}
+    one, many = (_sample(batch_size=n, **generation).work for n in (1, 10_000))
     assert one.weight_bytes == pytest.approx(3e9 * 2)
     assert many.weight_bytes == pytest.approx(9e9 * 2)
     assert one.parameters == 10e9
 
 
-def test_what_no_device_could_do_is_told_by_its_published_rates() -> None:
+def test_an_impossible_figure_is_found_by_published_rates() -> None:
     decoder = Decoder(7e9, 7e9, layers=32, kept_per_token=2 * 32 * 8 * 128)
-    wrote = _case(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
+    wrote = _sample(mode="generation", decoder=decoder, size=2048, output_tokens=2048, batch_size=1, precision=None)
     # 14 GB read 2,048 times at 300 GB/s take 96 s.
     assert speed_limit_ratio(wrote, 96e3) == pytest.approx(1, rel=0.01)
     assert speed_limit_ratio(wrote, 48.0) > MAX_SPEED_LIMIT_RATIO
     ours = DeviceSpec("my card", None, "gpu", None, None, None, 12.0, None, None, source="mine")
-    assert speed_limit_ratio(_case(device=ours), 1e-6) == 0
+    assert speed_limit_ratio(_sample(device=ours), 1e-6) == 0
 
 
 def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> None:
@@ -167,36 +174,36 @@ def test_a_processors_peak_comes_from_what_its_host_observed(tmp_path: Path) -> 
     assert spec(tmp_path / "b", seen).peak_fp32_tflops is None
 
 
-def test_silicon_that_nobody_described_has_its_kind_and_nothing_else() -> None:
+def test_an_undescribed_device_has_its_kind_and_nothing_else() -> None:
     nobody = device_spec_for(Target("rocm", "pytorch", "card-7", "Some card"), {})
     assert (nobody.name, nobody.kind, nobody.peak_fp32_tflops, nobody.memory_gib) == ("card-7", "gpu", None, None)
     published = device_spec_for(Target("cuda", "pytorch", "cuda-0", "NVIDIA L4"), {})
     assert published is L4
 
 
-def test_equal_cases_are_one_key_whatever_object_stands_for_unknown() -> None:
+def test_equal_samples_are_one_key_whatever_object_stands_for_unknown() -> None:
     """A NaN is unequal to itself, and two of them hash differently; Python 3.13 compares dataclasses field by field."""
 
-    def asked() -> Sample:
+    def make_unknown() -> Sample:
         unknown = {name: float("nan") for name in ("size", "bandwidth", "version", "latency_ms", "memory_peak_mib")}
-        return replace(_case(), **unknown)
+        return replace(_sample(), **unknown)
 
-    assert asked() == asked()
-    assert {asked(): 1} == {asked(): 1}
-    assert len({asked() for _ in range(3)}) == 1
-    assert asked() != replace(asked(), version=204.0)
-    assert asked() != "no case"
-    measured = replace(asked(), latency_ms=5.0)
-    assert measured != asked()
-    assert measured.without_figures() == asked()
+    assert make_unknown() == make_unknown()
+    assert {make_unknown(): 1} == {make_unknown(): 1}
+    assert len({make_unknown() for _ in range(3)}) == 1
+    assert make_unknown() != replace(make_unknown(), version=204.0)
+    assert make_unknown() != "no case"
+    measured = replace(make_unknown(), latency_ms=5.0)
+    assert measured != make_unknown()
+    assert measured.without_figures() == make_unknown()
 
 
-def test_cases_of_an_artifact_are_the_cases_that_were_stored() -> None:
-    case = replace(_case(), latency_ms=5.0, size=math.nan)
-    stored = sample_io.write_samples([case, case], (), FittedEnsembles(None, {}, np.empty(0), np.empty(0)))
+def test_samples_of_an_artifact_equal_the_stored_ones() -> None:
+    sample = replace(_sample(), latency_ms=5.0, size=math.nan)
+    stored = sample_io.write_samples([sample, sample], (), FittedEnsembles(None, {}, np.empty(0), np.empty(0)))
     loaded, _, _ = sample_io.read_samples(stored)
-    assert loaded == [case, case]
-    assert len({*loaded, case}) == 1
+    assert loaded == [sample, sample]
+    assert len({*loaded, sample}) == 1
 
 
 def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
@@ -224,12 +231,12 @@ def test_only_usable_figures_are_learned_from(tmp_path: Path) -> None:
             result(bert, "cpu", 1, provenance="imported", reason="noise", **(failed | {"memory_peak_mib": 9.0})),
         ],
     )
-    book = load_training_set(Reader(settings))
-    assert [(case.mode, case.batch_size) for case in book.measured] == [("inference", 1), ("training", 6)]
-    # Several runs of one configuration are one case: their median.
-    assert book.measured[0].latency_ms == pytest.approx(3 * 58, rel=0.1)
-    assert [(case.batch_size, kind) for case, kind in book.failed] == [(64, "out_of_memory")]
-    assert book.skipped == {
+    training_set = load_training_set(Reader(settings))
+    assert [(sample.mode, sample.batch_size) for sample in training_set.measured] == [("inference", 1), ("training", 6)]
+    # Several runs of one configuration are one sample: their median.
+    assert training_set.measured[0].latency_ms == pytest.approx(3 * 58, rel=0.1)
+    assert [(sample.batch_size, kind) for sample, kind in training_set.failed] == [(64, "out_of_memory")]
+    assert training_set.skipped == {
         "cost of the model, or the length it was asked for at, unknown": 2,
         "device not named": 1,
         "sequence length beyond what the model reads": 1,

@@ -1,4 +1,4 @@
-"""Training through the real path: events, projection, cases, learner, artefact, promotion, events."""
+"""Training end to end: events, warehouse, samples, model, artifact, promotion, events."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from accel_platform.events.types import PredictorPromoted, PredictorTrained
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
+from predictor.calibration.cross_validation import Regime
 from predictor.data.dataset import load_training_set
 from predictor.data.evidence import Target, observed_devices
 from predictor.data.samples import Sample, device_spec_for, make_sample
@@ -35,10 +36,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Trainin
     return settings, train(settings, EventLog.open(settings))
 
 
-def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> Sample:
-    """A question about a model that the world's host might run."""
+def query_sample(settings: Settings, model: Model, hardware: str, batch_size: int) -> Sample:
+    """Return a query for a model on the test host."""
     target = Target(hardware, BACKENDS[hardware], CPU_ID, CPU)
-    made = make_sample(
+    sample = make_sample(
         model=model.model_id,
         family=model.family,
         cost=ItemCost(model.parameters, 12, model.gflops * 1e9, model.gflops * 1e7, model.gflops * 4e6),
@@ -50,8 +51,8 @@ def asked(settings: Settings, model: Model, hardware: str, batch_size: int) -> S
         hardware=hardware,
         backend=BACKENDS[hardware],
     )
-    assert isinstance(made, Sample)
-    return made
+    assert isinstance(sample, Sample)
+    return sample
 
 
 def test_report_events_and_artifact_agree(trained: tuple[Settings, TrainingReport]) -> None:
@@ -82,10 +83,10 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
     predictor = load(settings, report.predictor_id)
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
     for hardware in ("cpu", "openvino"):
-        [judgement] = predictor.predict([asked(settings, unseen, hardware, 2)])
-        assert judgement.supported
-        assert judgement.regime == "family"
-        interval = judgement.latency_ms
+        [prediction] = predictor.predict([query_sample(settings, unseen, hardware, 2)])
+        assert prediction.supported
+        assert prediction.regime == Regime.UNSEEN_FAMILY
+        interval = prediction.latency_ms
         assert interval is not None
         assert interval.low is not None
         assert interval.high is not None
@@ -93,7 +94,7 @@ def test_learns_the_rule_behind_the_figures(trained: tuple[Settings, TrainingRep
         assert interval.low <= truth <= interval.high
         assert interval.high / interval.low < 2
         assert abs(math.log(interval.p50 / truth)) < 0.1
-        memory = judgement.memory_peak_mib
+        memory = prediction.memory_peak_mib
         assert memory is not None
         assert abs(math.log(memory.p50 / (300 + 160 + 10))) < 0.1
 
@@ -102,14 +103,14 @@ def test_what_was_stored_judges_as_what_was_fitted(trained: tuple[Settings, Trai
     from predictor.training.train import fit_predictor
 
     settings, report = trained
-    book = load_training_set(Reader(settings))
-    fitted, held, _ = fit_predictor({"inference": book.measured}, book.failed, lambda _: None)
+    training_set = load_training_set(Reader(settings))
+    fitted, held, _ = fit_predictor({"inference": training_set.measured}, training_set.failed, lambda _: None)
     kept = artifact.load_holdout(settings, report.predictor_id)["inference"]
     assert {k: (h.samples, h.errors) for k, h in kept.items()} == {
         k: (h.samples, h.errors) for k, h in held["inference"].items()
     }
     unseen = Model("unseen", "unseen", "text", 40_000_000, 15.0, 128)
-    questions = [asked(settings, model, "openvino", batch) for model in (MODELS[0], unseen) for batch in (1, 3)]
+    questions = [query_sample(settings, model, "openvino", batch) for model in (MODELS[0], unseen) for batch in (1, 3)]
     assert load(settings, report.predictor_id).predict(questions, explain=True) == fitted.predict(
         questions, explain=True
     )
@@ -239,7 +240,7 @@ def test_a_pointer_to_nowhere_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def _poisoned(settings: Settings) -> None:
-    """Figures that obey no law, of every model there is."""
+    """Append scattered figures of every model, which no model can fit."""
     scales = (0.02, 40.0, 0.1, 9.0, 300.0)
     rows = [
         result(model, hardware, batch, provenance="imported", scale=scales[i % 5])
@@ -268,9 +269,9 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     fourth = train(settings, log, progress=said.append)
     assert (fourth.predictor_id, fourth.reason, fourth.new) == (third.predictor_id, third.reason, False)
     assert "refused: not trained again" in "".join(said)
-    # It is kept and told of, and may be asked for by name.
-    told = {e.payload.predictor_id: e.payload for e in log.read(types={"PredictorTrained"})}
-    assert [told[r.predictor_id].promoted for r in (first, second, third)] == [True, True, False]
+    # It is stored and logged, and can be promoted by name.
+    events_by_id = {e.payload.predictor_id: e.payload for e in log.read(types={"PredictorTrained"})}
+    assert [events_by_id[r.predictor_id].promoted for r in (first, second, third)] == [True, True, False]
 
     done = CliRunner().invoke(app, ["predictor", "rollback", "--home", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output

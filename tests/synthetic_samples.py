@@ -1,4 +1,4 @@
-"""A world in which the physical law holds exactly: cases by formula, which test the learner and measure nothing."""
+"""Synthetic samples that follow the analytical model exactly, for tests of the predictor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ FAMILIES = ("resnet", "vit", "convnext", "swin", "vgg", "regnetx", "mixer", "den
 GPUS = ("RTX 3090", "RTX 4090")
 
 
-def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0) -> Sample:
-    """A case of a world in which the law holds exactly, but for a factor."""
+def synthetic_sample(
+    model: str, device: str, *, gmacs: float, macts: float, batch: int = 64, slower: float = 1.0
+) -> Sample:
+    """Return a sample whose latency is the analytical model's times `slower`."""
     spec = find_spec(device)
     assert spec is not None
     assert spec.bandwidth_gb_s is not None
@@ -27,7 +29,7 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
     work = WorkloadCost(
         20e6, 2e9 * gmacs * batch, macts * 1e6 * width * batch, 20e6 * width, 1.0, macts * 1e6 * width * batch
     )
-    made = Sample(
+    sample = Sample(
         model=model,
         family=family_from_name(model),
         mode="inference",
@@ -49,14 +51,14 @@ def case(model: str, device: str, *, gmacs: float, macts: float, batch: int = 64
         vendor=spec.vendor or "",
         latency_ms=1.0,
     )
-    return replace(made, latency_ms=slower * math.exp(AdditiveRoofline(FACTORS).predict_log([made])[0]))
+    return replace(sample, latency_ms=slower * math.exp(AdditiveRoofline(FACTORS).predict_log([sample])[0]))
 
 
-def world(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Sample]:
-    chance = random.Random(7)
-    cases = []
+def synthetic_samples(devices: tuple[str, ...] = GPUS, *, per_family: int = 6, slower: float = 1.0) -> list[Sample]:
+    rng = random.Random(7)
+    samples = []
     for family in FAMILIES:
         for number in range(per_family):
-            cost = {"gmacs": math.exp(chance.uniform(-1, 3)), "macts": math.exp(chance.uniform(0, 4))}
-            cases += [case(f"{family}_{number}", device, **cost, slower=slower) for device in devices]
-    return cases
+            cost = {"gmacs": math.exp(rng.uniform(-1, 3)), "macts": math.exp(rng.uniform(0, 4))}
+            samples += [synthetic_sample(f"{family}_{number}", device, **cost, slower=slower) for device in devices]
+    return samples
