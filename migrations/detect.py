@@ -1,4 +1,4 @@
-"""Which format a document is, by its content alone, and a description of what nobody knows. Nothing is read here."""
+"""Detection of a document's format by its content, and a description of unknown documents."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KEYS_SHOWN = 24
 
 
 def detect_format(document: Document, formats: Iterable[Format] | None = None) -> Format | None:
-    """The format that is surest of the document, None where none is sure enough.
+    """Return the format that is surest of the document, None where none is sure enough.
 
-    A JSON document that nobody knows may hold some that are known: then it is a collection of them.
+    An unknown JSON document that holds known ones is a collection of them.
     """
     if document.kind == "unreadable":
         return None
@@ -52,7 +52,7 @@ def _surest(document: Document, formats: Iterable[Format]) -> tuple[Format | Non
 
 
 def describe(document: Document) -> str:
-    """The keys of a document two levels deep, or its columns: what a reader for it would have to know."""
+    """Return the keys of a document two levels deep, or its columns, as a hint for a new reader."""
     if document.kind in ("csv", "rows"):
         return f"{'CSV' if document.kind == 'csv' else 'Parquet'} with columns {_some(document.columns)}"
     if document.kind == "tables":

@@ -30,7 +30,7 @@ Action = Literal["deleted", "deletable", "kept", "undeletable"]
 
 @dataclass(frozen=True)
 class FileReport:
-    """What became of one file; `deletable` in a dry run, `undeletable` where the file system refused."""
+    """Outcome of one file; `deletable` in a dry run, `undeletable` where the file system refused."""
 
     source_path: str
     size_bytes: int
@@ -104,7 +104,7 @@ def clean(
 
 
 def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path, ...]) -> _Candidate:
-    """The file as it is now, with what its documents say. Raises Doubt."""
+    """Return the file as it is now, with the claims of its documents. Raises UnprovenFile."""
     if any(path.resolve().is_relative_to(own) for own in spared):
         raise UnprovenFile("it belongs to this installation")
     state = _state(path)
@@ -125,7 +125,7 @@ def _candidate(path: Path, ledger: Ledger, newest: datetime, spared: tuple[Path,
 
 
 def _delete(batch: Sequence[_Candidate], log: EventLog, dry_run: bool) -> Iterator[tuple[_Candidate, Action, str]]:
-    """Account for these files in one append, and delete them."""
+    """Account for these files in one append, then delete them."""
     going = []
     for candidate in batch:
         if (changed := _changed(candidate)) is None:
@@ -153,14 +153,14 @@ def _unlink(candidate: _Candidate, dry_run: bool) -> tuple[Action, str]:
 
 
 def _deletion(candidate: _Candidate) -> Event:
-    """The event of one deletion; the same file accounted for twice, after a crash, is the same event."""
+    """Return the event of one deletion; a repeated one, after a crash, is the same event."""
     source = candidate.source
     same = uuid5(NAMESPACE_URL, json.dumps([source.source_path, source.content_sha256, candidate.state]))
     return Event.of(source, source=SOURCE, causation_id=source.ledger_id, event_id=same)
 
 
 def _changed(candidate: _Candidate) -> str | None:
-    """Why a file is no longer the one that was verified; None if it is."""
+    """Return why a file is no longer the verified one; None if it is."""
     try:
         return None if _state(candidate.path) == candidate.state else "it changed while it was verified"
     except UnprovenFile as doubt:
@@ -168,7 +168,9 @@ def _changed(candidate: _Candidate) -> str | None:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written to or replaced. Raises Doubt for what is no regular file of its own."""
+    """Return the facts that change when a file is written or replaced. Raises UnprovenFile for other than regular
+    files.
+    """
     try:
         found = os.lstat(path)
     except OSError as error:

@@ -1,7 +1,6 @@
-"""Whether the log gives back all that a file says: the file read anew, held against the events its import stored.
+"""Proof that the log holds everything in a file: a fresh reading against the stored events.
 
-A file consists of documents, and each must have its ledger entry and, caused by that entry, exactly the events that
-today's readers give. What is done with a file that is proven is `cleanup.py`.
+Each document of the file needs its ledger entry and, caused by it, exactly the events that the present readers give.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TYPE, _VERSION, _OCCURRED_AT, _HOST_ID, _PAYLOAD, _SAMPLES = (
 
 
 class UnprovenFile(Exception):
-    """Why a file is not proven."""
+    """Reason why a file is not proven."""
 
 
 @dataclass
@@ -43,7 +42,7 @@ class EventDigest:
 
 @dataclass(frozen=True)
 class DocumentClaim:
-    """What one document says, to be found as the events of this ledger entry."""
+    """Content of one document, to be found as the events of this ledger entry."""
 
     ledger_id: UUID
     said: EventDigest
@@ -62,7 +61,7 @@ class _Document:
 
 
 def entry_of(origin: Origin, ledger: Ledger) -> Entry:
-    """The entry of this very content under this very path. Raises Doubt."""
+    """Return the entry of this content under this path. Raises UnprovenFile."""
     own = ledger.own(origin)
     if own is None:
         other = ledger.first(origin)
@@ -72,7 +71,7 @@ def entry_of(origin: Origin, ledger: Ledger) -> Entry:
 
 
 def claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
-    """What a file, and every document inside it, must find in the log. Raises Doubt where that cannot be enough."""
+    """Yield what a file, and every document inside it, must find in the log. Raises UnprovenFile."""
     begun: list[_Document] = []
     for step in iter_steps(content, lambda _: False):
         if isinstance(step, DocumentStart):
@@ -96,7 +95,7 @@ def claims(content: Content, ledger: Ledger) -> Iterator[DocumentClaim]:
 
 
 def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, EventDigest]:
-    """What the events say that each of these ledger entries caused; an event that is there twice counts once."""
+    """Return digests of the events caused by each of these ledger entries; repeated events count once."""
     wanted = set(entries)
     found: dict[UUID, EventDigest] = defaultdict(EventDigest)
     seen: set[bytes] = set()
@@ -109,7 +108,7 @@ def held(log: EventLog, entries: Iterable[UUID]) -> dict[UUID, EventDigest]:
 
 
 def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest]) -> str | None:
-    """In words, how a fresh reading and the log differ; None where they are equal."""
+    """Return in words how a fresh reading and the log differ; None where they are equal."""
     for claim in claims:
         there = stored.get(claim.ledger_id, EventDigest())
         if there != claim.said:
@@ -119,7 +118,7 @@ def difference(claims: Iterable[DocumentClaim], stored: dict[UUID, EventDigest])
 
 
 def _is_copy(outer: _Document, ledger: Ledger) -> bool:
-    """Whether the import accounted for a document as a duplicate, and so not for what is inside it."""
+    """Return whether the import recorded a document as a duplicate, and so nothing inside it."""
     return outer.inside_a_copy or entry_of(outer.origin, ledger).document.outcome == "duplicate"
 
 
@@ -143,7 +142,7 @@ def _claim(document: _Document, today: DocumentImported, ledger: Ledger) -> Docu
 
 
 def _gives_back(row: Row, origin: Origin) -> bool:
-    """Whether a quarantined row holds the whole document, byte for byte."""
+    """Return whether a quarantined row holds the whole document, byte for byte."""
     if row[_TYPE] != "RecordQuarantined":
         return False
     text: str = json.loads(row[_PAYLOAD])["content"]
@@ -155,7 +154,7 @@ def _named(entry: DocumentImported) -> str:
 
 
 def _digest(row: Row) -> int:
-    """Of what an event says, without its envelope's ids and clock and without the path, under which a copy differs."""
+    """Return a digest of an event's content, without ids, clock and path of the envelope."""
     said = json.loads(row[_PAYLOAD])
     said.pop("source_path", None)
     happened = row[_OCCURRED_AT] if row[_TYPE] == "ResultRecorded" else None

@@ -115,18 +115,18 @@ class ModelName:
 
 
 def microbenchmark_named(text: Any) -> ModelName | None:
-    """A piece of code timed by itself: no model, so its name is never taken for one, nor normalised."""
+    """Return the name of a timed piece of code, which is never normalized or taken for a model."""
     if not isinstance(text, str) or not text.strip():
         return None
     return ModelName(f"{MICROBENCHMARK}:{text.strip()}", MICROBENCHMARK)
 
 
 def model_named(*texts: Any, family: Any = None) -> ModelName | None:
-    """The model that the first resolvable text names; else a slug of the first text, with the file's own family.
+    """Return the model of the first resolvable text, else a slug of the first text with the file's family.
 
-    Test-script names (`test_hf_bert.py`), `hf_` prefixes, hub organisations and local paths are seen through. A hub id
-    nobody knows is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` says its family and no more. None
-    where no text names anything.
+    Test script names (`test_hf_bert.py`), `hf_` prefixes, hub organizations and local paths are removed. An unknown hub
+    id is a model of its own: `hf_llama` beside `meta-llama/Llama-2-13b-hf` gives its family only. None without any
+    name.
     """
     names = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
     hub_id = None
@@ -144,10 +144,10 @@ def model_named(*texts: Any, family: Any = None) -> ModelName | None:
 
 
 def hardware_named(text: Any, runtime: Any = None) -> str | None:
-    """The hardware name that a text such as `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X` means.
+    """Return the hardware name meant by `cuda:0 (mock)`, `Apple MPS`, `OpenVINO` or `AMD MI300X`; None if none.
 
-    None if none. Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of
-    its own on the CPU (`runtime="onnxruntime"`) gives its name to the hardware.
+    Accelerators that the platform does not run have names too (`hailo`, `xpu`, `vulkan`). A runtime of its own on the
+    CPU (`runtime="onnxruntime"`) gives its name to the hardware.
     """
     if not isinstance(text, str):
         return None
@@ -159,7 +159,7 @@ def hardware_named(text: Any, runtime: Any = None) -> str | None:
 
 
 def backend_named(hardware: str, runtime: Any = None) -> str:
-    """The runtime a file names, else the one the hardware name implies."""
+    """Return the runtime that a file names, else the one of the hardware name."""
     if isinstance(runtime, str) and runtime.strip():
         slug = slug_of(runtime)
         return {"torch": "pytorch", "pytorch-native": "pytorch", "onnx-runtime": "onnxruntime"}.get(slug, slug)
@@ -167,14 +167,14 @@ def backend_named(hardware: str, runtime: Any = None) -> str:
 
 
 def precision_named(text: Any) -> str | None:
-    """`float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its own lower-case text."""
+    """Return `float32` for fp32, FP32, torch.float32, …; an unknown precision keeps its lower-case text."""
     if not isinstance(text, str) or not text.strip():
         return None
     return canonical_precision(text)
 
 
 def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
-    """A stable id for a host or device that only a file tells of, so that it is never taken for one seen here.
+    """Return a stable id for a host or device known from a file only, never equal to a detected one.
 
     None where the file says nothing.
     """
@@ -187,7 +187,7 @@ def imported_id(facts: Mapping[str, Any] | str | None) -> str | None:
 
 
 def device_facts(hardware: str, host_id: str | None, device_name: str | None) -> dict[str, Any] | None:
-    """What tells one piece of silicon from another: its host and name. CPU runtimes of a host share one device."""
+    """Return the facts that identify a device: host and name. CPU runtimes of a host share one device."""
     silicon = "cpu" if hardware in _ON_HOST_CPU else hardware
     if host_id is None and device_name is None:
         return None
@@ -195,7 +195,7 @@ def device_facts(hardware: str, host_id: str | None, device_name: str | None) ->
 
 
 def silicon_in(text: str) -> str | None:
-    """The marketing name of a processor inside a longer text such as a directory name; None where there is none."""
+    """Return the marketing name of a processor inside a longer text such as a folder name; None without one."""
     spaced = re.sub(r"[_.]", " ", text)
     found = (names.search(spaced.casefold()) for names, _ in _SILICON)
     return next((spaced[match.start() : match.end()].strip() for match in found if match), None)
@@ -207,20 +207,22 @@ def slug_of(text: str) -> str:
 
 
 def hardware_of_key(key: Any) -> str | None:
-    """The hardware a key such as `cuda_init`, `apple_tests` or `openvino` speaks of; None if it names none."""
+    """Return the hardware that a key such as `cuda_init`, `apple_tests` or `openvino` names; None if none."""
     first, _, rest = str(key).casefold().partition("_")
     return None if rest == "available" else _KEY_WORDS.get(first)
 
 
 def model_of_script(path: str) -> str | None:
-    """The model that the name of an old test script or of its results stands for (`…/hf_t5_test_results.json`), from
-    the innermost part of the path that has one. Evidence of last resort: many of these files name no model inside."""
+    """Return the model in the path of an old test script or result (`…/hf_t5_test_results.json`).
+
+    The innermost part with a name counts. Evidence of last resort, because many of these files name no model inside.
+    """
     names = [found["name"] for found in _TEST_SCRIPT.finditer(path)]
     return names[-1] if names else None
 
 
 def is_hardware(name: str) -> bool:
-    """Whether a key of an old file is a hardware name."""
+    """Return whether a key of an old file is a hardware name."""
     return name in get_args(Hardware)
 
 
@@ -245,7 +247,7 @@ def _candidates(name: str) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    """A name without what scripts put around it: directories of a local path, `test_`, `hf_`, `.py`."""
+    """Return a name without the affixes of scripts: folders of a local path, `test_`, `hf_`, `.py`."""
     is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
     bare = name.rpartition("/")[2] if is_path else name
     bare = bare.removesuffix(".py").removeprefix("test_")

@@ -1,4 +1,4 @@
-"""Known documents inside one that nobody knows: results by name, or a list of them under a key."""
+"""Known documents inside an unknown one: results by name, or a list of them under a key."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Known = Callable[[Any], bool]
 
 
 def holds_documents(document: Document, known: Known) -> bool:
-    """Whether some member, at most three levels down, is a document of its own."""
+    """Return whether a member, at most three levels down, is a known document."""
     members = islice(_members(document.value), _TRIED)
     return any(_is_candidate(value) and known(value) for value in members)
 
 
 def documents_within(document: Document, known: Known) -> Iterator[Part]:
-    """Each of them, and what stands beside them whole, which holds nothing that is known."""
+    """Yield each known document, and the content beside them that holds none."""
     beside: list[str] = []
     yield from _walk(document.value, "", known, beside, _DEPTH)
     if beside:
@@ -48,7 +48,7 @@ def _walk(value: Any, pointer: str, known: Known, beside: list[str], depth: int)
 
 
 def _members(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """Objects and lists inside, breadth before depth."""
+    """Yield objects and lists inside, breadth first."""
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     inside = [member for member in islice(members, _TRIED) if isinstance(member, dict | list)]
     yield from inside
@@ -57,7 +57,7 @@ def _members(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
 
 
 def _is_candidate(value: Any) -> bool:
-    """An object, or a list of objects, with enough in it to be told."""
+    """Return whether the value is an object, or list of objects, large enough to detect a format."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(member, dict) for member in value[:20])
     return isinstance(value, dict) and len(value) >= _LEAST_MEMBERS

@@ -49,9 +49,9 @@ _RATE_UNITS = {
 
 
 def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
-    """Latency statistics, samples, rate and memory by the fields of ResultRecorded, as far as keys name them.
+    """Return latency statistics, samples, rate and memory by the fields of ResultRecorded, as keys name them.
 
-    `seconds` is whether times without a unit are seconds; else they are milliseconds.
+    Times without a unit are seconds if `seconds`, else milliseconds.
     """
     default = "s" if seconds else "ms"
     found: dict[str, Any] = {}
@@ -65,14 +65,16 @@ def named_figures(content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any
 
 
 def names_speed(key: str) -> bool:
-    """Whether a key or column names a latency or a rate."""
+    """Return whether a key or column names a latency or a rate."""
     plain = key.strip().casefold()
     return _LATENCY.fullmatch(plain) is not None or _RATE.fullmatch(plain) is not None
 
 
 def completed(figures: Mapping[str, Any], content: Mapping[str, Any], *, seconds: bool) -> dict[str, Any]:
-    """The figures a reader found under the keys of its format, and what else the content names: statistics only where
-    it found no latency at all, each of the others where that one is open."""
+    """Complete a reader's figures by others that the content names.
+
+    Statistics are added only where the reader found no latency, each other figure where it is missing.
+    """
     more = named_figures(content, seconds=seconds)
     has_latency = any(value for field, value in figures.items() if field.startswith(("latency_", "samples_ns")))
     wanted = {field: value for field, value in more.items() if not (has_latency and _is_latency(field))}
@@ -110,7 +112,7 @@ def _time(value: Any, unit: str) -> float | None:
 
 
 def _converted(value: Any, factor: float, units: Mapping[str, float]) -> float | None:
-    """In the unit of the key, or in its own where it is a text that carries one. A zero is no figure."""
+    """Convert from the unit of the key, or of the text if it carries one. A zero is no figure."""
     if number(value) is not None:
         return scaled(value, factor) or None
     parts = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
@@ -128,12 +130,12 @@ def _rate(value: Any) -> float | None:
 
 
 def batch_in(key: str) -> int | None:
-    """The batch size that a key such as `batch_4_seq_128`, `batch_size_8`, `b4_s128` or `4` speaks of."""
+    """Return the batch size in a key such as `batch_4_seq_128`, `batch_size_8`, `b4_s128` or `4`."""
     found = re.fullmatch(r"(?:batch|bs|b)?(?:_?size)?_?(?P<size>\d+)(?:_.*)?", key.strip().casefold())
     return count(found["size"], at_least=1) if found else None
 
 
 def length_in(key: str) -> int | None:
-    """The sequence length in such a key."""
+    """Return the sequence length in such a key."""
     found = re.search(r"_(?:seq(?:uence)?(?:_?len(?:gth)?)?|s)_?(?P<length>\d+)(?:_|$)", key.strip().casefold())
     return count(found["length"], at_least=1) if found else None

@@ -46,7 +46,7 @@ _PER_ITEM = 0.1
 
 
 def is_result_row(columns: Iterable[str]) -> bool:
-    """Whether columns of these names tell a model, a hardware and a figure in the old framework's words."""
+    """Return whether column names hold a model, a hardware and a figure of the old framework."""
     named = set(columns)
     if not named & set(MODEL) or not named & set(HARDWARE[:-2]):
         return False
@@ -56,7 +56,7 @@ def is_result_row(columns: Iterable[str]) -> bool:
 
 
 def row_part(source_path: str, pointer: str, row: Mapping[str, Any], *, samples_ns: tuple[int, ...] = ()) -> Part:
-    """The result of a row. One that names its model or hardware only by a number of its database is refused."""
+    """Return the result of a row. A row that names its model or hardware only by a database number is refused."""
     models = [row[key] for key in MODEL if _named(row.get(key))]
     hardware = next((row[key] for key in HARDWARE if _named(row.get(key))), None)
     if not models or hardware is None:
@@ -128,7 +128,7 @@ def _first(row: Mapping[str, Any], keys: Iterable[str]) -> float | None:
 
 
 def _named(value: Any) -> bool:
-    """Whether a value is a name: not empty, and no number of a database."""
+    """Return whether a value is a name: not empty, and no database number."""
     return isinstance(value, str) and bool(value.strip()) and not value.strip().isdigit()
 
 

@@ -1,6 +1,6 @@
-"""What the place of a file says of its content, for tools that write neither model nor hardware into it.
+"""Hints in file paths, for tools that write neither model nor hardware into their files.
 
-A directory or file name is weak evidence: readers that use it keep the part of the path it came from.
+A path is weak evidence: readers that use it keep the part it came from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHORT = 20
 
 
 def parts(source_path: str) -> list[str]:
-    """The components of a path, the innermost first, the file's name without its ending."""
+    """Return the components of a path, the innermost first, the file name without its ending."""
     plain = source_path.partition("#")[0].replace("!", "/")
     components = [part for part in plain.split("/") if part]
     if components:
@@ -44,13 +44,13 @@ def parts(source_path: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def hardware_part(source_path: str) -> str | None:
-    """The innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none does."""
+    """Return the innermost component that names hardware, such as `A100-80GB` or `cpu_1_10`; None if none."""
     return next((part for part in parts(source_path) if hardware_named(_spaced(part)) is not None), None)
 
 
 @lru_cache(maxsize=256)
 def model_part(source_path: str) -> str | None:
-    """The innermost name of a known kind of model in a path, with the organisation whose directory it lies in."""
+    """Return the innermost known model name in a path, with the organization of its folder."""
     components = parts(source_path)
     for index, part in enumerate(components[:8]):
         found = _MODEL.search(part)
@@ -63,20 +63,19 @@ def model_part(source_path: str) -> str | None:
 
 
 def device_in(part: str | None) -> str | None:
-    """What to call a device that only a component of a path names: the component if short, else the name inside it."""
+    """Return the device name in a path component: the component if short, else the name inside it."""
     if part is None:
         return None
     return part if len(part) <= _SHORT else silicon_in(part)
 
 
 def spaced(text: str) -> str:
-    """A component with its separators as blanks, so that names in it stand alone."""
+    """Return a component with separators as blanks, so that names in it stand alone."""
     return _spaced(text)
 
 
 def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in files of the same directory whose name contains a text, in the order of their names. Of a
-    document in an archive those are other members of it."""
+    """Yield the JSON objects in files of the same folder (or archive) whose name contains a text, by name."""
     archive, _, member = document.source_path.rpartition("!")
     path = Path(archive or document.source_path)
     if not path.is_absolute() or not path.is_file():
@@ -96,7 +95,7 @@ def neighbours(document: Document, *, containing: str) -> Iterator[dict[str, Any
 
 @lru_cache(maxsize=2)
 def _members(archive: Path, _modified_ns: int, containing: str) -> tuple[tuple[PurePosixPath, dict[str, Any]], ...]:
-    """The JSON objects of an archive whose name contains a text, by name. Kept, for each of many members may ask."""
+    """Return the JSON objects of an archive whose name contains a text, by name; cached for its many members."""
     content = load(archive)
     kind = archive_kind(content)
     found = {}

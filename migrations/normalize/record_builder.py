@@ -41,7 +41,7 @@ _STATUS: dict[str, Status] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What a document says about where it was measured; all of it may be missing."""
+    """Machine that a document says it was measured on; any part may be missing."""
 
     host: Mapping[str, Any] = field(default_factory=dict)
     device_names: Mapping[Any, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ NOWHERE = Machine()
 
 @dataclass(frozen=True)
 class NamesInFile:
-    """Who was measured, in the file's own words. `models` are tried in order, the first one is the name kept."""
+    """Names in the file's own words. `models` are tried in order; the first is kept."""
 
     models: Sequence[Any]
     hardware: Any
@@ -68,13 +68,15 @@ class NamesInFile:
 
 
 def status_of(value: Any) -> Status:
-    """What a status text or flag means. An unknown word is a failure: nobody said that it worked."""
+    """Return the meaning of a status text or flag. An unknown word is a failure."""
     return _STATUS.get(str(value).strip().casefold().replace(" ", "_"), "failed")
 
 
 def outcome(*said: Any, figures: Mapping[str, Any], error: Any = None) -> Status:
-    """The status of the first of these words or flags that says anything. Where none does, a message of an error or the
-    lack of any figure is a failure, and figures are a success."""
+    """Return the status of the first meaningful word or flag.
+
+    Without one, an error message or missing figures mean failure, and figures mean success.
+    """
     stated = next((value for value in said if value is not None and value != ""), None)
     if stated is not None:
         return status_of(stated)
@@ -82,8 +84,10 @@ def outcome(*said: Any, figures: Mapping[str, Any], error: Any = None) -> Status
 
 
 def reason_unless_ok(status: Status, *sources: Any) -> str | None:
-    """None for a success; else the first message in the sources (texts, or objects with an `error`), else that the file
-    has none. The last source is what the file gave as status."""
+    """Return None for success, else the first message in the sources, else that the file has none.
+
+    Sources are texts, or objects with an `error`; the last is the status in the file.
+    """
     if status == "ok":
         return None
     for source in sources[:-1]:
@@ -112,9 +116,9 @@ class CellDraft:
         reason: str | None = None,
         units: Mapping[str, str] | None = None,
     ) -> Record | RefusedCell:
-        """The cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` their units in the file.
+        """Return the cell with provenance `imported`. `figures` are fields of ResultRecorded, `units` the file's units.
 
-        A cell whose model or hardware cannot be named, or whose figures are impossible, is refused with its content.
+        A cell without a model or hardware name, or with impossible figures, is refused with its content.
         """
         named, machine = self.named, self.machine
         content = {"model": named.models, "hardware": named.hardware, **self.original, **figures}
@@ -161,7 +165,7 @@ class CellDraft:
         return Record(result, self.pointer, when.at, host_id)
 
     def _original(self, when: RecordedTime, units: Mapping[str, str] | None) -> dict[str, Any]:
-        """The file's own words; its time only where nothing could be made of it."""
+        """Return the file's own words, with its time only where it could not be parsed."""
         names = [text for text in self.named.models if isinstance(text, str) and text.strip()]
         times = [time for time in self.times if time not in (None, "")]
         kept = {
@@ -183,7 +187,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(device_id: str | None, hardware: str, machine: Machine) -> str | None:
-    """None unless the file names both the device and some software: without them no two figures are comparable."""
+    """Return None unless the file names both device and software, because other figures are not comparable."""
     if device_id is None or not machine.software:
         return None
     software = dict(sorted(machine.software.items()))

@@ -1,5 +1,4 @@
-"""What a reader hands back: results with where they stood, cells it refused, documents found inside, parts without a
-result. No reading here."""
+"""Parts of a document as readers yield them: results, refused cells, embedded documents, parts without results."""
 
 from __future__ import annotations
 
@@ -57,12 +56,12 @@ def refuse(pointer: str, rule: str, reason: str, content: Any) -> RefusedCell:
 
 
 def child(pointer: str, key: str | int) -> str:
-    """The pointer of a member, escaped as RFC 6901 says."""
+    """Return the pointer of a member, escaped by RFC 6901."""
     return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
 def pointer_to(*steps: str | int) -> str:
-    """The pointer that leads through these keys and indexes."""
+    """Return the pointer that leads through these keys and indexes."""
     pointer = ""
     for step in steps:
         pointer = child(pointer, step)

@@ -12,7 +12,7 @@ _UNKNOWN = {"", "n/a", "na", "nan", "none", "null", "-"}
 
 
 def rows_of(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every row with its pointer. Members of a list that are no objects are passed over: `strays_of` has them."""
+    """Yield every row with its pointer, without list members that are no objects (see `strays_of`)."""
     if isinstance(document.value, dict):
         yield "", document.value
     elif isinstance(document.value, list):
@@ -20,13 +20,13 @@ def rows_of(document: Document) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def strays_of(document: Document) -> Iterator[tuple[str, Any]]:
-    """What stands among the rows and is none."""
+    """Yield the list members that are no rows."""
     if isinstance(document.value, list) and document.kind != "text":
         yield from ((child("", i), row) for i, row in enumerate(document.value) if not isinstance(row, dict))
 
 
 def share_of_rows(document: Document, *needed: str) -> float:
-    """The share of rows that have all these keys; 0 where there are no rows. The first thousand are looked at."""
+    """Return the share of rows with all these keys among the first thousand; 0 without rows."""
     if document.kind == "csv":  # all rows have the same
         return float(bool(document.value) and set(document.columns) >= set(needed))
     rows = [row for _, (_, row) in zip(range(1000), rows_of(document), strict=False)]
@@ -34,7 +34,7 @@ def share_of_rows(document: Document, *needed: str) -> float:
 
 
 def pick(row: Mapping[str, Any], *names: str) -> Any:
-    """The first of these cells that holds something; empty texts and `N/A` hold nothing. None without one."""
+    """Return the first of these cells with a value; empty texts and `N/A` are none. None without one."""
     for name in names:
         value = row.get(name)
         if value is not None and not (isinstance(value, str) and value.strip().casefold() in _UNKNOWN):
@@ -43,12 +43,12 @@ def pick(row: Mapping[str, Any], *names: str) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """A cell as text; None for what is no text or number, or empty."""
+    """Return a cell as text; None for an empty one, or for other types than text and numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return str(value).strip() or None
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """The value where it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}

@@ -42,7 +42,7 @@ class Timing:
 
 
 def timing_in(value: Mapping[str, Any]) -> Timing | None:
-    """The timing of one call, None where no time and no rate is stated anywhere in it."""
+    """Return the timing of one call; None without a time or rate anywhere in it."""
     found = list(_levels(value))
     latency = next(_latencies(found), None)
     rate = next((q for level in found for k in _RATES if (q := quantity(level.get(k))) is not None), None)
@@ -64,13 +64,13 @@ def timing_in(value: Mapping[str, Any]) -> Timing | None:
 
 
 def operation_time(key: str, value: Any) -> Timing | None:
-    """The time of one named operation in seconds (`audio_embedding_time`), None where it is no time."""
+    """Return the time of one named operation in seconds (`audio_embedding_time`); None for another key."""
     milliseconds = scaled(value, MS_PER_S)
     return None if milliseconds is None else Timing(key, {"latency_mean_ms": milliseconds}, {key: "s"})
 
 
 def _levels(value: Mapping[str, Any], depth: int = 2) -> Iterator[Mapping[str, Any]]:
-    """The object and the objects inside it that hold figures, the outer first."""
+    """Yield the object and the objects inside it that hold figures, the outer first."""
     yield value
     for key in _INSIDE:
         inner = value.get(key)
@@ -91,7 +91,7 @@ def _is_stated(key: str, value: Any) -> bool:
 
 
 def _batch_size(value: Mapping[str, Any], levels: list[Mapping[str, Any]]) -> int | None:
-    """Stated, or the first dimension of the output's shape, or `Batch of 2 texts` as input; else unknown."""
+    """Return the stated batch size, or the first dimension of the output, or of `Batch of 2 texts`; else None."""
     for level in levels:
         if (stated := count(level.get("batch_size"), at_least=1)) is not None:
             return stated

@@ -1,7 +1,7 @@
-"""Numbers, units and times as old files write them, converted once. What a file leaves open stays None.
+"""Conversion of numbers, units and times of old files. What a file leaves open is None.
 
-Memory: the old framework divided bytes by 1024 x 1024 and called it MB (its figures are whole multiples of 1/256, a
-4 KiB page), so its "MB" are MiB already; `MIB_PER_MB` is for files that mean decimal megabytes.
+Memory: the old framework divided bytes by 1024 x 1024 and called it MB (its figures are multiples of 1/256, a 4 KiB
+page), so its "MB" are MiB. `MIB_PER_MB` is for files with decimal megabytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EPOCH_S = (1_000_000_000, 4_000_000_000)
 
 
 def number(value: Any) -> float | None:
-    """A finite number, also one written as text; None for anything else (NaN, Infinity, "", "N/A", true)."""
+    """Return a finite number, also from text; None for anything else (NaN, Infinity, "", "N/A", true)."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
@@ -52,7 +52,7 @@ def number(value: Any) -> float | None:
 
 
 def quantity(value: Any) -> float | None:
-    """A finite number that is not negative, else None: no time, rate or size of memory is below zero."""
+    """Return a finite number that is not negative, else None: no time, rate or size is below zero."""
     if value is None:
         return None
     parsed = number(value)
@@ -60,7 +60,7 @@ def quantity(value: Any) -> float | None:
 
 
 def scaled(value: Any, factor: float) -> float | None:
-    """A quantity in another unit; None stays None."""
+    """Return a quantity in another unit; None stays None."""
     parsed = quantity(value)
     if parsed is None:
         return None
@@ -69,7 +69,7 @@ def scaled(value: Any, factor: float) -> float | None:
 
 
 def count(value: Any, *, at_least: int = 0) -> int | None:
-    """A whole number from `at_least` to two thousand million, also one written as text or as 4.0; else None."""
+    """Return a whole number from `at_least` to 2·10⁹, also from text or 4.0; else None."""
     parsed = number(value)
     if parsed is None or parsed != int(parsed) or not at_least <= parsed <= _COUNT_MAX:
         return None
@@ -90,7 +90,7 @@ def samples_ns(values: Any, *, ns_per_unit: int) -> tuple[int, ...]:
 
 
 def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, ...]:
-    """The same of numbers alone, which is what most lists are, and they are long."""
+    """Convert a list of numbers alone, which most long lists are."""
     try:
         with np.errstate(over="ignore"):
             in_ns = np.array(values, np.float64) * ns_per_unit
@@ -103,7 +103,7 @@ def _plain_samples_ns(values: Sequence[float], ns_per_unit: int) -> tuple[int, .
 
 @dataclass(frozen=True)
 class RecordedTime:
-    """When something happened: `at` where the zone is known, `local` where the file names none, else neither."""
+    """Time of an event: `at` with a known zone, `local` without a zone, else neither."""
 
     at: datetime | None = None
     local: datetime | None = None
@@ -113,10 +113,11 @@ class RecordedTime:
 
 
 def moment(value: Any) -> RecordedTime:
-    """The time a file wrote: ISO 8601 with or without zone, `YYYYMMDD_HHMMSS` and its kin, the form of e-mail or of C's
-    `ctime`, or an epoch in seconds, milli-, micro- or nanoseconds, which differ a thousandfold.
+    """Parse the time in a file.
 
-    What cannot be read gives an empty moment, never the present one; nor can `03/05/2025`, which is two days.
+    Accepted are ISO 8601 with or without zone, `YYYYMMDD_HHMMSS` and its kin, the forms of e-mail and of C's `ctime`,
+    and epochs in seconds, milli-, micro- or nanoseconds. Unreadable and ambiguous times (`03/05/2025`) give an empty
+    one.
     """
     epoch = number(value)
     if epoch is not None:
@@ -145,7 +146,7 @@ def moment(value: Any) -> RecordedTime:
 
 
 def first_moment(*values: Any) -> RecordedTime:
-    """The first of several times that can be read, the most specific first."""
+    """Return the first readable of several times, the most specific first."""
     for value in values:
         found = moment(value)
         if found:

@@ -175,7 +175,7 @@ def suspect_across(log: EventLog, snapshot: Snapshot | None = None) -> list[Even
 
 
 def _repeated(sources: Sequence[SegmentSource], memory_mb: int) -> list[tuple[Any, ...]]:
-    """Result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
+    """Return result, rule, verdict, evidence and confidence of every new suspicion, by result and rule."""
     import duckdb
 
     with tempfile.TemporaryDirectory() as spill, duckdb.connect(":memory:") as con:

@@ -1,4 +1,4 @@
-"""One document read: its ledger entry and every event of it. Storing them is `importer.py`."""
+"""Reading of one document into its ledger entry and events."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class Reading:
 
 
 def read(document: Document, around: Claims, supersedes: UUID | None = None) -> Reading:
-    """Recognise, read and judge a document; `around` is what the document around it claims, `supersedes` the ledger
-    entry that this reading replaces. Never raises for what the document holds: what cannot be read is quarantined with
-    the reason."""
+    """Detect, parse and check a document. Never raises for its content: unreadable ones are quarantined.
+
+    `around` are the claims of the document around it, `supersedes` the ledger entry that this reading replaces.
+    """
     account = DocumentBuilder(document.content.origin, supersedes)
     if document.kind == "unreadable":
         return quarantine(document.content, "unreadable", document.problem or "unreadable", account)
@@ -69,15 +70,14 @@ def read(document: Document, around: Claims, supersedes: UUID | None = None) -> 
 
 
 def embedded_document(outer: Content, part: Embedded) -> Document:
-    """A document inside another one, as a file of its own would be: the old framework wrote every file this way, so a
-    copy in one has the same bytes and hash."""
+    """Return an embedded document as the old framework would have written it to a file, so copies hash alike."""
     text = json.dumps(part.value, indent=2)
     return Document(Content.of(text.encode(), f"{outer.source_path}#{part.pointer}"), "json", part.value)
 
 
 @dataclass
 class DocumentBuilder:
-    """What the pieces of one document add up to, and the events of it that are not given away yet."""
+    """Sum of the pieces of one document, with its events that were not handed over yet."""
 
     origin: Origin
     supersedes: UUID | None = None
@@ -129,7 +129,7 @@ class DocumentBuilder:
         self._keep(rule, reason, content)
 
     def give(self) -> list[Event]:
-        """The events so far, given away."""
+        """Return the events so far, handing them over."""
         events, self.events = self.events, []
         return events
 
@@ -141,7 +141,7 @@ class DocumentBuilder:
         embedded: tuple[Embedded, ...] = (),
         claims: Claims = NOTHING_CLAIMED,
     ) -> Reading:
-        """The ledger entry, by default of what was added, before the events that are left."""
+        """Return the ledger entry, by default from what was added, and the remaining events."""
         entry = ledger_entry(
             self.origin,
             self.format,
@@ -209,7 +209,7 @@ class DocumentBuilder:
 
 
 def quarantine(content: Content, rule: str, reason: str, account: DocumentBuilder | None = None) -> Reading:
-    """A document kept as it came: whole, or its beginning, which the reason says."""
+    """Quarantine a document whole, or its beginning, as the reason then says."""
     text = content.text()
     if len(text) > KEPT_WHOLE_CHARACTERS or content.large_bytes:
         text = text[:KEPT_WHOLE_CHARACTERS]
@@ -220,7 +220,7 @@ def quarantine(content: Content, rule: str, reason: str, account: DocumentBuilde
 
 
 def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) -> DocumentImported:
-    """The account of one document; `more` are further fields of DocumentImported."""
+    """Return the ledger entry of one document; `more` are further fields of DocumentImported."""
     return DocumentImported(
         source_path=origin.source_path,
         content_sha256=origin.sha256,
@@ -232,7 +232,7 @@ def ledger_entry(origin: Origin, format_: str, outcome: Outcome, **more: Any) ->
 
 
 def _unknown(document: Document, account: DocumentBuilder) -> Reading:
-    """What no reader knows: kept whole, unless it is prose without figures."""
+    """Quarantine an unknown document whole, unless it is prose without figures."""
     if document.kind != "text":
         reason = f"no reader knows this shape: {describe(document)}"
         return quarantine(document.content, "unknown_shape", reason, account)
@@ -243,13 +243,13 @@ def _unknown(document: Document, account: DocumentBuilder) -> Reading:
 
 
 def _several(reasons: Counter[str], one: str, many: str) -> str:
-    """How many there are and the most frequent reason, as `3 cells refused, RULE: REASON (2 of them)`."""
+    """Return count and most frequent reason, as `3 cells refused, RULE: REASON (2 of them)`."""
     (most, times), *others = reasons.most_common()
     number = f"1 {one}" if reasons.total() == 1 else f"{reasons.total()} {many}"
     return f"{number}, {most}" + (f" ({times} of them)" if others else "")
 
 
 def moved(pointer: str, first: int) -> str:
-    """The pointer into a piece as one into the whole document."""
+    """Return the pointer into a piece as one into the whole document."""
     number, _, rest = pointer.removeprefix("/").partition("/")
     return f"/{int(number) + first}{'/' + rest if rest else ''}" if first and number.isdigit() else pointer

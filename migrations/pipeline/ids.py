@@ -13,8 +13,11 @@ _NUMBER_BITS = 36
 
 
 def numbered_id(of: str, number: int = 0) -> UUID:
-    """The id of one of the events of something: a UUID of version 8 (RFC 9562) of 86 bits of the SHA-256 of `of` and,
-    last, the number below 2^36, so that the ids of one document differ in few bytes and take little space."""
+    """Return the id of the numbered event of something: a UUID version 8 (RFC 9562).
+
+    It holds 86 bits of the SHA-256 of `of` and, last, the number below 2^36, so ids of one document differ in few bytes
+    and compress well.
+    """
     return UUID(int=_base(of) | number)
 
 

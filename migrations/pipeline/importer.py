@@ -1,10 +1,8 @@
-"""Files into the event log, each accounted for. What one file consists of is `unpack.py`, what a document becomes
-`document_reader.py`.
+"""Import of files into the event log, with an account of each.
 
-A content is read once: met again under the same path it is known, under another it is a duplicate that says of what.
-Events are ids that follow from content and go into the log in batches, so an import that is killed is taken up where
-its last batch ended, and what it repeats doubles nothing. A check across documents that it did not reach is due until
-a later import makes it (`archive.CrossCheck`).
+A content is read once: under the same path it is known, under another it is a duplicate. Event ids follow from content
+and events are appended in batches, so a killed import resumes after its last batch and doubles nothing. A comparison
+across documents that it missed is made by a later import.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ Progress = Callable[[int, int, "DocumentReport"], None]
 
 @dataclass(frozen=True)
 class DocumentReport:
-    """What became of one file in this run. `already` is True where the log knew it and nothing was written."""
+    """Outcome of one file in this run. `already` is True where the log knew it and nothing was written."""
 
     source_path: str
     format: str
@@ -51,7 +49,7 @@ class DocumentReport:
     """The documents found inside it, where this run read it."""
 
     def all(self) -> Iterator[DocumentReport]:
-        """This document and all inside it, at any depth."""
+        """Yield this document and all inside it, at any depth."""
         yield self
         for inside in self.embedded:
             yield from inside.all()
@@ -121,9 +119,9 @@ class Import:
     def report(
         self, found: int, documents: Iterable[Iterator[Step]], on_progress: Progress | None, *, again: bool = False
     ) -> ImportReport:
-        """Account for each of the documents; what is known of them counts for nothing where they are read `again`.
+        """Account for each of the documents; with `again` known ones are read anew.
 
-        Interrupted, it stores what is complete. Raises LogUnavailable.
+        On interruption it stores what is complete. Raises LogUnavailable.
         """
         reports = []
         try:
@@ -152,7 +150,7 @@ class Import:
         )
 
     def _document(self, origin: Origin, steps: Iterator[Step], *, again: bool = False) -> DocumentReport:
-        """One document, which has begun, up to its end."""
+        """Report one document that has started, up to its end."""
         known = None if again else self._known(origin)
         inside = []
         for step in steps:
@@ -170,7 +168,7 @@ class Import:
         raise AssertionError(f"{origin.source_path} has no end")
 
     def _known(self, origin: Origin) -> DocumentReport | None:
-        """What became of a content that was met before, here or in an earlier run."""
+        """Return the report of a content met before, here or in an earlier run."""
         if (own := self.ledger.own(origin)) is not None:
             return _report(own.document, already=True)
         if (first := self.ledger.first(origin)) is None:
@@ -202,7 +200,7 @@ class Import:
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Rows come by the ten thousand and hold no cycles: looking for some at every turn is a third of an import."""
+    """Make garbage collection rare: rows come by the ten thousand without cycles, and it took a third of an import."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 20)
     try:

@@ -1,4 +1,4 @@
-"""What the log knows of documents, read once: which content was looked at, under which paths, and what became of it."""
+"""Ledger of imported documents, read once from the log: contents, their paths and outcomes."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ class Ledger:
         self._by_content[key_of(origin)][origin.source_path] = Entry(event, event.payload)
 
     def knows(self, origin: Origin) -> bool:
-        """Whether this content needs no reading, under whatever path it was met."""
+        """Return whether this content needs no reading, under whatever path it was met."""
         return key_of(origin) in self._by_content
 
     def keys(self) -> frozenset[str]:
-        """Of every content that is known (`key_of`)."""
+        """Return the keys (`key_of`) of all known contents."""
         return frozenset(self._by_content)
 
     def own(self, origin: Origin) -> Entry | None:
-        """The entry of this content under this very path."""
+        """Return the entry of this content under this path."""
         return self._by_content[key_of(origin)].get(origin.source_path) if self.knows(origin) else None
 
     def require(self, origin: Origin) -> DocumentImported:
-        """The entry that is there of this content and path."""
+        """Return the existing entry of this content and path."""
         return self._by_content[key_of(origin)][origin.source_path].document
 
     def first(self, origin: Origin) -> Entry | None:
-        """The entry of this content under any path, rather of what was read than of a duplicate."""
+        """Return the entry of this content under any path, preferably not a duplicate."""
         entries = self._by_content[key_of(origin)].values() if self.knows(origin) else ()
         return min(entries, key=lambda entry: entry.document.outcome == "duplicate", default=None)
 
     def quarantined(self) -> Iterator[Entry]:
-        """The documents in quarantine as of now, in a stable order."""
+        """Yield the documents now in quarantine, in a stable order."""
         entries = (entry for paths in self._by_content.values() for entry in paths.values())
         found = (entry for entry in entries if entry.document.outcome == "quarantined")
         yield from sorted(found, key=lambda entry: (entry.document.source_path, entry.document.content_sha256))
 
 
 def key_of(origin: Origin) -> str:
-    """After the content; a file that cannot be opened has none, so its name stands in until it can."""
+    """Return the content hash, or the name of a file that cannot be opened."""
     return origin.sha256 or f"unopened {origin.source_path}"

@@ -1,7 +1,7 @@
-"""What is in quarantine, read again by the readers there are now. The old entry stays; the new one says that it
-supersedes it, and the warehouse shows the newest.
+"""Second reading of quarantined documents by the present readers.
 
-The bytes come from where the document was, if they are still the same, else from the copy that the log holds whole.
+The new ledger entry supersedes the old one. The bytes come from the document's place if unchanged, else from the copy
+in the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def retry_quarantine(
 
 
 def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
-    """The steps of one document read again; of one that stays as it is only that it is known."""
+    """Yield the steps of one document read again; only its known start if nothing changed."""
     for content in _contents(entry, copies):
         itself = content.origin
         known: Known = lambda other, itself=itself: other != itself and run.ledger.knows(other)  # type: ignore[misc]  # noqa: E731
@@ -54,7 +54,7 @@ def _again(entry: Entry, copies: list[bytes], run: Import) -> Iterator[Step]:
 
 
 def _if_changed(entry: Entry, steps: Iterator[Step]) -> Iterator[Step]:
-    """The steps, without those of the document itself where all they say is that it stays in quarantine."""
+    """Yield the steps, except those that only say that the document stays in quarantine."""
     held: list[Step] = []
     depth = 0
     for step in steps:
@@ -76,7 +76,7 @@ def _says(event: Event) -> tuple[str, str | None]:
 
 
 def _contents(entry: Entry, copies: list[bytes]) -> Iterator[Content]:
-    """The content of a document, wherever it can still be had."""
+    """Yield the content of a document from every place that still has it."""
     path, sha256 = entry.document.source_path, entry.document.content_sha256
     file, *names = path.split("!")
     if "#" not in path:
@@ -100,7 +100,7 @@ def _members_named(content: Content, names: list[str]) -> Iterator[Content]:
 
 
 def _copies(log: EventLog, entries: set[UUID]) -> dict[UUID, list[bytes]]:
-    """What the log holds of these documents, as the bytes that it was."""
+    """Return the log's copies of these documents, as their original bytes."""
     found: dict[UUID, list[bytes]] = defaultdict(list)
     for event in log.read(log.snapshot().beginning(SEGMENT_PREFIX), types={"RecordQuarantined"}):
         if event.causation_id in entries and isinstance(event.payload, RecordQuarantined):

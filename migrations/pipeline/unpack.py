@@ -1,8 +1,7 @@
-"""One file taken apart: the documents it consists of, each announced by its hash before it is read, as a flow of steps.
+"""Unpacking of one file into a stream of steps: its documents, each announced by its hash before it is read.
 
-Documents nest: what lies between a `DocumentStart` and its `DocumentEnd` belongs to it. What is found inside another
-document, or in an archive, is done before the one around it, so that what is known of the outer one holds for all
-inside it. Steps can be sent between processes.
+Documents nest: what lies between a `DocumentStart` and its `DocumentEnd` belongs to it. Inner documents come first, so
+that what is known of the outer one holds for all inside it. Steps can be sent between processes.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ def iter_steps(
     supersedes: UUID | None = None,
     depth: int = 0,
 ) -> Iterator[Step]:
-    """The steps of one document, which may be parsed already, and of all inside it, `depth` archives deep.
-    Never raises for what it holds."""
+    """Yield the steps of one document and of all inside it, `depth` archives deep. Never raises for content."""
     yield DocumentStart(content.origin)
     if known(content.origin):
         yield DocumentEnd(None)
@@ -88,8 +86,10 @@ def _whole(
 
 
 def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[Step]:
-    """A document too large to hold: recognised by its first piece, read and judged piece by piece, accounted for as
-    one. Rules that compare its results see those of a piece."""
+    """Yield the steps of a document too large for memory, detected by its first piece and read piece by piece.
+
+    It has one ledger entry. Rules that compare results see those of one piece.
+    """
     account = DocumentBuilder(content.origin, supersedes)
     found: Format | None = None
     try:
@@ -118,7 +118,7 @@ def _large(content: Content, known: Known, supersedes: UUID | None) -> Iterator[
 
 
 def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None, depth: int) -> Iterator[Step]:
-    """Every member as a document of its own, and the archive accounted for by their number."""
+    """Yield the steps of every member, and the archive's own entry with their number."""
     account = DocumentBuilder(content.origin, supersedes, kind)
     if depth >= DEEPEST:
         yield from finish(quarantine(content, "archive", f"archives inside archives, {depth} deep", account))
@@ -135,7 +135,7 @@ def _archive(content: Content, kind: Kind, known: Known, supersedes: UUID | None
 
 
 def finish(reading: Reading) -> Iterator[Step]:
-    """The last steps of a document: its events and its end."""
+    """Yield the last steps of a document: its events and its end."""
     entry, *others = reading.events
     if others:
         yield DocumentRows(to_rows(others))

@@ -62,7 +62,7 @@ class Workers:
             process.join()
 
     def steps(self, number: int) -> Iterator[Step]:
-        """The steps of one file; to be asked for file by file, in their order."""
+        """Yield the steps of one file; files must be requested in their order."""
         found = self._found[number] = self._found.pop(number, deque())
         self._ahead -= sum(map(_size, found))
         while True:
@@ -139,7 +139,7 @@ class Workers:
         self._start()
 
     def _end_of(self, number: int, code: int) -> list[Step]:
-        """What closes the documents of a file that are open, or the file, where none had begun."""
+        """Return the steps that close the open documents of a file, or the file if none had started."""
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         reason = f"the process that read it ended {how}: it may need more memory than there is"
         content = load(self._files[number])
@@ -158,7 +158,7 @@ class Workers:
 
 
 def _work(pipe: Connection, known: frozenset[str]) -> None:
-    """A worker: takes paths and sends steps until nobody is there."""
+    """Receive paths and send steps until the parent is gone."""
     is_known: Callable[[Origin], bool] = lambda origin: key_of(origin) in known  # noqa: E731
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         pipe.send([])  # from here on it is the file's fault

@@ -1,7 +1,7 @@
-"""What lies in an archive: its members one by one, as contents. Nothing is ever written under a name an archive gives.
+"""Members of archives, one by one, as contents: zip, tar, and tar behind gzip, bzip2 or xz.
 
-Zip, tar, and tar behind gzip, bzip2 or xz, told by their first bytes. A member that cannot be had is a content with the
-problem and no hash. What an archive unfolds to is counted while it is read, never believed from its headers.
+Nothing is written under a name from an archive. A member that cannot be read is a content with the problem and no hash.
+The unpacked size is counted while reading, because headers may lie.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ArchiveBombError(ValueError):
 
 
 def archive_kind(content: Content) -> Kind | None:
-    """Which kind of archive a content is, None if it is none."""
+    """Return the kind of archive by its first bytes, None for other content."""
     raw = content.raw
     if raw.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "zip"
@@ -59,9 +59,9 @@ def archive_kind(content: Content) -> Kind | None:
 
 
 def members(content: Content, kind: Kind) -> Iterator[Content]:
-    """The members in their order, each to be used before the next is asked for.
+    """Yield the members in order; use each before the next is requested.
 
-    Raises Bomb where limits are passed, ValueError where the archive is broken from some place on.
+    Raises ArchiveBombError beyond the limits, ValueError where the archive is damaged.
     """
     budget = _Budget(content.origin.size_bytes)
     try:
@@ -81,7 +81,7 @@ def members(content: Content, kind: Kind) -> Iterator[Content]:
 
 
 class _Budget:
-    """What one archive may still unfold to."""
+    """Bytes and members that one archive may still unpack to."""
 
     def __init__(self, folded_bytes: int) -> None:
         self._folded = folded_bytes
@@ -89,13 +89,13 @@ class _Budget:
         self._members = 0
 
     def count_member(self) -> None:
-        """Raises Bomb."""
+        """Count one member. Raises ArchiveBombError."""
         self._members += 1
         if self._members > MOST_MEMBERS:
             raise ArchiveBombError(f"it has more than {MOST_MEMBERS:,} members")
 
     def spend(self, count: int) -> None:
-        """Raises Bomb."""
+        """Count bytes. Raises ArchiveBombError."""
         self._unfolded += count
         if self._unfolded > ARCHIVE_BYTES:
             raise ArchiveBombError(f"it unfolds to more than {ARCHIVE_BYTES >> 30} GiB")
@@ -153,7 +153,7 @@ def _of_tar(file: BinaryIO, kind: Kind, budget: _Budget) -> Iterator[tuple[str, 
 
 
 def _content(member: BinaryIO, source_path: str) -> Iterator[Content]:
-    """One member: in memory, or where it is large in an unnamed file that goes with it."""
+    """Yield one member, in memory or, where large, in an unnamed temporary file."""
     try:
         raw = member.read(WHOLE_BYTES + 1)
         if len(raw) <= WHOLE_BYTES:
@@ -188,7 +188,7 @@ def _is_tar(raw: bytes) -> bool:
 
 
 def _printable(name: str) -> str:
-    """A member's name as it is written in the ledger: text, with no line breaks and no half characters."""
+    """Return a member's name as text for the ledger, without line breaks and lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 

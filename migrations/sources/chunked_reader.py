@@ -53,9 +53,9 @@ class Piece:
 
 
 def pieces(content: Content) -> Iterator[Piece]:
-    """The document in pieces, one where it must be read at once.
+    """Yield the document in pieces; one piece where it must be read at once.
 
-    Raises TooLarge, and ValueError (UnicodeDecodeError, NoTable) where the bytes, from some place on, cannot be read.
+    Raises DocumentTooLarge, and ValueError (UnicodeDecodeError, NoTable) where the bytes cannot be read.
     """
     if is_parquet(content.raw):
         yield from _of_parquet(content)
@@ -92,7 +92,7 @@ def _at_once(content: Content) -> Document:
 
 
 def _of_documents(content: Content, encoding: str) -> Iterator[Piece]:
-    """Pieces of JSON documents in a row, each over several lines; the one document where it is alone."""
+    """Yield pieces of JSON documents in a row, each over several lines, or the one document."""
     with _text(content, encoding) as file:
         first, *others = itertools.islice(_whole_members(False, file), 2)
     if others:
@@ -104,7 +104,7 @@ def _of_documents(content: Content, encoding: str) -> Iterator[Piece]:
 def _of_json(
     content: Content, encoding: str, kind: Literal["json", "json_lines"], texts: Callable[[TextIO], Iterator[str]]
 ) -> Iterator[Piece]:
-    """Pieces of the values in each of the texts into which the file is cut."""
+    """Yield pieces of the values in each of the texts that the file is cut into."""
     first = 0
     with _text(content, encoding) as file:
         for text in texts(file):
@@ -119,7 +119,7 @@ def _of_json(
 
 
 def _whole_lines(file: TextIO) -> Iterator[str]:
-    """Texts of whole lines. Between the JSON may stand lines of other programs."""
+    """Yield texts of whole lines; lines of other programs may stand between the JSON."""
     rest = ""
     while chunk := file.read(PIECE_CHARACTERS):
         text = rest + chunk
@@ -134,7 +134,7 @@ def _whole_lines(file: TextIO) -> Iterator[str]:
 
 
 def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
-    """Texts of whole members of one long list, or of whole documents in a row, over any number of lines."""
+    """Yield texts of whole members of one long list, or of whole documents in a row."""
     opening, closing = ("[", "]") if is_list else ("", "")
     rest: str | None = None
     # A member is decoded again when more of it is there, so what is read at once grows with it.
@@ -151,7 +151,7 @@ def _whole_members(is_list: bool, file: TextIO) -> Iterator[str]:
 
 
 def _end_of_members(text: str) -> int:
-    """Where the last value ends of those that are certainly whole."""
+    """Return the end of the last value that is certainly whole."""
     end = 0
     while True:
         start = _NOTHING.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty text too
@@ -165,7 +165,7 @@ def _end_of_members(text: str) -> int:
 
 
 def _of_rows(content: Content, encoding: str, header: Header) -> Iterator[Piece]:
-    """Pieces of the rows of a table in text."""
+    """Yield pieces of the rows of a table in text."""
     many = max(1, PIECE_CELLS // len(header.columns))
     first = 0
     with _text(content, encoding) as file:
@@ -200,7 +200,7 @@ def _document(
     columns: tuple[str, ...] = (),
     notes: tuple[Note, ...] = (),
 ) -> Document:
-    """A piece under the name and hash of the whole."""
+    """Return a piece under the name and hash of the whole."""
     part = Content(content.source_path, content.sha256, text.encode(), large_bytes=content.large_bytes)
     return Document(part, kind, rows, columns, notes=notes)
 
@@ -218,7 +218,7 @@ def _is_json(text: str) -> bool:
 
 
 def _header(head: str) -> Header | None:
-    """How the table is written that a text begins with, None where it begins with none."""
+    """Return the header of the table at the beginning of a text; None without one."""
     try:
         return find_header(head) if find_table(head) is not None else None
     except NoTable:

@@ -22,7 +22,7 @@ class NoTable(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """How a table is written and what its columns are called."""
+    """Layout of a table and the names of its columns."""
 
     delimiter: str
     columns: tuple[str, ...]
@@ -39,7 +39,7 @@ class CsvTable:
 
 
 def find_table(text: str) -> CsvTable | None:
-    """The text as a table, if its first line names columns. Raises NoTable."""
+    """Return the text as a table if its first line names columns, else None. Raises NoTable."""
     header = find_header(text)
     if header is None:
         return None
@@ -51,7 +51,7 @@ def find_table(text: str) -> CsvTable | None:
 
 
 def find_header(text: str) -> Header | None:
-    """The names in the first line, None where it names no columns. Raises NoTable."""
+    """Return the header in the first line; None if it names no columns. Raises NoTable."""
     first = text.lstrip("\r\n").splitlines()[0]
     delimiter = max(DELIMITERS, key=first.count)
     if delimiter not in first or '{"' in first:
@@ -64,7 +64,7 @@ def find_header(text: str) -> Header | None:
 
 
 def split(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
-    """The cells of every line, the header's first, empty lines left out. Raises NoTable."""
+    """Yield the cells of every line, the header's first, without empty lines. Raises NoTable."""
     width = len(header.columns)
     try:
         for line in csv.reader(lines, delimiter=header.delimiter, strict=True):
@@ -76,7 +76,7 @@ def split(lines: Iterable[str], header: Header) -> Iterator[list[str]]:
 
 
 def table(header: Header, lines: Sequence[list[str]], *, first: int = 1) -> CsvTable:
-    """The lines as rows by column name; `first` is the number of the first one in the file. Raises NoTable."""
+    """Return the lines as rows by column name; `first` is the number of the first one in the file. Raises NoTable."""
     columns = header.columns
     if len(set(columns)) < len(columns):
         raise NoTable("a table with two columns of one name")

@@ -32,7 +32,7 @@ def is_parquet(raw: bytes) -> bool:
 
 
 def parquet_rows(raw: bytes) -> Rows:
-    """The rows of a Parquet file. Raises ValueError where it cannot be read."""
+    """Return the rows of a Parquet file. Raises ValueError where it cannot be read."""
     try:
         return plain_rows(pyarrow.parquet.read_table(pa.BufferReader(raw)).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -40,12 +40,12 @@ def parquet_rows(raw: bytes) -> Rows:
 
 
 def plain_rows(rows: Rows) -> Rows:
-    """Rows of Parquet's own types with values as JSON knows them."""
+    """Return rows of Parquet types with JSON values."""
     return [{str(name): _plain(value) for name, value in row.items()} for row in rows]
 
 
 def database_tables(raw: bytes) -> dict[str, Rows]:
-    """The tables of a DuckDB or SQLite file by name, views left out. Raises ValueError where it cannot be read."""
+    """Return the tables of a DuckDB or SQLite file by name, without views. Raises ValueError."""
     import duckdb  # few files are databases, and a run that knows them all has no need of it
 
     kind, read = ("DuckDB", _duckdb) if is_duckdb(raw) else ("SQLite", _sqlite)

@@ -1,7 +1,6 @@
-"""Files found on disk and turned into documents: bytes, their hash, and what they parse to. No format is known here.
+"""Documents from files: bytes, their hash, and what they parse to.
 
-The kind of a document is decided by its content alone. What cannot be parsed is a document too: it keeps its bytes and
-the reason.
+The kind of a document follows from its content alone. A document that cannot be parsed keeps its bytes and the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _JSON_LINE = re.compile(r"\n\s*[{\[]")
 
 @dataclass(frozen=True)
 class Origin:
-    """Which document something is about. `sha256` is empty where the bytes could not be had."""
+    """Identity of a document. `sha256` is empty where the bytes could not be read."""
 
     source_path: str
     sha256: str
@@ -80,11 +79,11 @@ class Content:
         return Origin(self.source_path, self.sha256, self.large_bytes or len(self.raw))
 
     def open(self) -> BinaryIO:
-        """The whole content as a file, at its first byte."""
+        """Open the whole content as a file, at its first byte."""
         return self.reopen() if self.reopen is not None else io.BytesIO(self.raw)
 
     def text(self) -> str:
-        """The content as text; bytes that are no text as base64 behind a `base64:` mark, so that nothing is lost."""
+        """Return the content as text; other bytes as base64 behind a `base64:` mark, so that nothing is lost."""
         try:
             return _decode(self.raw)
         except UnicodeDecodeError:
@@ -92,7 +91,7 @@ class Content:
 
 
 def bytes_of(text: str) -> list[bytes]:
-    """The bytes that `Content.text` may have made this text of, for whoever knows their hash to choose from."""
+    """Return the byte strings that `Content.text` may have turned into this text; the hash tells which."""
     found = [text.encode()]
     if text.startswith(_BASE64):
         with suppress(binascii.Error):  # a text that only begins like one
@@ -122,9 +121,9 @@ class Document:
 
 
 def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Path]:
-    """Every file under the paths, absolute, each once, in a stable order, but nothing under `spare`.
+    """Yield every file under the paths, absolute, once, in a stable order, except under `spare`.
 
-    Raises NotFound for a path that is not there.
+    Raises NotFound for a missing path.
     """
     spared = tuple(Path(os.path.abspath(path)) for path in spare)
     seen: set[Path] = set()
@@ -139,15 +138,16 @@ def find_files(paths: Iterable[Path], spare: Sequence[Path] = ()) -> Iterator[Pa
 
 
 def holds_figures(document: Document) -> bool:
-    """Whether a text speaks of latencies or rates, or has a column for one, so that passing over it would lose
-    results."""
+    """Return whether a text mentions latencies or rates, or has a column for one, so it must not be skipped."""
     text = "\n".join(document.value)
     return _FIGURE_IN_TEXT.search(text) is not None or _FIGURE_COLUMN.search(text) is not None
 
 
 def load(path: Path) -> Content:
-    """The bytes of a file; one that cannot be opened says so in `problem` and has no hash. A name that is no UTF-8 is
-    written with escapes."""
+    """Return the bytes of a file; one that cannot be opened has a `problem` and no hash.
+
+    A name that is not UTF-8 is written with escapes.
+    """
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
         # Reading a pipe or a device would wait for ever.
@@ -163,7 +163,7 @@ def load(path: Path) -> Content:
 
 
 def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> Content:
-    """The content of a file too large to hold, hashed without holding it. Raises OSError."""
+    """Return the content of a file too large for memory, hashed while reading. Raises OSError."""
     sha256 = hashlib.file_digest(cast("io.BufferedReader", file), "sha256").hexdigest()
     size = file.tell()
     file.seek(0)
@@ -171,8 +171,11 @@ def large(reopen: Callable[[], BinaryIO], file: BinaryIO, source_path: str) -> C
 
 
 def parse(content: Content) -> Document:
-    """The document these bytes are. A byte order mark and either line ending are tolerated, and so are NaN and
-    Infinity as JSON literals (readers treat them as unknown). Never raises for what the bytes hold."""
+    """Parse the bytes into a document. Never raises for their content.
+
+    A byte order mark, either line ending, and NaN and Infinity in JSON are tolerated; readers treat the latter as
+    unknown.
+    """
     problem = content.problem
     if content.large_bytes:
         problem = f"too large to be read at once: {content.large_bytes:,} bytes"
@@ -191,7 +194,7 @@ def parse(content: Content) -> Document:
 
 
 def _database(content: Content) -> Document | None:
-    """A Parquet, DuckDB or SQLite file, told by its first bytes."""
+    """Return a Parquet, DuckDB or SQLite file by its first bytes, else None."""
     raw = content.raw
     if not (is_parquet(raw) or is_duckdb(raw) or is_sqlite(raw)):
         return None

@@ -1,4 +1,4 @@
-"""A table between other lines: warnings before its header, a farewell after its last row. No format is known here."""
+"""A table between other lines, such as warnings before its header."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LEAST_SHARE = 0.5
 
 
 def table_within(text: str, delimiters: str) -> tuple[str, str] | None:
-    """The lines of the table, and all others; None where no run of lines has a header and as many cells throughout.
+    """Return the lines of the table and all others; None without a header and rows of as many cells.
 
-    The table must be most of the text: a log that happens to list something is no table.
+    The table must be most of the text, because a log that happens to list something is no table.
     """
     lines = text.splitlines()
     filled = sum(1 for line in lines if line.strip())

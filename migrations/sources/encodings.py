@@ -1,4 +1,4 @@
-"""Which encoding bytes of text are in, where they are not UTF-8. What they say is for others."""
+"""Encodings of text that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _UNDEFINED = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
 
 
 def decoded(raw: bytes) -> str:
-    """The text, with line ends that the rest reads. Raises UnicodeDecodeError."""
+    """Return the text with normalized line ends. Raises UnicodeDecodeError."""
     text = raw.decode(_encoding(raw) or "utf-8-sig")
     return text if "\n" in text else text.replace("\r", "\n")
 
 
 def _encoding(raw: bytes) -> str | None:
-    """The encoding to decode by; None where nothing fits.
+    """Return the encoding to decode by; None where none fits.
 
-    UTF-16 is told by its mark, or by a NUL in every other byte, as Windows tools write it. Bytes that are no UTF-8 and
-    nearly all ASCII are Windows-1252, which a name with an accent or a trade mark (`Xeon\u00ae`) usually is.
+    UTF-16 has a mark, or a NUL in every other byte, as Windows tools write it. Other bytes, nearly all ASCII, are
+    Windows-1252: usually a name with an accent or a trade mark (`Xeon®`).
     """
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"

@@ -47,10 +47,10 @@ class Found:
 
 
 def find_json(text: str) -> Found:
-    """All the JSON in a text. NaN and Infinity are tolerated as literals.
+    """Find all JSON in a text, tolerating NaN and Infinity. Raises NoJson.
 
-    Of a key given twice the last value counts and all are noted; lists among several documents are joined. An object
-    that breaks off is never read in part, but the whole members of a list that breaks off are. Raises NoJson.
+    Of a repeated key the last value counts and all are noted; lists among several documents are joined. Truncated
+    objects are never read in part, but whole members of a truncated list are.
     """
     reader = _Reader()
     try:
@@ -105,7 +105,7 @@ class _Reader:
             position = line_end + 1 if line_end >= 0 else end
 
     def behind_stray_characters(self, text: str) -> None:
-        """One document behind stray characters on its own line, running to the end of the text."""
+        """Read one document behind stray characters on its own line, up to the end of the text."""
         start = _CONTAINER.search(text[:_PREFIX])
         after = self._document(text, start.start()) if start is not None and start.start() > 0 else None
         if start is None or after is None:
@@ -148,7 +148,7 @@ class _Reader:
 
     @staticmethod
     def _skip(text: str, position: int) -> int:
-        """Past blanks, and past the commas and the bracket that stand between members of a list broken off."""
+        """Return the position past blanks, commas and the bracket between members of a truncated list."""
         blank = _BLANK.match(text, position)
         position = blank.end() if blank else position
         while position < len(text) and text[position] in ",]":
@@ -171,7 +171,7 @@ def _dump(value: Any) -> str:
 
 
 def _storable(value: Any, text: str) -> Any:
-    """The value with half surrogate pairs, which JSON may escape and no UTF-8 can hold, written as their escapes."""
+    """Return the value with lone surrogates, which UTF-8 cannot hold, written as escapes."""
     return _without_surrogates(value) if _SURROGATE.search(text) else value
 
 

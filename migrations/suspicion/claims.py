@@ -1,4 +1,4 @@
-"""What a document claims about itself as a whole: labels of simulation, the hardware its host had. No verdicts."""
+"""Claims of a document about itself: labels of simulation, and the hardware of its host."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Claims:
     """Hardware the document says its host had or had not. Where two places disagree, it had it."""
 
     def within(self, around: Claims) -> Claims:
-        """These claims where they are made, else those of the document around: its blanket label and its host."""
+        """Return these claims, completed by the blanket label and host of the document around."""
         return Claims(self.labels, self.blanket or around.blanket, {**around.host_has, **self.host_has})
 
 
@@ -63,14 +63,14 @@ NOTHING_CLAIMED = Claims()
 
 
 def claims_of(document: Document) -> Claims:
-    """The claims of a parsed document."""
+    """Return the claims of a parsed document."""
     root = document.value if isinstance(document.value, dict) else {}
     labels = tuple(_labels(document.value, "")) if _may_be_labelled(document) else ()
     return Claims(labels, _blanket(root), _host_has(root))
 
 
 def _may_be_labelled(document: Document) -> bool:
-    """Whether the words of a label occur in the bytes at all: far quicker than looking at every value."""
+    """Return whether words of a label occur in the bytes, far quicker than visiting every value."""
     if document.kind in ("rows", "tables") or b"\0" in document.content.raw:
         return True  # compressed, or of two bytes a character
     raw = document.content.raw.lower()
@@ -78,7 +78,7 @@ def _may_be_labelled(document: Document) -> bool:
 
 
 def _labels(value: Any, pointer: str) -> Iterator[Label]:
-    """Depth first, without recursion: documents may be nested deeper than Python's stack."""
+    """Yield labels depth first, without recursion, because documents may nest deeper than Python's stack."""
     stack: list[tuple[str, Any, str | None]] = [(pointer, value, None)]
     while stack:
         where, current, around = stack.pop()

@@ -1,7 +1,7 @@
-"""Reasons to doubt imported figures: pure rules over the results of one document and what it claims about itself.
+"""Suspicion rules over the results of one document and its claims about itself.
 
-A rule never changes a figure. It marks rows with its name, evidence, a verdict (`simulated`: somebody made it up;
-`suspect`: evidence contradicts it) and a confidence in that verdict; `judge` sets the provenance from the marks.
+A rule never changes a figure. It marks results with its name, evidence, a verdict (`simulated`: invented; `suspect`:
+contradicted) and a confidence. `suspicions_of` sets the provenance from the marks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Rule = Callable[[Sequence[Record], Claims], Iterator[Mark]]
 
 
 def suspicions_of(records: Sequence[Record], claims: Claims) -> list[Record]:
-    """The records with every suspicion attached and the provenance it leads to; `simulated` outweighs `suspect`."""
+    """Return the records with all suspicions and the resulting provenance; `simulated` outweighs `suspect`."""
     marks: dict[int, list[Suspicion]] = defaultdict(list)
     for rule in RULES:
         for index, suspicion in rule(records, claims):
@@ -69,10 +69,10 @@ def suspicions_of(records: Sequence[Record], claims: Claims) -> list[Record]:
 
 
 def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
-    """The document says in so many words that a figure is mocked or simulated.
+    """Mark results that the document itself calls mocked or simulated.
 
-    A label speaks for the results in the object it stands in; where there are none (`platform_support.simulated`), for
-    those in the closest object around it. One that names a hardware speaks for that hardware alone.
+    A label covers the results in its object, or (`platform_support.simulated`) in the closest object with any. One that
+    names a hardware covers that hardware alone.
     """
     present = {record.result.hardware for record in records}
     for label in claims.labels:
@@ -88,8 +88,10 @@ def simulation_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark
 
 
 def blanket_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
-    """A list at the end of the file declares whole hardware simulated: evidence, not proof, for it is often put there
-    later and on files whose CPU figures are real."""
+    """Mark hardware that a list at the end of the file declares simulated.
+
+    Evidence, not proof, because the list is often added later, also to files whose CPU figures are real.
+    """
     if claims.blanket is None:
         return
     for index in with_figures(records):
@@ -101,9 +103,9 @@ def blanket_label(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
 
 
 def constant_over_models(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Unlike models with exactly the same stated figures on one hardware and shape: constants, not clocks.
+    """Mark different models with exactly equal stated figures on one hardware and shape.
 
-    They must be a tenth of the models there, for among a thousand some share their figures by chance.
+    They must be a tenth of the models there, because among a thousand some agree by chance.
     """
     models_on = defaultdict(set)
     for index in with_figures(records):
@@ -117,7 +119,7 @@ def constant_over_models(records: Sequence[Record], _claims: Claims) -> Iterator
 
 
 def constant_over_batches(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """One model on one hardware with exactly the same latency whatever the batch size."""
+    """Mark a model on one hardware whose latency is exactly equal at every batch size."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index in with_figures(records):
         r = records[index].result
@@ -131,7 +133,7 @@ def constant_over_batches(records: Sequence[Record], _claims: Claims) -> Iterato
 
 
 def identical_across_hardware(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """One model and shape with exactly the same figures on several hardware: copied or invented."""
+    """Mark one model and shape with exactly equal figures on several hardware."""
     for group in equal_figures(records, lambda r: (r.model_id, r.batch_size, r.sequence_length, r.precision)):
         hardware = {records[i].result.hardware for i in group}
         if len(hardware) > 1:
@@ -140,7 +142,7 @@ def identical_across_hardware(records: Sequence[Record], _claims: Claims) -> Ite
 
 
 def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Latency, throughput and memory of every cell are whole numbers, and no sample stands behind them."""
+    """Mark a document whose latencies, throughputs and memory are all whole numbers without samples."""
     known = with_figures(records)
     figures = [stated(records[i].result) for i in known]
     if not figures or sum(len(f) for f in figures) < 6:
@@ -152,9 +154,9 @@ def round_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
 
 def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Throughput is neither batch / latency nor near it, times the batches in flight where the file says how many.
+    """Mark throughput that is not near batch / latency, times the batches in flight if stated.
 
-    Where requests come at a rate of their own, nothing follows from the latency.
+    Requests at a rate of their own are skipped, because there nothing follows from the latency.
     """
     for index in with_figures(records):
         r = records[index].result
@@ -171,7 +173,7 @@ def throughput_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
 
 
 def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """The total time over the number of iterations is not near the latency."""
+    """Mark a total time over iterations that is not near the latency."""
     for index in with_figures(records):
         r = records[index].result
         statements = r.original.get("stated")
@@ -186,8 +188,10 @@ def total_time_contradiction(records: Sequence[Record], _claims: Claims) -> Iter
 
 
 def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """A lone time in seconds of one or two digits under a key such as `elapsed_time`, where the old scripts wrote what
-    the clock gave: 0.05 was typed, not measured. Other tools round, so their keys are not looked at."""
+    """Mark a lone time in seconds with one or two digits under keys such as `elapsed_time`.
+
+    Old scripts wrote clock values there, so 0.05 was typed. Other tools round, so their keys are skipped.
+    """
     for index in with_figures(records):
         r = records[index].result
         units, latency = r.original.get("units"), r.latency_mean_ms
@@ -198,7 +202,7 @@ def round_time(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
 
 
 def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """The model was a small local stand-in made for a test, so its speed is not that of the model it is named after."""
+    """Mark a small stand-in made for a test, whose speed is not that of its namesake."""
     for index in with_figures(records):
         name = records[index].result.original.get("model")
         if isinstance(name, str) and _STAND_IN.search(name):
@@ -206,14 +210,14 @@ def stand_in_model(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]
 
 
 def derived_figure(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Computed by the file's writer from other results: a claim about them, and no measurement of its own."""
+    """Mark figures that the file's writer computed from other results."""
     for index, record in enumerate(records):
         if derived := record.result.original.get("derived_claim"):
             yield from _mark([index], "derived_figure", "suspect", f"the file's figure is {derived}", 1.0)
 
 
 def success_without_figures(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """Said to have succeeded, with no latency, no rate, and no memory of the device."""
+    """Mark successes without latency, rate and device memory."""
     for index, record in enumerate(records):
         r = record.result
         if r.status == "ok" and not r.throughput_items_per_s and not latency_ms(r) and not has_other_figure(r):
@@ -221,7 +225,7 @@ def success_without_figures(records: Sequence[Record], _claims: Claims) -> Itera
 
 
 def absent_device(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
-    """Figures for hardware that the same file says its host did not have."""
+    """Mark figures for hardware that the same file says its host did not have."""
     for index in with_figures(records):
         hardware = records[index].result.hardware
         if claims.host_has.get(hardware) is False:
@@ -230,9 +234,9 @@ def absent_device(records: Sequence[Record], claims: Claims) -> Iterator[Mark]:
 
 
 def relabelled_cpu(records: Sequence[Record], _claims: Claims) -> Iterator[Mark]:
-    """The CPU's figures under another name: paired cells of one file whose medians agree within noise.
+    """Mark the CPU's figures under another name: paired cells of one file that agree within noise.
 
-    All cells of a hardware fall with the verdict, paired or not. The CPU's own cells are not touched.
+    All cells of the hardware are marked, paired or not; the CPU's own cells are not.
     """
     cells: dict[str, dict[Hashable, ResultRecorded]] = defaultdict(dict)
     for index in with_figures(records):
@@ -274,18 +278,18 @@ RULES: tuple[Rule, ...] = (
 
 
 def _alike(ratio_: float, a: ResultRecorded, b: ResultRecorded, at_least: float) -> bool:
-    """Within this factor, or within what the spread of the samples explains (up to 30 %)."""
+    """Return whether the ratio is within this factor, or explained by the spread of samples (up to 30 %)."""
     return apart(ratio_) <= at_least or apart(ratio_) <= 1 + min(0.3, 2 * max(spread(a), spread(b)))
 
 
 def _significant_digits(value: float) -> int:
-    """How many digits a number takes to write, without leading and trailing zeros."""
+    """Return the digits of a number without leading and trailing zeros."""
     digits = f"{value:.15e}".partition("e")[0].replace(".", "").rstrip("0")
     return max(1, len(digits))
 
 
 def _within(pointer: str, scope: str) -> bool:
-    """Whether the pointer is the scope, lies inside it, or the scope lies inside the result at the pointer."""
+    """Return whether the pointer is the scope or inside it, or the scope is inside the result at the pointer."""
     return pointer == scope or pointer.startswith(f"{scope}/") or (pointer != "" and scope.startswith(f"{pointer}/"))
 
 

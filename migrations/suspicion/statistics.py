@@ -15,31 +15,31 @@ _UNITS = {"latency": "ms", "throughput": "items/s", "memory": "MiB"}
 
 
 def latency_ms(result: ResultRecorded) -> float | None:
-    """Mean time of one batch, from the samples where there are any; the median where no mean is stated."""
+    """Return the mean time of one batch, from samples if there are any; the median where no mean is stated."""
     if result.samples_ns:
         return fmean(result.samples_ns) / 1e6
     return result.latency_mean_ms if result.latency_mean_ms is not None else result.latency_p50_ms
 
 
 def median_ms(result: ResultRecorded) -> float | None:
-    """Median time of one batch; the mean where no median is stated."""
+    """Return the median time of one batch; the mean where no median is stated."""
     if result.samples_ns:
         return median(result.samples_ns) / 1e6
     return result.latency_p50_ms if result.latency_p50_ms is not None else result.latency_mean_ms
 
 
 def ratio(a: ResultRecorded, b: ResultRecorded) -> float:
-    """Median of `a` over median of `b`; NaN where one is unknown or zero."""
+    """Return median of `a` over median of `b`; NaN where one is unknown or zero."""
     return (median_ms(a) or math.nan) / (median_ms(b) or math.nan)
 
 
 def apart(ratio_: float) -> float:
-    """A ratio as a factor of at least 1, whichever way round; a vanishing one is infinitely far."""
+    """Return a ratio as a factor of at least 1; infinity for zero."""
     return max(ratio_, 1 / ratio_) if ratio_ else math.inf
 
 
 def spread(result: ResultRecorded) -> float:
-    """Standard error of the mean, relative to it; 0 without samples."""
+    """Return the relative standard error of the mean; 0 without samples."""
     samples = result.samples_ns
     mean = fmean(samples) if len(samples) > 1 else 0.0
     if not mean:
@@ -49,7 +49,7 @@ def spread(result: ResultRecorded) -> float:
 
 
 def stated(result: ResultRecorded) -> dict[str, float]:
-    """Latency, throughput and memory that the file states without samples behind them."""
+    """Return latency, throughput and memory that the file states without samples."""
     if result.samples_ns:
         return {}
     found = {
@@ -61,7 +61,7 @@ def stated(result: ResultRecorded) -> dict[str, float]:
 
 
 def has_other_figure(result: ResultRecorded) -> bool:
-    """Whether a figure is known besides mean, median and rate: a percentile alone, the device's memory, or tokens."""
+    """Return whether a figure besides mean, median and rate is known: percentile, device memory or tokens."""
     tokens = (
         "speedup",
         "tokens_per_s",
@@ -76,7 +76,7 @@ def has_other_figure(result: ResultRecorded) -> bool:
 
 
 def with_figures(records: Sequence[Record]) -> list[int]:
-    """Positions of the successes that have a latency or a throughput."""
+    """Return the positions of the successes with a latency or a throughput."""
     return [
         index
         for index, record in enumerate(records)
@@ -90,7 +90,7 @@ def _has_latency(result: ResultRecorded) -> bool:
 
 
 def equal_figures(records: Sequence[Record], key: Callable[[ResultRecorded], Hashable]) -> Iterator[list[int]]:
-    """Groups of at least two results with the same key and exactly the same figures, at least two of them each."""
+    """Yield groups of at least two results with equal key and at least two exactly equal figures."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index in with_figures(records):
         result = records[index].result
@@ -101,7 +101,7 @@ def equal_figures(records: Sequence[Record], key: Callable[[ResultRecorded], Has
 
 
 def as_text(result: ResultRecorded) -> str:
-    """The figures in words, for evidence."""
+    """Return the figures in words, for evidence."""
     if result.samples_ns:
         return f"the same {len(result.samples_ns)} samples"
     return ", ".join(f"{name} {value:g} {_UNITS[name]}" for name, value in stated(result).items())

@@ -1,6 +1,6 @@
-"""How the results of one place are judged now: by provenance and by rule, straight from the log. No rule is here.
+"""Summary of suspicions of imported results by provenance and rule, from the log.
 
-What a person overruled is not taken off: that is `accel history audit`, which reads the tables.
+Overrides are not subtracted; `accel history audit`, which reads the tables, does that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Verdicts:
 
 
 def verdicts(log: EventLog, place: Path) -> Verdicts:
-    """The verdicts on every result that was imported from this file or directory, or from what is inside."""
+    """Return the verdicts on every result imported from this file or folder."""
     with duckdb.connect(":memory:") as con:
         con.execute("SET arrow_lossless_conversion = true; SET TimeZone = 'UTC'")
         stored = stored_events(con, log, log.snapshot().segments)

@@ -29,7 +29,7 @@ Entry = tuple[tuple[str | int, ...], dict[str, Any], dict[str, Any]]
 
 
 def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: bool = False) -> Record | RefusedCell:
-    """`is_part`: the row is of one of several networks that make up the model, and has a name of its own."""
+    """Return the result of a row. With `is_part` it is one of several networks of the model, with its own name."""
     model, component = row.get("model_id"), row.get("component")
     runtime, device = text_of(row.get("runtime")), text_of(row.get("device"))
     unit = text_of(pick(row, "primary_compute_unit"))
@@ -88,8 +88,11 @@ def record(source_path: str, pointer: str, row: Mapping[str, Any], *, is_part: b
 
 
 def perf_entries(value: Any) -> Iterator[Entry]:
-    """The entries of a `perf` file: `models[].performance_metrics[].{runtime}` in microseconds and bytes, since 2025
-    `precisions.{p}.components.{c}.performance_metrics.{device}.{runtime}` in milliseconds and MiB."""
+    """Yield the entries of a `perf` file.
+
+    Old: `models[].performance_metrics[].{runtime}` in microseconds and bytes. Since 2025:
+    `precisions.{p}.components.{c}.performance_metrics.{device}.{runtime}` in milliseconds and MiB.
+    """
     models = object_of(value).get("models")
     for m, model in enumerate(models if isinstance(models, list) else ()):
         metrics = object_of(model).get("performance_metrics")
@@ -153,7 +156,7 @@ def _ms(microseconds: Any) -> float | None:
 
 
 def _in_milliseconds(figures: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """One row, or one for each context length of a language model."""
+    """Yield one row, or one per context length of a language model."""
     memory = object_of(figures.get("estimated_peak_memory_range_mb"))
     layers = object_of(figures.get("layer_counts"))
     row = {
@@ -181,7 +184,7 @@ def _inside(figures: dict[str, Any], steps: tuple[str | int, ...]) -> dict[str, 
 
 
 def _llm(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Tokens/s, the range of the time to the first token (short prompt to full context), and the context length."""
+    """Return tokens/s, the range of the time to first token (short prompt to full context), and the context length."""
     metrics = _json_object(row.get("llm_metrics"))
     rate = quantity(metrics.get("tokens_per_second"))
     if not rate:
@@ -197,7 +200,7 @@ def _llm(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json_object(value: Any) -> dict[str, Any]:
-    """An object, also one written as JSON text inside a cell."""
+    """Return an object, also from JSON text inside a cell."""
     if isinstance(value, str) and value.strip().startswith("{"):
         try:
             value = json.loads(value)

@@ -38,14 +38,14 @@ _REQUESTS = ("number of parallel infer requests", "nireq", "number of infer requ
 
 
 def plain(name: str) -> str:
-    """A name as it is compared: lower case, blanks for underscores, no unit."""
+    """Return a name for comparison: lower case, blanks for underscores, no unit."""
     return _WORD_UNIT.sub("", _UNIT.sub("", name.strip().strip(":")).replace("_", " ").casefold())
 
 
 def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: Any = None) -> Record | RefusedCell:
-    """The result of one run from its names and values. Times are milliseconds, `throughput` is inferences' items/s.
+    """Return the result of one run from its names and values, in milliseconds and items/s.
 
-    Requests run side by side, so a latency is of one of so many in flight (`concurrency`).
+    Requests run side by side (`concurrency`), so a latency is of one of many in flight.
     """
     figures: dict[str, Any] = {field: quantity(pick(found, *names)) for field, names in _NAMES.items()}
     if figures["latency_p50_ms"] is None and figures["latency_mean_ms"] is None:
@@ -100,7 +100,7 @@ def result(source_path: str, pointer: str, found: Mapping[str, Any], *, when: An
 
 
 def _hardware(device: str | None) -> str:
-    """OpenVINO on the processor is hardware of its own here; its GPU plugin is for Intel's."""
+    """Return the hardware name: `openvino` for the processor, Intel's for the GPU plugin."""
     if device is None:
         return NOT_STATED
     kind = device.upper().partition(".")[0].partition(":")[0]

@@ -1,7 +1,7 @@
-"""Google Benchmark's rows, whether JSON or CSV: one per repetition or aggregate, times in the row's `time_unit`.
+"""Rows of Google Benchmark (JSON or CSV), one per repetition or aggregate, in the row's `time_unit`.
 
-Repetitions of one name become one result with the mean time of an iteration of each as its samples; aggregates (mean,
-median, stddev, cv) are statistics of the same repetitions, and stand alone only where the repetitions were left out.
+Repetitions of one name become one result whose samples are the mean times of an iteration. Aggregates (mean, median,
+stddev, cv) are statistics of these, and stand alone only without repetitions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GoogleBenchmarkRun:
     context: Mapping[str, Any]
 
     def results(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Record | RefusedCell]:
-        """One record per name and number of threads; a row with an error is a failure of its own."""
+        """Yield one record per name and number of threads; a row with an error is a failure."""
         groups: dict[tuple[str, Any], list[Row]] = defaultdict(list)
         for pointer, row in rows:
             if not isinstance(row, dict):
@@ -97,13 +97,15 @@ class GoogleBenchmarkRun:
 
 
 def _flagged(value: Any) -> bool:
-    """True, or `true` in a table."""
+    """Return whether the flag is True, or `true` in a table."""
     return value is True or str(value).strip().casefold() == "true"
 
 
 def _repetitions(rows: Sequence[Row]) -> dict[str, Any]:
-    """The mean time of an iteration in each repetition. Whole nanoseconds are too coarse for the quickest code: of that
-    only the mean over the repetitions is a figure."""
+    """Return the mean time of an iteration in each repetition.
+
+    Whole nanoseconds are too coarse for the quickest code, so there only the mean over repetitions is kept.
+    """
     times = [ms for _, row in rows if (ms := _ms(row, "real_time")) is not None]
     if not times:
         return {}
@@ -113,7 +115,7 @@ def _repetitions(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """What is timed: `run_name`, or the name without the aggregate's suffix."""
+    """Return the timed name: `run_name`, or the name without the aggregate's suffix."""
     name = str(row.get("run_name") or row.get("name") or "")
     aggregate = str(row.get("aggregate_name") or "")
     return name.removesuffix(f"_{aggregate}") if aggregate else name

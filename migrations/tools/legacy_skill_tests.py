@@ -30,7 +30,7 @@ _NO_MODEL = {"unknown", "none", ""}
 
 
 def is_body(value: Any) -> bool:
-    """Whether this is the body of a skill test, nested or flat."""
+    """Return whether this is the body of a skill test, nested or flat."""
     if not isinstance(value, dict):
         return False
     status = value.get("status")
@@ -48,7 +48,7 @@ def _is_status(value: Mapping[str, Any]) -> bool:
 def read_body(
     document: Document, pointer: str, body: Any, models: tuple[Any, ...], times: tuple[Any, ...]
 ) -> list[Part]:
-    """Every part of a body at `pointer`. `models` and `times` are those of the document around, tried last."""
+    """Return every part of a body at `pointer`; `models` and `times` of the document around are tried last."""
     if not isinstance(body, dict):
         return [_homeless(pointer, body)]
     nested = isinstance(body.get("status"), dict)
@@ -83,7 +83,7 @@ def read_body(
 
 
 def _homeless(pointer: str, content: Any) -> Part:
-    """A failure of the whole test, which no result can carry, for a result is of one hardware."""
+    """Return a failure of the whole test as a refused part, because a result needs one hardware."""
     message = content.get("error", "") if isinstance(content, dict) else content
     return refuse(
         pointer, "failure_without_hardware", f"a failure that names no hardware: {str(message)[:200]}", content
@@ -95,7 +95,7 @@ def _names(name: Any) -> bool:
 
 
 def _by_hardware(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The entries of each hardware, by the word the file uses for it."""
+    """Return the entries of each hardware, by the file's word for it."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in status.items():
         if hardware_of_key(key) is not None:
@@ -105,7 +105,7 @@ def _by_hardware(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class _Hardware:
-    """What a body's keys say of one hardware. `before` are the parts its examples gave."""
+    """Keys of a body about one hardware. `before` are the parts from its examples."""
 
     whole: CellDraft
     spoken: str
@@ -115,7 +115,7 @@ class _Hardware:
     told: bool = False
 
     def read(self) -> list[Part]:
-        """Timed objects first, then loose times, then each failure; one success without figures where nothing else."""
+        """Return timed objects, loose times, then failures; one success without figures where nothing else is."""
         pointers = {part.pointer: part for part in self.before}
         hardware = hardware_of_key(self.spoken)
         self.told = any(
@@ -159,8 +159,7 @@ class _Hardware:
             self._add(self._at(key).result(status, {}, reason=f"{key}: {text.strip()}"))
 
     def _loose_times(self) -> None:
-        """Times and rates that stand under keys of their own (`cuda_generation_time`, `cpu_embedding_time`), unless an
-        object of the same hardware says the same."""
+        """Read times under keys of their own (`cuda_generation_time`), unless an object says the same."""
         known = {str(value) for entry in self.entries.values() if isinstance(entry, dict) for value in _leaves(entry)}
         numbers = {k: v for k, v in self.entries.items() if number(v) is not None and not _is_when(k)}
         plain = {k.partition("_")[2]: v for k, v in numbers.items() if str(v) not in known}
@@ -172,7 +171,7 @@ class _Hardware:
 
 
 def _example(cell: CellDraft, spoken: Any, example: Mapping[str, Any]) -> Part | None:
-    """The result of one call; None where it is neither timed nor failed, which says nothing a status does not."""
+    """Return the result of one call; None for one that is neither timed nor failed."""
     output = example.get("output")
     said = output if isinstance(output, str) else _first_text(output) if isinstance(output, dict) else None
     hardware = spoken if hardware_named(spoken) else hardware_of_key(spoken)
@@ -219,7 +218,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _machine(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> Machine:
-    """Versions from the metadata, the GPU's name from wherever a CUDA key says it."""
+    """Return versions from the metadata, and the GPU's name from any CUDA key that says it."""
     software = {key: str(text) for key, text in metadata.items() if _SOFTWARE.fullmatch(str(key)) and text}
     names: dict[Hardware, str] = {}
     for section in (status.get("cuda_capabilities"), status.get("cuda_benchmark")):

@@ -1,7 +1,6 @@
-"""Cells of generic micro-benchmarks: code timed by itself on a host's processor, no model and no batch.
+"""Cells of micro-benchmarks: code timed by itself on a processor, without model or batch.
 
-They are kept because they are measurements too, under the family `microbenchmark` and without a batch size; warehouse
-and predictor leave that family out of the matrix, of the models and of all evidence.
+They are kept as the family `microbenchmark`; matrix, models and evidence leave that family out.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def cell(
     software: Mapping[str, str] | None = None,
     original: Mapping[str, Any] | None = None,
 ) -> CellDraft:
-    """The cell of one timed piece of code, whose name is kept to the letter."""
+    """Return the cell of one timed piece of code, with its exact name."""
     return CellDraft(
         source_path,
         pointer,
@@ -39,7 +38,7 @@ def cell(
 
 
 def member(pointer: str, *steps: str | int) -> str:
-    """A pointer some steps further in."""
+    """Return a pointer some steps further in."""
     for step in steps:
         pointer = child(pointer, step)
     return pointer

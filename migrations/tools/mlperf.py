@@ -1,7 +1,6 @@
-"""What MLPerf inference logs have in common: scenarios, what a latency means in each, and who ran, by the path.
+"""Common parts of MLPerf inference logs: scenarios, the meaning of latencies, and names from paths.
 
-The load generator writes neither model nor hardware. Submissions lie under `…/results/{system}/{model}/{scenario}/…`,
-and these directories name them.
+The load generator writes neither model nor hardware; submissions lie under `…/results/{system}/{model}/{scenario}/…`.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ _PERCENTILES = {"50.00": "p50", "90.00": "p90", "95.00": "p95", "99.00": "p99"}
 
 
 def scenario_of(text: Any) -> str | None:
-    """`Single Stream`, `SingleStream` or `singlestream` as the last."""
+    """Return the scenario, e.g. `singlestream` for `Single Stream` or `SingleStream`."""
     word = re.sub(r"[\s_-]", "", str(text or "")).casefold()
     return word if word in _SCENARIOS else None
 
 
 def batch_of(scenario: str | None, samples_per_query: Any) -> int | None:
-    """Samples that one latency is of. In the other scenarios the system batches as it likes."""
+    """Return the samples behind one latency; None in scenarios where the system batches freely."""
     if scenario == "singlestream":
         return 1
     return count(samples_per_query, at_least=1) if scenario == "multistream" else None
 
 
 def latencies(found: Mapping[str, Any], scenario: str | None, name: Mapping[str, str]) -> dict[str, float | None]:
-    """Milliseconds from nanoseconds, by the log's own names of mean, min, max and each percentile.
+    """Return milliseconds from nanoseconds by the log's names of mean, min, max and percentiles.
 
-    Offline all samples are issued at once, so a latency there is a place in the queue and no figure of one sample.
+    Offline issues all samples at once, so a latency there is a place in the queue and is left out.
     """
     if scenario == "offline":
         return {}
@@ -53,18 +52,18 @@ def latencies(found: Mapping[str, Any], scenario: str | None, name: Mapping[str,
 
 
 def rate_of(found: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """The first of these rates that the log has."""
+    """Return the first of these rates in the log."""
     return next((rate for name in names if (rate := quantity(found.get(name)))), None)
 
 
 def model_of(text: str | None) -> str | None:
-    """The model without its accuracy target. MLPerf's plain `bert` is the large one."""
+    """Return the model without its accuracy target. MLPerf's plain `bert` is the large one."""
     plain = re.sub(r"-99(?:\.9)?$", "", text) if text else None
     return {"bert": "bert-large", "gptj": "gpt-j-6b", "resnet": "resnet50"}.get((plain or "").casefold(), plain)
 
 
 def runtime_in(text: Any) -> str:
-    """The runtime a system's or framework's name speaks of."""
+    """Return the runtime in the name of a system or framework."""
     words = re.split(r"[^a-z]+", str(text or "").casefold())
     known = {
         "trt": "tensorrt",
@@ -78,7 +77,7 @@ def runtime_in(text: Any) -> str:
 
 
 def cell_of(source_path: str, pointer: str, sut: Any, when: Any, about: Mapping[str, Any]) -> CellDraft:
-    """The cell of one run, named by the directories of its log."""
+    """Return the cell of one run, named by the folders of its log."""
     components = parts(source_path)
     at = next((i for i, part in enumerate(components) if scenario_of(part)), None)
     model = next((match[1] for part in components if (match := _MODELS.search(part))), None)

@@ -1,7 +1,6 @@
-"""What optimum-benchmark's files have in common: who was measured, from its configuration, whatever its version.
+"""Common parts of optimum-benchmark's files: the configuration of a run in any version.
 
-Configurations come as JSON objects, as columns of a table with dotted names, and in files beside a bare report. How
-the figures are laid out is in the formats.
+Configurations come as JSON objects, as table columns with dotted names, and in files beside a bare report.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _VERSIONS = ("transformers", "optimum_benchmark", "optimum", "accelerate", "diff
 
 
 def is_config(value: Any) -> bool:
-    """Whether an object is a configuration: a backend with settings, beside what to run and how."""
+    """Return whether an object is a configuration: a backend with settings, and what to run."""
     found = object_of(value)
     return isinstance(found.get("backend"), dict) and len(found.keys() & _CONFIG_KEYS) >= 2
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested objects as dotted names."""
+    """Return nested objects as dotted names."""
     result: dict[str, Any] = {}
     for key, member in value.items():
         name = f"{prefix}{key}"
@@ -50,18 +49,17 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_beside(document: Document) -> dict[str, Any]:
-    """The configuration in another file of the report's directory, with dotted names; empty without one."""
+    """Return the configuration in another file of the report's folder, with dotted names; empty without one."""
     return next((flat(value) for value in neighbours(document, containing="config") if is_config(value)), {})
 
 
 def columns_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A table row's configuration: newer tables write `config.` before its names."""
+    """Return a table row's configuration; newer tables prefix its names with `config.`."""
     return {str(key).removeprefix("config."): value for key, value in row.items()}
 
 
 def size_of(config: Mapping[str, Any], source_path: str) -> dict[str, int | None]:
-    """Batch, sequence length and new tokens; from names such as `fp16-batch_size(4)-new_tokens(200)` where no cell
-    has them."""
+    """Return batch, sequence length and new tokens, also from names such as `fp16-batch_size(4)-new_tokens(200)`."""
     sizes = {}
     for name, pattern in _IN_NAME.items():
         pretty = name.replace("_", " ").title()
@@ -77,7 +75,7 @@ def size_of(config: Mapping[str, Any], source_path: str) -> dict[str, int | None
 
 
 def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: str) -> CellDraft:
-    """The cell of one phase of one run. What no configuration says is taken from the path, and that is kept too."""
+    """Return the cell of one phase of one run. Parts missing in the configuration come from the path, which is kept."""
     path = document.source_path
     model = text_of(pick(config, "backend.model", "model", "backend.model_id", "Model"))
     experiment = text_of(pick(config, "experiment_name", "Experiment Name", "name"))
@@ -147,7 +145,7 @@ def cell_of(document: Document, pointer: str, config: Mapping[str, Any], phase: 
 
 
 def _names(value: Any) -> Iterator[str]:
-    """GPU names: a list, or a list written as text, or one name."""
+    """Yield GPU names from a list, a list written as text, or one name."""
     texts = value if isinstance(value, list) else re.findall(r"'([^']+)'", str(value)) or [value]
     yield from (
         text.strip() for text in texts if isinstance(text, str) and text.strip() and "not available" not in text
@@ -174,6 +172,6 @@ def _software(config: Mapping[str, Any], framework: str | None) -> dict[str, str
 
 
 def _when(config: Mapping[str, Any]) -> Any:
-    """`2023-06-07_11:10:54` in old tables; newer files write no time."""
+    """Return the time of a run: `2023-06-07_11:10:54` in old tables, None in newer files."""
     text = pick(config, "experiment_datetime", "timestamp", "date")
     return text.replace("_", "T", 1) if isinstance(text, str) else text
