@@ -1,4 +1,4 @@
-"""`accel bench`: plan cells, measure them, print what came of it. The measuring is done in `bench/`."""
+"""`accel bench`: planning and running benchmarks, the model list, and campaign files."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli import campaign, requests, suite
+from accel_platform.cli import requests
 from accel_platform.cli.coverage import coverage
-from accel_platform.cli.options import numbers, words
-from accel_platform.cli.output import (
+from accel_platform.cli.options import (
     FileFormat,
     FormatOption,
     Home,
     Json,
     Output,
     OutputFormat,
-    answer,
-    chosen,
+    parse_batch_sizes,
+    split_words,
+)
+from accel_platform.cli.output import (
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
 
 app = typer.Typer(no_args_is_help=True, help="Measure models on this host's hardware.")
-app.command("suite")(suite.suite)
+app.command("suite")(requests.suite)
 app.command("coverage")(coverage)
 app.command("request")(requests.request)
 app.command("requests")(requests.requests)
 app.command("cancel")(requests.cancel)
-app.command("export")(campaign.export)
-app.command("import")(campaign.import_)
 
 
 @app.callback()
@@ -50,7 +51,7 @@ def run(
         str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
     ] = None,
     models_file: Annotated[
-        Path | None, typer.Option("--models-file", help="JSON with models of your own, the set custom.")
+        Path | None, typer.Option("--models-file", help="JSON file with your own models, as the set custom.")
     ] = None,
     weights: Annotated[
         str | None,
@@ -69,10 +70,8 @@ def run(
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
     ] = None,
-    mode: Annotated[
-        str, typer.Option(help="What the models do: inference, generation, training; comma-separated.")
-    ] = "inference",
-    nproc: Annotated[int, typer.Option(help="Processes that train together, with data parallel.")] = 1,
+    mode: Annotated[str, typer.Option(help="inference, generation, training; comma-separated.")] = "inference",
+    nproc: Annotated[int, typer.Option(help="Data-parallel training processes.")] = 1,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -86,14 +85,14 @@ def run(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the results as CSV there.")] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="What to find the run by, such as commit=abc; repeatable."),
+        typer.Option("--label", metavar="KEY=VALUE", help="Label to find the run by, such as commit=abc; repeatable."),
     ] = None,
-    missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for this host.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of this host.")] = False,
     older_than: Annotated[
-        str | None, typer.Option(help="With --missing: also what was measured longer ago, such as 30d or 12h.")
+        str | None, typer.Option(help="With --missing: also cells whose result is older than this, such as 30d or 12h.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with this host's last interrupted run, in its own ways.")
+        bool, typer.Option("--resume", help="Continue this host's last interrupted run with its own options.")
     ] = False,
     verify_only: Annotated[
         bool, typer.Option("--verify-only", help="Compare outputs with the reference; time nothing.")
@@ -101,19 +100,21 @@ def run(
     benchmark_only: Annotated[
         bool, typer.Option("--benchmark-only", help="Compute no reference; the results are unverified.")
     ] = False,
-    no_fix: Annotated[bool, typer.Option("--no-fix", help="Try no remedies for cells that fail.")] = False,
+    no_fix: Annotated[bool, typer.Option("--no-fix", help="Do not try fallbacks for cells that fail.")] = False,
     parallel: Annotated[
-        bool, typer.Option("--parallel", help="Devices side by side, never two cells on one device.")
+        bool, typer.Option("--parallel", help="Run devices in parallel, one cell per device at a time.")
     ] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Afterwards, profile each cell by operator; writes Chrome traces.")
+        bool, typer.Option("--profile", help="Profile each cell by operator afterwards and write Chrome traces.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with its time, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with its estimated time, and stop.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Measure each model on each hardware at each batch size, in processes of their own, and record every result."""
+    """Measure each model on each hardware at each batch size, each in its own process, and record every result."""
     from accel_platform.bench.plan.config import BenchmarkConfig
     from accel_platform.bench.plan.run_options import parse_labels, resolve_work
     from accel_platform.bench.plan.support import resolve_mode
@@ -121,19 +122,19 @@ def run(
     from accel_platform.cli.bench_output import measure_and_print, print_plan
     from accel_platform.strict_json import validate_model
 
-    names = words(models) if models is not None else None
-    asked = {
+    names = split_words(models) if models is not None else None
+    options = {
         "models": names,
         "set": set_,
         "models_file": _path(models_file),
         "weights": _weights(weights, names, models_file),
-        "hardware_types": words(hardware) if hardware is not None else None,
+        "hardware_types": split_words(hardware) if hardware is not None else None,
         "browser": browser,
-        "batch_sizes": numbers(batch_sizes),
+        "batch_sizes": parse_batch_sizes(batch_sizes),
         "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [resolve_mode(word) for word in words(mode)],
+        "modes": [resolve_mode(word) for word in split_words(mode)],
         "processes": nproc,
-        "precisions": words(precision) if precision is not None else None,
+        "precisions": split_words(precision) if precision is not None else None,
         "effort": effort,
         "missing": missing,
         "older_than": older_than,
@@ -145,7 +146,7 @@ def run(
         "csv": _path(csv),
         "labels": parse_labels(label or ()),
     }
-    config = validate_model(BenchmarkConfig, asked, where="accel bench run")
+    config = validate_model(BenchmarkConfig, options, where="accel bench run")
     planned = (resume_benchmark if resume else plan_benchmark)(config, home=settings_for(home).home)
     for remark in planned.remarks:
         note(remark)
@@ -167,7 +168,7 @@ def list_models(
     format_: FileFormat = None,
     as_json: Json = False,
 ) -> None:
-    """List the models known by name: what they are, how large, and in which sets."""
+    """List the models known by name, with family, size and sets."""
     from accel_platform.workloads.cost import parameters_of
     from accel_platform.workloads.model_catalog import known_models, model_set, sets_of
 
@@ -185,29 +186,31 @@ def list_models(
         }
         for spec in specs
     ]
-    answer(rows, chosen(as_json, format_, output), output, title="Models known by name", short=_short)
+    write_answer(
+        rows, choose_format(as_json, format_, output), output, title="Models known by name", short=_display_model
+    )
 
 
-def _short(model: Mapping[str, Any]) -> dict[str, Any]:
+def _display_model(model: Mapping[str, Any]) -> dict[str, Any]:
     shown = ("model_id", "family", "modality", "architecture", "parameters", "sequence_length")
     return {**{name: model[name] for name in shown}, "sets": ", ".join(model["sets"]) or None}
 
 
 @app.command(name="setup-web")
 def setup_web(*, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
-    """Fetch the onnxruntime-web release that the browser backends run, through npm; needed once, then offline."""
+    """Fetch the onnxruntime-web release of the browser backends through npm. Needed once; then it works offline."""
     from accel_platform.backends.browser import package
 
     fetched = package.install()
-    answer = {"runtime": package.NAME, "version": package.VERSION, "folder": package.folder(), "fetched": fetched}
+    write_answer = {"runtime": package.NAME, "version": package.VERSION, "folder": package.folder(), "fetched": fetched}
     if wants_json(as_json, format_):
-        print_json(answer)
+        print_json(write_answer)
     else:
-        print_table([answer])
+        print_table([write_answer])
 
 
 def _weights(text: str | None, models: list[str] | None, models_file: Path | None) -> dict[str, str]:
-    """Model name to source: one source is the one model's, several come as a JSON object or a file that holds one."""
+    """Return the weight source of each model, from one source or a JSON object (inline or in a file)."""
     import json
 
     from accel_platform.errors import InvalidInput
@@ -229,3 +232,44 @@ def _weights(text: str | None, models: list[str] | None, models_file: Path | Non
     if wrong := [name for name, source in found.items() if not isinstance(source, str)]:
         raise InvalidInput(f"--weights: expected a folder or hub id for {wrong[0]}, got {found[wrong[0]]!r}.")
     return found
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, e.g. campaign.parquet.")],
+    runs: Annotated[
+        str | None, typer.Option(help="Run ids, comma-separated.", show_default="all runs of this installation")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Write this installation's measurements with raw samples to a file that another installation can import."""
+    from accel_platform.bench.run.campaign import export_campaign
+    from accel_platform.cli.options import split_words
+    from accel_platform.events import EventLog
+
+    written = export_campaign(EventLog.open(settings_for(home)), path, runs=split_words(runs or ""))
+    if wants_json(as_json, format_):
+        print_json(vars(written) | {"path": str(path)})
+    else:
+        note(f"{written.results:,} results of {written.runs} runs written to {path}, {written.size_bytes:,} bytes")
+
+
+@app.command(name="import")
+def import_(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files written by `accel bench export`.")],
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Import measurements of another installation. They keep their host, ids and samples."""
+    from accel_platform.events import EventLog
+
+    log = EventLog.open(settings_for(home))
+    imported = [(path, log.adopt(path)) for path in paths]
+    if wants_json(as_json, format_):
+        print_json([{"path": str(path), "events": one.events, "new": one.new} for path, one in imported])
+    else:
+        for path, one in imported:
+            note(f"{path}: {one.events:,} events{'' if one.new else ', which the log holds already'}")

@@ -1,4 +1,4 @@
-"""What `accel bench run` prints: its plan with the time, what came of it, operators. Nothing is measured here."""
+"""Printed plan, summary and operator tables of `accel bench`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from accel_platform.events.types import ResultRecorded, VerificationRecorded
 
 TOP = 10
-"""Operators shown of each cell; the trace has them all."""
+"""Operators shown per cell; the trace has all of them."""
 
 
 def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_report: bool = False) -> None:
-    """Measure a plan and print what came of it; `again` is the command that goes on where this one is stopped.
+    """Execute a plan and print its summary. `again` is the command that continues a stopped run.
 
-    Raises AccelError where cells were to be measured and none could be.
+    Raises AccelError if cells were planned and none could be measured.
     """
     from accel_platform.benchmark_api import execute
     from accel_platform.errors import AccelError
@@ -42,7 +42,7 @@ def measure_and_print(planned: PlannedRun, as_json: bool, *, again: str, always_
 
 
 def print_plan(planned: PlannedRun, as_json: bool) -> None:
-    """Each cell with what would become of it and how long that takes, and the time of all."""
+    """Print each cell with its state and estimated time, and the total time."""
     rows, time = plan_rows(planned)
     if as_json:
         print_json(rows)
@@ -53,7 +53,7 @@ def print_plan(planned: PlannedRun, as_json: bool) -> None:
 
 
 def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
-    """A row per cell, and a sentence on the time of all; None where nothing is timed."""
+    """Return a row per cell, and a sentence on the total time (None if nothing is timed)."""
     from accel_platform.bench.plan.device_scheduling import physical_device_id
     from accel_platform.bench.plan.plan import host_fingerprints, valid_results
     from accel_platform.bench.plan.support import unsupported_reason
@@ -65,7 +65,7 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
     present = {name for name, device in devices.items() if device is not None and device.available}
     here = [cell for cell in wanted if cell.hardware in present and unsupported_reason(cell) is None]
     times = {}
-    # Without samples there is nothing to foretell: verifying takes three passes, whatever they take.
+    # Verification has no time estimate, because it takes three passes and no samples.
     if how.work != "verify":
         earlier = valid_results(EventLog.open(planned.settings))
         times = estimate_times(here, earlier, host_fingerprints(inventory), planned.effort.sampling)
@@ -75,8 +75,8 @@ def plan_rows(planned: PlannedRun) -> tuple[list[dict[str, Any]], str | None]:
         state = "to measure" if cell in wanted else "measured already"
         if device is None or not device.available:
             state = f"unavailable: {device.reason if device else 'not known'}"
-        elif (refused := unsupported_reason(cell)) is not None:
-            state = f"cannot: {refused.reason}"
+        elif (unsupported := unsupported_reason(cell)) is not None:
+            state = f"cannot: {unsupported.reason}"
         time = times.get(cell)
         rows.append(
             {
@@ -110,23 +110,27 @@ _FIGURES: dict[str, tuple[str, ...]] = {
     "generation": ("prefill_ms", "time_to_first_token_ms", "time_per_output_token_ms", "throughput_tokens_per_s"),
     "training": ("forward_ms", "backward_ms", "optimizer_ms", "processes", "scaling_efficiency"),
 }
-"""What a result of a mode tells beside what all do."""
+"""Columns of a mode's results beside those of all modes."""
 
 
 def print_summary(summary: RunSummary, how: RunOptions, as_json: bool) -> None:
-    """Results, or verifications where nothing else was wanted, and operators where they were."""
+    """Print the results (verifications for a verify-only run), and the operators if profiled."""
     for name, reason in summary.unavailable.items():
         note(f"{name}: unavailable, {reason}")
-    rows = [row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
+    rows = [result_row(entry) for entry in (summary.verifications if how.work == "verify" else summary.results)]
     if as_json:
         answer = {name: getattr(summary, name) for name in ("run_id", "ok", "failed", "skipped", "duration_s")}
         answer |= {"operators": summary.operators} if how.operators else {}
         print_json({**answer, "unavailable": summary.unavailable, "files": summary.files, "results": rows})
         return
-    # What all rows have in common is left out.
-    shown = ["model_id", "hardware", *(["precision"] if len({row["precision"] for row in rows}) > 1 else [])]
+    # Columns with the same value in all rows are left out.
+    shown = [
+        "model_id",
+        "hardware",
+        *(["precision"] if len({result_row["precision"] for result_row in rows}) > 1 else []),
+    ]
     shown.append("batch_size")
-    shown += ["sequence_length"] if _has_lengths(rows) else []
+    shown += ["sequence_length"] if _varies_in_length(rows) else []
     if how.work == "verify":
         shown += ["precision", "passed", "relative_error", "tolerance", "reason"]
     else:
@@ -135,7 +139,7 @@ def print_summary(summary: RunSummary, how: RunOptions, as_json: bool) -> None:
         shown = ["mode"] * bool(figures) + shown
         shown += ["latency_p50_ms", "throughput_items_per_s", "memory_peak_mib", *figures]
         shown += ["samples", "noisy", "status"]
-        # Shown only where there was one: most runs need none.
+        # Shown only if a fallback was applied, because most runs need none.
         shown += ["remedy"] if any(entry["remedy"] for entry in rows) else []
     print_table([{column: entry[column] for column in shown} for entry in rows])
     print_operators(summary.operators)
@@ -143,8 +147,8 @@ def print_summary(summary: RunSummary, how: RunOptions, as_json: bool) -> None:
         note(f"written: {file}")
 
 
-def _has_lengths(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows of one model differ in their sequence length."""
+def _varies_in_length(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if rows of one model differ in their sequence length."""
     lengths: dict[str, set[int | None]] = {}
     for entry in rows:
         lengths.setdefault(entry["model_id"], set()).add(entry["sequence_length"])
@@ -152,20 +156,22 @@ def _has_lengths(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
-    """The longest operators of each profiled cell, and where its trace is."""
-    for label, told in operators.items():
+    """Print the longest operators of each profiled cell, and the path of its trace."""
+    for label, profile in operators.items():
         typer.echo()
-        if "reason" in told:
-            typer.echo(f"{label}: unavailable, {told['reason']}")
+        if "reason" in profile:
+            typer.echo(f"{label}: unavailable, {profile['reason']}")
             continue
-        typer.echo(f"{label}, {told['runs']} runs; open in chrome://tracing or ui.perfetto.dev: {told['trace']}")
-        total = sum(entry["total_ms"] for entry in told["operators"])
-        rows = [{**entry, "share": entry["total_ms"] / total if total else None} for entry in told["operators"][:TOP]]
+        typer.echo(f"{label}, {profile['runs']} runs; open in chrome://tracing or ui.perfetto.dev: {profile['trace']}")
+        total = sum(entry["total_ms"] for entry in profile["operators"])
+        rows = [
+            {**entry, "share": entry["total_ms"] / total if total else None} for entry in profile["operators"][:TOP]
+        ]
         print_table(rows)
 
 
-def row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
-    """A result or a verification as a flat row, with the figures that follow from its samples."""
+def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
+    """Return a result or verification as a flat row, with the figures computed from its samples."""
     from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
     from accel_platform.events.types import VerificationRecorded
 

@@ -1,15 +1,15 @@
-"""`accel compare`: hardware side by side, models side by side, or what changed between two snapshots."""
+"""`accel compare` and `accel trend`: differences between hardware, models and snapshots, and figures over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import enum
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import filtered, selection, split
-from accel_platform.cli.output import (
+from accel_platform.cli.options import (
     PEOPLE,
     AnyFormat,
     AsOf,
@@ -17,18 +17,21 @@ from accel_platform.cli.output import (
     Home,
     Json,
     Output,
-    answer,
-    chosen,
-    note,
-    settings_for,
+    build_selection,
+    split_values,
+    with_filters,
 )
+from accel_platform.cli.output import choose_format, note, print_table, settings_for, write_answer
+
+if TYPE_CHECKING:
+    from accel_platform.analysis.regressions.trend import Trend
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
     from accel_platform.analysis.summaries.comparison import Comparison
 
 
-@filtered("model")
+@with_filters("model")
 def compare(
     *,
     model: Annotated[
@@ -39,13 +42,16 @@ def compare(
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="SNAPSHOT", help="What changed since: a snapshot's name or id, or a date."),
+        typer.Option("--before", metavar="SNAPSHOT", help="Show changes since this snapshot (name or id) or date."),
     ] = None,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="SNAPSHOT", help="Up to when.", show_default="now")
+        str | None,
+        typer.Option(
+            "--after", metavar="SNAPSHOT", help="Show changes up to this snapshot or date.", show_default="now"
+        ),
     ] = None,
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=1, help="Smallest change worth a verdict, in per cent.")
+        float, typer.Option("--min-change", min=1, help="Smallest change to report, in percent.")
     ] = 3.0,
     as_of: AsOf = None,
     output: Output = None,
@@ -56,29 +62,29 @@ def compare(
 ) -> None:
     """Compare equal shapes: --model M --hardware A B C, --models M N --hardware A, or --before S [--after T].
 
-    The first one named is what the others are held against. Figures of unlike provenance stand beside each other and
-    have no ratio.
+    The first name is the baseline of all ratios. Figures of different provenance are shown side by side without a
+    ratio.
     """
     from accel_platform.errors import InvalidInput
 
-    kind = chosen(as_json, format_, output)
+    kind = choose_format(as_json, format_, output)
     if after is not None and before is None:
-        raise InvalidInput("--after needs --before: what should it be held against?")
+        raise InvalidInput("--after needs --before, the snapshot to compare with.")
     if before is not None:
         if as_of is not None or models:
             raise InvalidInput("--before and --after go with --model and the other filters, not --models or --as-of.")
-        _changes(home, (before, after), selection(filters, model=model), min_change_percent, (kind, output))
+        _changes(home, (before, after), build_selection(filters, model=model), min_change_percent, (kind, output))
         return
-    names, hardware = split(models), split(filters["hardware"])
+    names, hardware = split_values(models), split_values(filters["hardware"])
     if bool(model) == bool(names) or (names and len(hardware) > 1):
         raise InvalidInput(
             "Name --model M with several --hardware, or --models M N with one --hardware, or --before S."
         )
-    _side_by_side(home, as_of, selection(filters, model=models or model), bool(names), (kind, output))
+    _side_by_side(home, as_of, build_selection(filters, model=models or model), bool(names), (kind, output))
 
 
 def _side_by_side(
-    home: Path | None, as_of: str | None, asked: Selection, by_model: bool, to: tuple[AnyFormat, Path | None]
+    home: Path | None, as_of: str | None, filters: Selection, by_model: bool, to: tuple[AnyFormat, Path | None]
 ) -> None:
     from dataclasses import asdict
 
@@ -86,11 +92,12 @@ def _side_by_side(
     from accel_platform.analysis.summaries.comparison import side_by_side
     from accel_platform.warehouse.reader import Reader
 
-    found = side_by_side(Reader(settings_for(home, as_of)), asked, "model_id" if by_model else "hardware")
+    found = side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
-    rows = _known([_told(row) for row in found.rows]) if kind in PEOPLE else found.rows
-    nothing = f"No shape was measured on both sides. {_why_none(found) or f'To measure: `{how_to_measure(asked)}`.'}"
-    answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
+    rows = _drop_empty_columns([_display_row(row) for row in found.rows]) if kind in PEOPLE else found.rows
+    hint = _missing_shape_reason(found) or f"To measure: `{how_to_measure(filters)}`."
+    nothing = f"No shape was measured on both sides. {hint}"
+    write_answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for name, command in found.lacking.items():
         note(f"nothing of {name}: `{command}` measures it")
     if found.unpaired:
@@ -105,7 +112,7 @@ def _side_by_side(
 def _changes(
     home: Path | None,
     snapshots: tuple[str, str | None],
-    asked: Selection,
+    filters: Selection,
     least: float,
     to: tuple[AnyFormat, Path | None],
 ) -> None:
@@ -117,20 +124,24 @@ def _changes(
 
     old, new = (settings_for(home, ref) for ref in snapshots)
     bring_up_to_date(new, progress=note)
-    found = changes(Reader(old), Reader(new), asked, min_change_percent=least)
+    found = changes(Reader(old), Reader(new), filters, min_change_percent=least)
     kind, output = to
     shown = ("verdict", "before_ms", "after_ms", "change_percent", "noise_percent", "processes_before",
              "processes_after", "provenance", "reason")  # fmt: skip
     rows = found.rows
     if kind in PEOPLE:
-        rows = _known([{"model_id": r["model_id"], "cell": _cell(r), **_only(r, shown)} for r in found.rows])
+        rows = _drop_empty_columns(
+            [{"model_id": r["model_id"], "cell": _cell_label(r), **_pick(r, shown)} for r in found.rows]
+        )
     title = f"Between {found.before[:12]} and {found.after[:12]}"
-    answer(rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between.")
+    write_answer(
+        rows, kind, output, title=title, document=asdict(found), empty="No cell was measured again in between."
+    )
     note(f"{found.only_before} cells were not measured again, {found.only_after} are new.")
 
 
-def _why_none(found: Comparison) -> str | None:
-    """Of two models that were measured and can never have one shape, for only one of them reads a sequence."""
+def _missing_shape_reason(found: Comparison) -> str | None:
+    """Return why two measured models can share no shape: only one reads sequences. None for any other cause."""
     if found.by != "model_id" or found.lacking:
         return None
     reads: dict[str, set[bool]] = {}
@@ -142,14 +153,14 @@ def _why_none(found: Comparison) -> str | None:
     return f"There is none: {with_} reads sequences, {without} does not."
 
 
-def _known(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the columns that nothing is known in."""
+def _drop_empty_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop the columns that are None in all rows."""
     known = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
-    return [_only(row, known) for row in rows]
+    return [_pick(row, known) for row in rows]
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for people."""
+def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a comparison row as it is displayed."""
     interval = None if row["ratio_low"] is None else f"{row['ratio_low']:.3g} to {row['ratio_high']:.3g}"
     covers = row["interval_of"]
     single = row["latency_low_ms"] == row["latency_high_ms"]
@@ -166,13 +177,13 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
         "provenance": row["provenance"],
         "ratio": row["ratio"],
         "interval": interval and f"{interval} ({covers})",
-        **_only(row, ("throughput_items_per_s", "memory_peak_mib")),
+        **_pick(row, ("throughput_items_per_s", "memory_peak_mib")),
         "differs": "; ".join(row["differs"]) or None,
         "note": row["note"],
     }
 
 
-def _cell(row: Mapping[str, Any]) -> str:
+def _cell_label(row: Mapping[str, Any]) -> str:
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
@@ -190,5 +201,129 @@ def _title(found: Comparison) -> str:
     return f"{found.names[0]} against {', '.join(found.names[1:])}" if found.names else "Comparison"
 
 
-def _only(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _pick(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}
+
+
+class Metric(enum.StrEnum):
+    """Metric option; mirrors `analysis.regressions.trend.Metric`."""
+
+    latency_ms = "latency_ms"
+    throughput_items_per_s = "throughput_items_per_s"
+    memory_peak_mib = "memory_peak_mib"
+    first_ms = "first_ms"
+    load_ms = "load_ms"
+    energy_j_per_item = "energy_j_per_item"
+
+
+@with_filters()
+def trend(
+    *,
+    metric: Annotated[Metric, typer.Option("--metric", help="The figure to follow.")] = Metric.latency_ms,
+    min_change_percent: Annotated[
+        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
+    ] = 3.0,
+    as_of: AsOf = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    home: Home = None,
+    as_json: Json = False,
+    **filters: Any,
+) -> None:
+    """Follow a figure of --model over time, with a series per cell, device and fingerprint.
+
+    A terminal shows a row per series and per shift; files hold every point.
+    """
+    from accel_platform.analysis.query.filters import how_to_measure
+    from accel_platform.analysis.regressions.trend import trends
+    from accel_platform.errors import InvalidInput
+    from accel_platform.warehouse.reader import Reader
+
+    kind, chosen = choose_format(as_json, format_, output), build_selection(filters)
+    if not chosen.model:
+        raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
+    found = trends(Reader(settings_for(home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
+    nothing = f"No result with {metric.value} is there. To measure: `{how_to_measure(chosen)}`."
+    document = [one.document() for one in found]
+    rows = [_series_row(one) for one in found] if kind in PEOPLE else _point_rows(found)
+    write_answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)
+    shifts = [row for one in found for row in _shift_rows(one)]
+    if kind == "table" and output is None and shifts:
+        typer.echo()
+        print_table(shifts)
+    if undated := sum(one.undated for one in found):
+        note(f"{undated} results of unknown time are left out.")
+    if found:
+        note("spread: coefficient of variation between results since the last shift.")
+
+
+def _series_row(one: Trend) -> dict[str, Any]:
+    from accel_platform.table_io.text import sparkline
+
+    values = [point.value for point in one.points]
+    return {
+        "model_id": one.series["model_id"],
+        "cell": _series_label(one),
+        "device": one.series["device_name"] or one.series["device_id"],
+        "fingerprint": one.series["fingerprint"] and one.series["fingerprint"][:8],
+        "provenance": one.series["provenance"],
+        "results": len(values),
+        "runs": len({point.run_id for point in one.points if point.run_id}) or None,
+        "first": values[0] if values else None,
+        "newest": values[-1] if values else None,
+        "median": one.median,
+        "spread": None if one.spread_percent is None else f"{one.spread_percent:.1f} %",
+        "shifts": len(one.shifts),
+        "over time": sparkline(values),
+    }
+
+
+def _shift_rows(one: Trend) -> list[dict[str, Any]]:
+    words = {True: "worse", False: "better", None: None}
+    return [
+        {
+            "model_id": one.series["model_id"],
+            "cell": _series_label(one),
+            "since": shift.point.at,
+            "commit": shift.point.commit and shift.point.commit[:12],
+            "before": shift.before,
+            "after": shift.after,
+            "change": None if shift.change_percent is None else f"{shift.change_percent:+.1f} %",
+            "is": words[shift.worse],
+            "regression": shift.regression_id,
+            "state": shift.state or "not recorded",
+        }
+        for shift in one.shifts
+    ]
+
+
+def _point_rows(found: Sequence[Trend]) -> list[dict[str, Any]]:
+    rows = []
+    for one in found:
+        shifts = {shift.point.result_id: shift for shift in one.shifts}
+        for point in one.points:
+            shift = shifts.get(point.result_id)
+            rows.append(
+                {
+                    **one.series,
+                    "at": point.at,
+                    "run_id": point.run_id,
+                    "commit": point.commit,
+                    one.metric: point.value,
+                    "std": point.std,
+                    "samples": point.samples,
+                    "noisy": point.noisy,
+                    "shift_percent": shift and shift.change_percent,
+                    "regression_id": shift and shift.regression_id,
+                    "state": shift and shift.state,
+                    "result_id": point.result_id,
+                }
+            )
+    return rows
+
+
+def _series_label(one: Trend) -> str:
+    from accel_platform.events.types import MeasuredSeries
+    from accel_platform.reports.regressions import cell
+
+    return cell(MeasuredSeries.model_construct(**one.series))

@@ -1,4 +1,4 @@
-"""`accel db`: make the tables again, look at them, ask them, check and mend them, take them away as files."""
+"""`accel db`: rebuild, inspect, query, validate, export and back up the warehouse."""
 
 from __future__ import annotations
 
@@ -8,22 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli import backup, snapshot
+from accel_platform.cli import snapshot
+from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    AsOf,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +26,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The warehouse: tables projected from the event log.", no_args_is_help=True)
 app.add_typer(snapshot.app, name="snapshot")
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
 
 
 @app.command()
@@ -46,7 +38,7 @@ def rebuild(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Make every table again from the whole event log, audit them and put them in service."""
+    """Rebuild every table from the whole event log, audit them and put them into service."""
     import os
     from dataclasses import asdict
 
@@ -72,7 +64,7 @@ def rebuild(
 def stats(
     as_of: AsOf = None, home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table
 ) -> None:
-    """What is there: segments and events in the log, rows per table, results by provenance and status."""
+    """Show segments and events of the log, rows per table, and results by provenance and status."""
     from accel_platform.events import EventLog
     from accel_platform.settings import SnapshotSettings
     from accel_platform.warehouse.layers import current
@@ -118,7 +110,7 @@ def stats(
 
 @app.command()
 def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
-    """Pack small segments of the log and remove what is kept twice. Dagster's nightly upkeep does it by itself."""
+    """Pack small segments of the log and remove duplicate copies. Dagster does this every night."""
     from dataclasses import asdict
 
     from accel_platform.events import EventLog
@@ -140,7 +132,7 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
 
 @app.command()
 def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatOption.table) -> None:
-    """Show what takes the space: each part of the installation, its files and its size."""
+    """Show the disk use of each part of the installation."""
     from dataclasses import asdict
 
     from accel_platform.warehouse.disk_use import measure
@@ -168,8 +160,8 @@ def query(
     """Run one SELECT. As JSON the answer is a list of row objects."""
     from accel_platform.warehouse.reader import Reader
 
-    kind, reader = chosen(as_json, format_, output), Reader(settings_for(home, as_of))
-    answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
+    kind, reader = choose_format(as_json, format_, output), Reader(settings_for(home, as_of))
+    write_answer(reader.rows(sql) if kind in ("table", "json") else reader.arrow(sql), kind, output)
 
 
 @app.command()
@@ -179,12 +171,12 @@ def export(
     as_of: AsOf = None,
     format_: FileFormat = None,
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
 ) -> None:
-    """Write a whole table to a file, row by row: its format follows from the file's ending."""
+    """Write a whole table to a file. The file's ending sets the format."""
     from accel_platform.warehouse.export import export_table
 
-    kind = chosen(False, format_, output)
+    kind = choose_format(False, format_, output)
     rows = export_table(settings_for(home, as_of), table, output, kind.value)
     if as_json:
         print_json({"table": table, "rows": rows, "output": str(output), "format": kind})
@@ -194,7 +186,9 @@ def export(
 
 @app.command()
 def validate(
-    fix: Annotated[bool, typer.Option("--fix", help="Repair what has one safe repair, and say what was done.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Repair everything that has one safe repair, and list the repairs.")
+    ] = False,
     from_: Annotated[
         str | None,
         typer.Option("--from", metavar="BACKUP", help="With --fix: a back-up to take lost events from."),
@@ -203,21 +197,21 @@ def validate(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Check every data rule, the tables against the log, and what refers to what. Exits 1 while anything is wrong."""
+    """Check all data rules, the tables against the log, and all references. Exits 1 if anything is wrong."""
     from dataclasses import asdict
 
     from accel_platform.errors import AccelError, InvalidInput
     from accel_platform.warehouse.validate import validate as run
 
     if from_ is None:
-        found = run(settings_for(home), _catalogue(), fix=fix)
+        found = run(settings_for(home), _catalog_describer(), fix=fix)
     elif not fix:
         raise InvalidInput("--from says where to bring lost events back from: it goes with --fix.")
     else:
         from accel_platform.backup import open_copy
 
         with open_copy(from_) as copy:
-            found = run(settings_for(home), _catalogue(), fix=True, copy=copy)
+            found = run(settings_for(home), _catalog_describer(), fix=True, copy=copy)
     if wants_json(as_json, format_):
         print_json(asdict(found))
     else:
@@ -237,7 +231,7 @@ def _print_validation(found: Validation) -> None:
                 "rows": verdict.rows,
                 "set aside": verdict.set_aside,
                 "in service": verdict.in_service,
-                "from": _most(verdict.origins),
+                "from": _summarize_origins(verdict.origins),
             }
             for verdict in found.rules
         ],
@@ -252,16 +246,16 @@ def _print_validation(found: Validation) -> None:
         typer.echo("Everything is as it should be; rows set aside are in the table `quarantine`, with the rule's name.")
 
 
-def _most(origins: dict[str, int]) -> str | None:
-    """Where most rows came from, and how many other places there are."""
+def _summarize_origins(origins: dict[str, int]) -> str | None:
+    """Return the most frequent origin and the number of others; None without origins."""
     if not origins:
         return None
     (first, rows), *others = origins.items()
     return f"{first} ({rows})" + (f" and {len(others)} more" if others else "")
 
 
-def _catalogue() -> Describe:
-    """Descriptions from the model catalogue, for the names that it has."""
+def _catalog_describer() -> Describe:
+    """Return a lookup of model descriptions in the model catalog."""
     from accel_platform.bench.run.event_builders import describe_model
     from accel_platform.errors import NotFound
     from accel_platform.workloads.model_catalog import resolve_model
@@ -274,3 +268,72 @@ def _catalogue() -> Describe:
         return (lambda: describe_model(spec)) if spec.model_id == model_id else None
 
     return describe
+
+
+@app.command()
+def backup(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A directory or s3://bucket/prefix, which may hold earlier back-ups, or a new .tar or .tar.gz."
+        ),
+    ],
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", help="Keep the newest N back-ups there. Default: all.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Copy the event log and the predictors while work goes on. API keys are not copied.
+
+    Each back-up is a generation of its own and changes no earlier one. A log is refused if it is damaged, has lost
+    segments since the last back-up, or belongs to another installation. A killed back-up can be repeated.
+    """
+    from accel_platform.backup import back_up
+
+    done = back_up(settings_for(home), target, keep=keep, progress=note)
+    _print_backups([vars(done)], for_machines=wants_json(as_json, format_))
+
+
+@app.command()
+def restore(
+    source: Annotated[str, typer.Argument(help="The target of `accel db backup`.")],
+    generation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Prefix of a back-up's name. Default: the newest.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the back-ups without restoring.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Check a back-up, restore it into an installation without events, and build the tables. Nothing is overwritten.
+
+    With --verify, exits 1 and names the damaged files.
+    """
+    from accel_platform import backup
+    from accel_platform.warehouse.publish import refresh
+
+    for_machines = wants_json(as_json, format_)
+    if verify:
+        found = backup.verify(source, generation=generation, progress=note)
+        _print_backups([vars(one) for one in found], for_machines=for_machines)
+        if damaged := [one for one in found if one.damaged]:
+            raise backup.BackupDamaged(
+                f"{len(damaged)} of {len(found)} back-ups at {source} are damaged: {damaged[0].generation}, "
+                f"{', '.join(damaged[0].damaged[:3])}. Delete such files there and back up again: what the source "
+                "still has is copied anew."
+            )
+        return
+    settings = settings_for(home)
+    done = backup.restore(settings, source, generation=generation, progress=note)
+    refresh(settings, progress=note)
+    _print_backups([vars(done)], for_machines=for_machines)
+
+
+def _print_backups(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
+    """Print one row per generation; as JSON a backup or restore is a single object."""
+    if for_machines:
+        print_json(rows if "damaged" in rows[0] else rows[0])
+    else:
+        print_table([row | {"damaged": len(row["damaged"])} if "damaged" in row else row for row in rows])

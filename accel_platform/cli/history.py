@@ -1,7 +1,4 @@
-"""`accel history`: what the imported past is worth, and clearing away the files it came from.
-
-Imports are `accel migrate`; rules and proofs are in `migrations`.
-"""
+"""`accel history`: suspicions about imported results, their overrides, and clean-up of imported files."""
 
 from __future__ import annotations
 
@@ -11,41 +8,35 @@ from typing import Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    AsOf,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
 
-app = typer.Typer(help="Judge imported results, and clear away the files they came from.", no_args_is_help=True)
+app = typer.Typer(help="Audit imported results, and clean up the imported files.", no_args_is_help=True)
 
 
 @app.callback()
 def history() -> None:
-    """Judge imported results, and clear away the files they came from."""
+    """Audit imported results, and clean up the imported files."""
 
 
 @app.command()
 def audit(
-    reasons: Annotated[int, typer.Option(min=1, help="Reasons to show per verdict, the most frequent first.")] = 3,
+    reasons: Annotated[int, typer.Option(min=1, help="Reasons per verdict, most frequent first.")] = 3,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """The verdicts on imported results: per rule how many, how sure, why, and how many a person overruled."""
+    """Show the verdicts on imported results per rule: count, confidence, reasons and overrides."""
     from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
     from accel_platform.warehouse.reader import Reader
 
@@ -53,13 +44,15 @@ def audit(
     provenance, verdicts = read_provenance(reader), read_verdicts(reader, reasons=reasons)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
     about: Any = {"title": "Verdicts on imported results", "empty": "No imported result is doubted."}
-    answer(verdicts, chosen(as_json, format_, output), output, short=_most_often, document=document, **about)
+    write_answer(
+        verdicts, choose_format(as_json, format_, output), output, short=_with_top_reason, document=document, **about
+    )
     counts = ", ".join(f"{count} {name}" for name, count in provenance.items()) or "none"
     note(f"Imported results by what counts as their provenance now: {counts}.")
 
 
-def _most_often(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """With the most frequent reason in place of all."""
+def _with_top_reason(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the list of reasons by the most frequent one."""
     [first, *_] = verdict["reasons"]
     return {name: value for name, value in verdict.items() if name != "reasons"} | {"most often": first["reason"]}
 
@@ -67,14 +60,14 @@ def _most_often(verdict: Mapping[str, Any]) -> dict[str, Any]:
 @app.command()
 def overrule(
     result_id: Annotated[str, typer.Argument(help="The result, as `accel history audit --json` names it.")],
-    rule: Annotated[str, typer.Argument(help="The rule that is wrong about it.")],
-    reason: Annotated[str, typer.Option(help="Why: kept for ever.")],
-    by: Annotated[str, typer.Option(help="Who says so.")],
+    rule: Annotated[str, typer.Argument(help="The rule to overrule.")],
+    reason: Annotated[str, typer.Option(help="The reason; stored permanently.")],
+    by: Annotated[str, typer.Option(help="Your name.")],
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Say that one rule is wrong about one result. The suspicion stays on record and no longer counts."""
+    """Overrule one rule for one result. The suspicion stays on record and no longer counts."""
     from uuid import UUID
 
     from accel_platform.errors import InvalidInput, NotFound
@@ -88,7 +81,7 @@ def overrule(
     except ValueError as error:
         raise InvalidInput(f"{result_id!r} is no result id: `accel history audit --json` shows them.") from error
     if not reason.strip() or not by.strip():
-        raise InvalidInput("An overruling needs a reason and the name of who gives it.")
+        raise InvalidInput("An override needs a reason and a name: give --reason and --by.")
     doubts = Reader(settings).rows("SELECT DISTINCT rule FROM suspicions WHERE result_id = ?", (wanted,))
     rules = sorted(row["rule"] for row in doubts)
     if rule not in rules:
@@ -107,15 +100,13 @@ def overrule(
 @app.command()
 def clean(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files or directories that were imported.")],
-    older_than: Annotated[
-        str, typer.Option(help="Leave files alone that were modified later than this ago: 30d, 12h, 8w.")
-    ],
+    older_than: Annotated[str, typer.Option(help="Skip files modified more recently than this: 30d, 12h, 8w.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify everything, delete nothing.")] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Delete imported files whose every event reads back equal from the log. All others stay, with the reason."""
+    """Delete imported files if all their events read back equal from the log. List the others with the reason."""
     from accel_platform.durations import parse_age
     from accel_platform.errors import AccelError
     from accel_platform.events import EventLog

@@ -1,4 +1,4 @@
-"""`accel host`: the hosts that measure what is requested. Their list is kept by `assets/workspace.py`."""
+"""`accel host` and `accel detect`: hosts that measure requested benchmarks, and this host's hardware."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ from typing import Annotated
 
 import typer
 
+from accel_platform.cli.options import PEOPLE, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
 
 app = typer.Typer(no_args_is_help=True, help="The hosts that measure requested benchmarks.")
@@ -35,35 +30,35 @@ Workspace = Annotated[
 
 @app.callback()
 def host() -> None:
-    """The hosts that measure requested benchmarks."""
+    """Manage the hosts that measure requested benchmarks."""
 
 
 @app.command()
 def serve(
     *,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Where this host answers Dagster.")],
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port for Dagster's connections.")],
     bind: Annotated[
-        str, typer.Option(help="The address to listen at. Dagster has no passwords: use a private network.")
+        str, typer.Option(help="Address to listen on. Dagster has no passwords, so use a private network.")
     ] = "127.0.0.1",
     name: Annotated[
-        str | None, typer.Option(help="What this host calls itself.", show_default="the machine's name and the port")
+        str | None, typer.Option(help="Name of this host.", show_default="the machine's name and the port")
     ] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Stand for these hardware names only, comma-separated.", show_default="all that is found"),
+        typer.Option(help="Only these hardware names, comma-separated.", show_default="all detected"),
     ] = None,
     home: Home = None,
 ) -> None:
-    """Serve this host's hardware to Dagster, until Ctrl-C: requests for it are measured here."""
+    """Serve this host's hardware to Dagster until Ctrl-C. Requests for it are measured here."""
     import socket
 
     from accel_platform.backends.registry import runtime_for
-    from accel_platform.cli.options import words
+    from accel_platform.cli.options import split_words
     from assets.run_in_process import dagster_home
     from predictor.service.server import listen
 
     settings = settings_for(home)
-    names = [runtime_for(word).name for word in words(hardware)] if hardware is not None else []
+    names = [runtime_for(word).name for word in split_words(hardware)] if hardware is not None else []
     listen(bind, port).close()
     os.environ["ACCEL_HOST_NAME"] = name or f"{socket.gethostname()}:{port}"
     os.environ["ACCEL_HOST_HARDWARE"] = ",".join(names)
@@ -78,13 +73,13 @@ def serve(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What it is called in Dagster.")],
-    address: Annotated[str, typer.Argument(help="Where `accel host serve` answers there: HOST:PORT.")],
+    name: Annotated[str, typer.Argument(help="Its name in Dagster.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT of its `accel host serve`.")],
     workspace: Workspace = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """List a host in the workspace; Dagster knows it after its next start."""
+    """Add a host to the workspace. Dagster reads it at its next start."""
     from assets.workspace import add as add_host
     from assets.workspace import answers
 
@@ -104,22 +99,22 @@ def list_hosts(
     format_: FileFormat = None,
     as_json: Json = False,
 ) -> None:
-    """The hosts of the workspace, and whether each answers."""
+    """List the hosts of the workspace, and if each is reachable."""
     from assets.workspace import answers, hosts_in
 
     rows = [{**vars(one), "answers": answers(one)} for one in hosts_in(_workspace(workspace))]
     nothing = "No host is listed beside this machine itself."
-    answer(rows, chosen(as_json, format_, output), output, title="Hosts", empty=nothing)
+    write_answer(rows, choose_format(as_json, format_, output), output, title="Hosts", empty=nothing)
 
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="As `accel host list` names it.")],
+    name: Annotated[str, typer.Argument(help="A name from `accel host list`.")],
     workspace: Workspace = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Take a host off the workspace. What it has measured stays."""
+    """Remove a host from the workspace. Its results stay."""
     from assets.workspace import remove as remove_host
 
     removed = remove_host(_workspace(workspace), name)
@@ -133,3 +128,36 @@ def _workspace(path: Path | None) -> Path:
     from assets.resources import REPOSITORY
 
     return path if path is not None else REPOSITORY / "workspace.yaml"
+
+
+def detect(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+    """Detect this host's hardware: each kind with its device, or the reason it is unavailable. Records the result."""
+    from accel_platform.backends.detect import detect as look
+    from accel_platform.backends.detect import fingerprint_of
+    from accel_platform.events import EventLog
+    from accel_platform.hardware.cpu import usable_cores
+
+    inventory = look()
+    appended = EventLog.open(settings_for(home)).append(inventory.events())
+    kind, threads = choose_format(as_json, format_, output), usable_cores()
+    devices = [
+        {
+            **device.model_dump(mode="json"),
+            "fingerprint": fingerprint_of(device, threads=threads) if device.available else None,
+        }
+        for device in inventory.devices
+    ]
+    host = inventory.host
+    note(f"{host.hostname} ({inventory.host_id}): {host.cpu_model}, {host.memory_mib / 1024:.0f} GiB, {host.os}")
+    short = [
+        {
+            "hardware": name,
+            "available": ("emulated" if device.emulated else "yes") if device.available else "no",
+            "backend": device.backend,
+            "device": device.device_id if device.available else f"({device.reason})",
+        }
+        for name, device in zip(inventory.names, inventory.devices, strict=True)
+    ]
+    document = {"host_id": inventory.host_id, "host": host, "devices": devices}
+    write_answer(short if kind in PEOPLE else devices, kind, output, title="Hardware of this host", document=document)
+    note(f"Recorded as {appended.segment}.")

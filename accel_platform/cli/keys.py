@@ -1,4 +1,4 @@
-"""`accel keys`: who may use the service, where it asks for keys."""
+"""`accel keys`: API keys of the service."""
 
 from __future__ import annotations
 
@@ -8,29 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import (
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
-    note,
-    print_json,
-    settings_for,
-    wants_json,
-)
+from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
+from accel_platform.cli.output import choose_format, note, print_json, settings_for, wants_json, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.api_keys import ApiKey
 
-app = typer.Typer(help="API keys of the service. Once one was made, every request needs one.", no_args_is_help=True)
+app = typer.Typer(help="API keys of the service. Once one exists, every request needs one.", no_args_is_help=True)
 
 
 class ScopeOption(enum.StrEnum):
-    """`keys.Scope` for options."""
+    """Scope option; mirrors `api_keys.Scope`."""
 
     read = "read"
     write = "write"
@@ -39,23 +27,23 @@ class ScopeOption(enum.StrEnum):
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Who or what it is for; audit events say it.")],
+    name: Annotated[str, typer.Argument(help="Its user or purpose; named in audit events.")],
     scope: Annotated[
-        ScopeOption, typer.Option(help="What it may do: ask, also write, or everything; each includes the one before.")
+        ScopeOption, typer.Option(help="Permissions: read; write includes read; admin includes both.")
     ] = ScopeOption.read,
     days: Annotated[
-        int | None, typer.Option(min=1, max=3650, help="How long it works.", show_default="until it is revoked")
+        int | None, typer.Option(min=1, max=3650, help="Days until it expires.", show_default="never")
     ] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Make a key. It is printed this once and kept nowhere: only its hash is."""
+    """Create a key. It is printed only once; the service stores its hash."""
     from accel_platform import api_keys
 
     key, secret = api_keys.KeyStore(settings_for(home)).create(name, api_keys.Scope(scope.value), days=days)
     if wants_json(as_json, format_):
-        print_json({**_shown(key), "key": secret})
+        print_json({**_key_row(key), "key": secret})
         return
     typer.echo(secret)
     until = f"until {key.expires_at:%Y-%m-%d}" if key.expires_at else "until it is revoked"
@@ -65,12 +53,12 @@ def create(
 
 @app.command(name="list")
 def list_keys(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
-    """The keys that were made, also those that work no more."""
+    """List all keys, including expired and revoked ones."""
     from accel_platform.api_keys import KeyStore
 
-    rows = [_shown(key) for key in KeyStore(settings_for(home)).all()]
+    rows = [_key_row(key) for key in KeyStore(settings_for(home)).all()]
     nothing = "No key was made yet: `accel keys create NAME` makes one."
-    answer(rows, chosen(as_json, format_, output), output, title="KeyStore", empty=nothing)
+    write_answer(rows, choose_format(as_json, format_, output), output, title="Keys", empty=nothing)
 
 
 @app.command()
@@ -80,17 +68,17 @@ def revoke(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """End a key, also for a service that runs."""
+    """Revoke a key. A running service rejects it at once."""
     from accel_platform.api_keys import KeyStore
 
     ended = KeyStore(settings_for(home)).revoke(key)
     if wants_json(as_json, format_):
-        print_json(_shown(ended))
+        print_json(_key_row(ended))
     else:
         note(f"Key {ended.key_id} ({ended.name}) works no more.")
 
 
-def _shown(key: ApiKey) -> dict[str, Any]:
+def _key_row(key: ApiKey) -> dict[str, Any]:
     now = datetime.now(UTC)
     state = "revoked" if key.revoked_at else "works" if key.works(now) else "expired"
     return {

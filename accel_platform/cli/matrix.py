@@ -1,4 +1,4 @@
-"""`accel matrix`: which model runs on which hardware, how well, and how that came to be."""
+"""`accel matrix`: compatibility of models and hardware, and its history."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import filtered, selection
-from accel_platform.cli.output import (
+from accel_platform.cli.options import (
     AnyFormat,
     AsOf,
     FileFormat,
@@ -17,11 +16,10 @@ from accel_platform.cli.output import (
     Json,
     Mode,
     Output,
-    answer,
-    chosen,
-    note,
-    settings_for,
+    build_selection,
+    with_filters,
 )
+from accel_platform.cli.output import choose_format, note, settings_for, write_answer
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.filters import Selection
@@ -29,15 +27,15 @@ if TYPE_CHECKING:
     from accel_platform.warehouse.reader import Reader
 
 
-@filtered("mode")
+@with_filters("mode")
 def matrix(
     *,
-    mode: Annotated[Mode, typer.Option("--mode", help="What the models do.")] = Mode.inference,
-    family: Annotated[bool, typer.Option("--family", help="A row per family of models.")] = False,
-    history: Annotated[bool, typer.Option("--history", help="How cells changed, day by day.")] = False,
+    mode: Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")] = Mode.inference,
+    family: Annotated[bool, typer.Option("--family", help="Show a row per model family.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Show how cells changed, day by day.")] = False,
     documented: Annotated[
         bool,
-        typer.Option("--documented", help="JSON in the form that older tools documented; `accel migrate` reads it."),
+        typer.Option("--documented", help="JSON in the documented format of older tools; `accel migrate` reads it."),
     ] = False,
     as_of: AsOf = None,
     output: Output = None,
@@ -49,7 +47,7 @@ def matrix(
     """Show the compatibility matrix: high, medium, low or n/a from verified evidence, else failed or untested.
 
     The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
-    with its reason and evidence; HTML is the grid, each cell opening to what it rests on.
+    with its reason and evidence. HTML is a grid whose cells open to their evidence.
     """
     from accel_platform.analysis.query.filters import how_to_measure, require_known
     from accel_platform.analysis.summaries.matrix import RULE, by_family, compatibility_matrix
@@ -59,27 +57,27 @@ def matrix(
 
     if sum((family, history, documented)) > 1:
         raise InvalidInput("--family, --history and --documented are three answers: choose one.")
-    kind, asked = chosen(as_json or documented, format_, output), selection(filters)
+    kind, chosen = choose_format(as_json or documented, format_, output), build_selection(filters)
     reader = Reader(settings_for(home, as_of))
-    require_known(reader, asked)
+    require_known(reader, chosen)
     if history:
-        _history(reader, asked, mode.value, (kind, output))
+        _history(reader, chosen, mode.value, (kind, output))
         return
-    found = compatibility_matrix(reader, asked, mode=mode.value)
-    command = how_to_measure(asked.model_copy(update={"mode": mode.value if mode != "inference" else None}))
+    found = compatibility_matrix(reader, chosen, mode=mode.value)
+    command = how_to_measure(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
         document: Any = printed.documented(reader, found)
-        answer([], kind, output, document=document)
+        write_answer([], kind, output, document=document)
         return
     families = by_family(reader, found) if family else None
     title = f"Compatibility, {mode.value}"
     if kind is AnyFormat.html:
         page = printed.html_page(found, families, title=title, rule=RULE)
-        _give_text("\n".join(page), output)
+        _write_text("\n".join(page), output)
     else:
         document = {**found, "rule": RULE} | ({"families": families} if families is not None else {})
-        answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
+        write_answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
     if found["models"]:
         note(f"n: results it rests on; rating: {RULE}")
 
@@ -95,27 +93,29 @@ def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]
             for name, cells in families.items()
         ]
     return [
-        {"model": name, **{hardware: _text(cell) for hardware, cell in cells.items()}}
+        {"model": name, **{hardware: _cell_text(cell) for hardware, cell in cells.items()}}
         for name, cells in found["models"].items()
     ]
 
 
-def _history(reader: Reader, asked: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
+def _history(reader: Reader, filters: Selection, mode: str, to: tuple[AnyFormat, Path | None]) -> None:
     from dataclasses import asdict
 
     from accel_platform.analysis.summaries.matrix_history import matrix_history
     from accel_platform.errors import InvalidInput
 
-    if set(asked.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
+    if set(filters.model_dump(exclude_defaults=True)) - {"model", "hardware"}:
         raise InvalidInput("--history goes with --model, --hardware and --mode: it replays all evidence.")
     kind, output = to
-    told = [asdict(change) for change in matrix_history(reader, asked, mode=mode)]
-    answer(told, kind, output, title="How the matrix changed", short=_told, empty="No cell ever changed.")
+    changes = [asdict(change) for change in matrix_history(reader, filters, mode=mode)]
+    write_answer(
+        changes, kind, output, title="How the matrix changed", short=_display_change, empty="No cell ever changed."
+    )
     note("Each day's matrix is made of what the log held at its end (UTC).")
 
 
-def _told(change: Mapping[str, Any]) -> dict[str, Any]:
-    """A change for people."""
+def _display_change(change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a change as it is displayed."""
     return {
         "day": f"{change['day']:%Y-%m-%d}",
         **{name: change[name] for name in ("model_id", "hardware", "device", "before", "after")},
@@ -126,14 +126,14 @@ def _told(change: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(cell: RatedCell) -> str:
+def _cell_text(cell: RatedCell) -> str:
     latency = cell["latency_p50_ms"]
     speed = f" {latency:.1f} ms" if cell["state"] == "compatible" and latency is not None else ""
     results = cell["results_ok"] if cell["state"] == "compatible" else cell["results_failed"]
     return cell["verdict"] + speed + (f" n={results}" if results else "")
 
 
-def _give_text(text: str, output: Path | None) -> None:
+def _write_text(text: str, output: Path | None) -> None:
     from accel_platform.table_io.files import save_with
 
     if output is None:

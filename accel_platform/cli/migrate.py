@@ -1,4 +1,4 @@
-"""`accel migrate`: old result files into the event log. The work is in the `migrations` package."""
+"""`accel migrate`: import of old result files into the event log."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import (
-    FormatOption,
-    Home,
-    Json,
-    OutputFormat,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-    wants_json,
-)
+from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat
+from accel_platform.cli.output import note, print_json, print_table, settings_for, wants_json
 
 if TYPE_CHECKING:
     from migrations.pipeline.importer import DocumentReport, ImportReport
@@ -30,17 +21,17 @@ def migrate(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="PATH...", help="Files, directories or archives of old results.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and judge everything, write nothing.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything; write nothing.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Parallel reader processes.")] = 1,
     retry_quarantine: Annotated[
         bool,
-        typer.Option("--retry-quarantine", help="Read again what is in quarantine: all, or what lies under PATH."),
+        typer.Option("--retry-quarantine", help="Read quarantined files again: all, or those under PATH."),
     ] = False,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Import old benchmark files, accounting for every one: imported, duplicate, no results, or quarantined and why."""
+    """Import old benchmark files, and report the outcome of each: imported, duplicate, no results or quarantined."""
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
@@ -74,26 +65,26 @@ def _existing(paths: list[Path]) -> list[Path]:
 
 
 class _Progress:
-    """A line a second, and the last one."""
+    """Progress printer: at most one line per second, and the last document."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def __call__(self, number: int, total: int, document: DocumentReport) -> None:
-        if number == total or time.monotonic() - self._told >= _PROGRESS_EVERY_S:
-            self._told = time.monotonic()
+        if number == total or time.monotonic() - self._printed_at >= _PROGRESS_EVERY_S:
+            self._printed_at = time.monotonic()
             note(f"{number}/{total} files, last: {Path(document.source_path).name}")
 
 
 def _row(document: DocumentReport) -> dict[str, Any]:
     return {
-        "file": _short(document.source_path),
+        "file": _short_path(document.source_path),
         "format": document.format,
         "outcome": f"{document.outcome} before" if document.already else document.outcome,
         "records": document.records,
         "failures": document.failures,
         "suspects": document.suspects,
-        "reason": None if document.reason is None else _clipped(document.reason, 60),
+        "reason": None if document.reason is None else _truncate(document.reason, 60),
     }
 
 
@@ -110,11 +101,11 @@ def _summary(report: ImportReport) -> str:
     )
 
 
-def _short(path: str) -> str:
-    """The last two parts of a path, which tell files of one directory apart."""
+def _short_path(path: str) -> str:
+    """Return the last two parts of a path, enough to distinguish files of one directory."""
     return "/".join(Path(path).parts[-2:])
 
 
-def _clipped(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,80 +1,27 @@
-"""What every command shares: the --home and --json options, and answers for people, machines and files."""
+"""Output of commands as tables, JSON and files, and the settings behind --home and --as-of."""
 
 from __future__ import annotations
 
-import enum
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from accel_platform.cli.options import PEOPLE, AnyFormat, FormatOption
 
 if TYPE_CHECKING:
     from accel_platform.settings import Settings
     from accel_platform.table_io.files import Source
 
 
-class FormatOption(enum.StrEnum):
-    table = "table"
-    json = "json"
-
-
-class AnyFormat(enum.StrEnum):
-    """`reports.rendering.files.Kind` for options."""
-
-    table = "table"
-    markdown = "markdown"
-    html = "html"
-    json = "json"
-    csv = "csv"
-    parquet = "parquet"
-    xlsx = "xlsx"
-
-
-PEOPLE = (AnyFormat.table, AnyFormat.markdown, AnyFormat.html)
-"""Formats for reading; the others hold all that is known."""
-
-
-class Mode(enum.StrEnum):
-    """What a model does while it is measured; `events.types.Mode` for options."""
-
-    inference = "inference"
-    generation = "generation"
-    training = "training"
-
-
-Home = Annotated[
-    Path | None, typer.Option("--home", help="State directory (default: $ACCEL_HOME or ./.accel).", show_default=False)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
-OutputFormat = Annotated[FormatOption, typer.Option("--format", help="How to print the answer.")]
-FileFormat = Annotated[
-    AnyFormat | None,
-    typer.Option("--format", help="How to give the answer.", show_default="by --output's ending, else table"),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Write the answer there: .md, .html, .json, .csv, .parquet or .xlsx.", show_default=False
-    ),
-]
-
-AsOf = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="SNAPSHOT",
-        help="Answer from the log as it was then: a snapshot's name or id, or a date.",
-        show_default="now",
-    ),
-]
-
-
 def settings_for(home: Path | None, as_of: str | None = None) -> Settings:
-    """The settings with --home applied, also for the processes this command starts; with --as-of the tables are those
-    of that snapshot, made if need be."""
+    """Return the settings with --home applied, also for processes that this command starts.
+
+    With `as_of`, the tables are those of that snapshot; they are built if missing.
+    """
     from accel_platform.settings import Settings
 
     if home is not None:
@@ -92,8 +39,8 @@ def wants_json(json_flag: bool, format_: FormatOption) -> bool:
     return json_flag or format_ is FormatOption.json
 
 
-def chosen(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
-    """The one format that was asked for. Raises InvalidInput for two, or one that is only for files."""
+def choose_format(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> AnyFormat:
+    """Return the requested format. Raises InvalidInput for two formats, or a binary one without a file."""
     from accel_platform.errors import InvalidInput
     from accel_platform.table_io.files import BINARY, kind_of
 
@@ -108,7 +55,7 @@ def chosen(json_flag: bool, format_: AnyFormat | None, output: Path | None) -> A
     return kind
 
 
-def answer(
+def write_answer(
     rows: Source,
     kind: AnyFormat,
     output: Path | None = None,
@@ -118,9 +65,9 @@ def answer(
     document: Any = None,
     empty: str = "No rows.",
 ) -> None:
-    """Rows on stdout or in a file; `short` makes of each what people read, as table, Markdown or HTML.
+    """Write rows to stdout or a file. `short` reduces each row for formats that people read.
 
-    `document` stands for them as JSON where there is more to say than rows do.
+    `document` replaces the rows in JSON. `empty` is printed if there are no rows.
     """
     from accel_platform.table_io import files
     from accel_platform.table_io.values import json_text
@@ -146,14 +93,14 @@ def answer(
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
+    """Print a JSON document: times as ISO 8601, UUIDs as text, None and NaN as null."""
     from accel_platform.table_io.values import json_text
 
     typer.echo(json_text(value))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> None:
-    """Rows as an aligned table; `empty` is said where there are none."""
+    """Print rows as an aligned table, or `empty` if there are none."""
     from accel_platform.table_io.text import table_of, terminal
 
     for line in terminal(table_of(rows)) if rows else (empty,):
@@ -161,5 +108,5 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -
 
 
 def note(text: str) -> None:
-    """Progress and remarks: on stderr, so that stdout stays the answer."""
+    """Print progress or a remark to stderr, because stdout holds only the answer."""
     typer.echo(text, err=True)

@@ -1,23 +1,29 @@
-"""`accel train` and `serve`: the predictor made, and put into service. Nothing is computed here."""
+"""`accel train`, `serve`, `evaluate` and `predictor`: the life of a predictor."""
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import AnyFormat, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    FormatOption,
-    Home,
-    Json,
-    OutputFormat,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
+
+if TYPE_CHECKING:
+    from accel_platform.settings import Settings
+    from predictor.data.samples import Sample
+    from predictor.training.evaluate import EvaluationResult
 
 
 class LogFormat(enum.StrEnum):
@@ -26,7 +32,7 @@ class LogFormat(enum.StrEnum):
 
 
 def train(home: Home = None, json_: Json = False, format_: OutputFormat = FormatOption.table) -> None:
-    """Train the predictor on what was measured and imported, and put it into service."""
+    """Train the predictor on measured and imported results, and put it into service."""
     from accel_platform.events import EventLog
     from predictor.training.train import metric_rows
     from predictor.training.train import train as run
@@ -44,18 +50,20 @@ def train(home: Home = None, json_: Json = False, format_: OutputFormat = Format
 def serve(
     host: Annotated[
         str,
-        typer.Option("--host", help="Where to listen. Other than loopback it needs API keys (`accel keys create`)."),
+        typer.Option(
+            "--host", help="Address to listen on. Addresses other than loopback need API keys (`accel keys create`)."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes any free one.")] = 8000,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes that answer.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Server processes.")] = 1,
     log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="text tells what went wrong; json has a line per request, too.")
+        LogFormat, typer.Option("--log-format", help="text logs problems; json also logs each request.")
     ] = LogFormat.text,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Answer over HTTP until Ctrl-C."""
+    """Serve predictions, results and the dashboard over HTTP until Ctrl-C."""
     from predictor.service.server import serve as run
 
     for_machines = wants_json(json_, format_)
@@ -70,7 +78,156 @@ def serve(
 
 
 def announce(url: str) -> None:
-    """Say where the service answers, and give a question that can be pasted."""
+    """Print the URL of the service and an example request."""
     note(f"Serving on {url} (Ctrl-C stops it). Open {url}/dashboard, or ask:")
     body = '{"model": "bert-base-uncased", "batch_size": 1}'
     note(f"  curl -s {url}/recommend -H 'content-type: application/json' -d '{body}'")
+
+
+app = typer.Typer(help="The stored predictors: list, show, roll back.", no_args_is_help=True)
+Id = Annotated[str | None, typer.Argument(help="An id or its beginning; default: the one in service.")]
+
+
+@app.command("list")
+def list_(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
+    """List the stored predictors, newest first, and mark the one in service."""
+    from accel_platform.events import EventLog
+    from predictor.training.promotion import list_predictors
+
+    settings = settings_for(home)
+    rows = list_predictors(settings, EventLog.open(settings))
+    nothing, document = "No predictor was trained yet (`accel train`).", {"predictors": rows}
+    write_answer(
+        rows, choose_format(as_json, format_, output), output, title="Predictors", document=document, empty=nothing
+    )
+
+
+@app.command()
+def show(
+    predictor_id: Id = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Show a predictor's training data and its errors on held-out results."""
+    from predictor.training.promotion import find_manifest
+    from predictor.training.train import metric_rows
+
+    manifest = find_manifest(settings_for(home), predictor_id)
+    document = manifest.model_dump(mode="json")
+    kind = choose_format(as_json, format_, output)
+    write_answer(metric_rows(manifest.metrics), kind, output, title="Errors on what was held out", document=document)
+    note(f"{manifest.rows} samples of {len(manifest.families)} families at snapshot {manifest.snapshot_id[:12]}")
+
+
+@app.command()
+def rollback(
+    predictor_id: Annotated[
+        str | None, typer.Argument(help="An id or its beginning; default: the one that served before.")
+    ] = None,
+    home: Home = None,
+    json_: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Put an earlier predictor back into service. A running service switches at once."""
+    from accel_platform.events import EventLog
+    from predictor.training.promotion import roll_back
+
+    settings = settings_for(home)
+    done = roll_back(settings, EventLog.open(settings), predictor_id)
+    if wants_json(json_, format_):
+        print_json({"predictor_id": done.predictor_id, "replaced": done.replaced})
+        return
+    note(f"{done.predictor_id} serves; {done.replaced or 'nothing'} did")
+
+
+Directory = typer.Option(exists=True, help="Result files in any format that `accel migrate` reads.")
+
+
+def evaluate(
+    dataset: Annotated[Path | None, Directory] = None,
+    train: Annotated[Path | None, Directory] = None,
+    test: Annotated[Path | None, Directory] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page with charts.")] = None,
+    output: Output = None,
+    format_: FileFormat = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate predictions of held-out results, families and hardware against measurements and baselines.
+
+    Uses --dataset, or --train with --test, or this installation's results by default.
+    """
+    from accel_platform.errors import InvalidInput
+
+    if (train is None) != (test is None) or (train is not None and dataset is not None):
+        raise InvalidInput("Give --dataset alone, or --train and --test together.")
+    kind = choose_format(as_json, format_, output)
+    results: list[tuple[str, EvaluationResult]] = []
+    if train is not None and test is not None:
+        results = _evaluate_split(_import_samples(train), _import_samples(test))
+    else:
+        results = _cross_validate(
+            _import_samples(dataset) if dataset is not None else _load_samples(settings_for(home))
+        )
+    if report is not None:
+        from predictor.training.evaluation_report import write_report
+
+        write_report(report, results)
+        note(f"wrote {report}")
+    _print_evaluation(results, kind, output)
+
+
+def _evaluate_split(train: list[Sample], test: list[Sample]) -> list[tuple[str, EvaluationResult]]:
+    from accel_platform.errors import InvalidInput
+    from predictor.training.evaluate import evaluate_train_test
+
+    names = sorted({sample.mode for sample in test})
+    if not names:
+        raise InvalidInput("The test set holds no usable figure whose model's cost and device are known.")
+    return [
+        (n, evaluate_train_test([s for s in train if s.mode == n], [s for s in test if s.mode == n], note))
+        for n in names
+    ]
+
+
+def _cross_validate(samples: list[Sample]) -> list[tuple[str, EvaluationResult]]:
+    from predictor.training.evaluate import evaluate_splits
+
+    names = sorted({sample.mode for sample in samples}) or [""]
+    return [(name, r) for name in names for r in evaluate_splits([s for s in samples if s.mode == name], note)]
+
+
+def _import_samples(directory: Path) -> list[Sample]:
+    """Return the samples of a directory of result files, imported into a temporary home."""
+    from accel_platform.events import EventLog
+    from accel_platform.settings import Settings
+    from accel_platform.warehouse.publish import refresh
+    from migrations.pipeline.importer import migrate
+
+    with tempfile.TemporaryDirectory(prefix="accel-evaluate-") as temporary:
+        settings = Settings(home=Path(temporary), log_uri=None)
+        done = migrate([directory], EventLog.open(settings))
+        note(f"{directory}: {done.found} files, {done.records} records, {done.suspects} of them suspected")
+        refresh(settings)
+        return _load_samples(settings)
+
+
+def _load_samples(settings: Settings) -> list[Sample]:
+    from accel_platform.warehouse.reader import Reader
+    from predictor.data.dataset import load_training_set
+
+    book = load_training_set(Reader(settings))
+    for reason, count in book.skipped.items():
+        note(f"{count} figures left out: {reason}")
+    return book.measured
+
+
+def _print_evaluation(results: list[tuple[str, EvaluationResult]], kind: AnyFormat, output: Path | None) -> None:
+    from predictor.training.evaluate import evaluation_metrics
+    from predictor.training.evaluation_report import result_rows
+
+    metrics: list[dict[str, Any]] = [{"dataset": name, **evaluation_metrics(result)} for name, result in results]
+    rows = [row for found in metrics for row in result_rows(found["dataset"], found)]
+    write_answer(rows, kind, output, title="How far predictions err", document={"splits": metrics})

@@ -1,4 +1,4 @@
-"""`accel recommend` and `accel predict`: questions to the predictor. Nothing is computed here."""
+"""`accel recommend` and `accel predict`: queries to the predictor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import FormatOption, Home, Json, Mode, OutputFormat, print_json, settings_for, wants_json
+from accel_platform.cli.options import FormatOption, Home, Json, Mode, OutputFormat
+from accel_platform.cli.output import print_json, settings_for, wants_json
 
 
 class Objective(enum.StrEnum):
@@ -20,7 +21,7 @@ class Objective(enum.StrEnum):
 
 
 class TableKind(enum.StrEnum):
-    """How `accel predict` prints."""
+    """Output format of `accel predict`."""
 
     table = "table"
     json = "json"
@@ -31,37 +32,48 @@ class TableKind(enum.StrEnum):
 _MODEL = "A model's key, alias or hub id, e.g. bert-base-uncased."
 Model = Annotated[str | None, typer.Argument(help=_MODEL, show_default=False)]
 Config = Annotated[
-    Path | None, typer.Option("--config", help="Instead: a transformers config.json.", dir_okay=False, exists=True)
+    Path | None,
+    typer.Option("--config", help="Instead of MODEL: a transformers config.json.", dir_okay=False, exists=True),
 ]
-Parameters = Annotated[float | None, typer.Option("--parameters", help="Instead: what one item costs, with --flops.")]
-Flops = Annotated[float | None, typer.Option("--flops", help="Of one item's forward pass, 2 per multiply-add.")]
+Parameters = Annotated[
+    float | None, typer.Option("--parameters", help="Instead of MODEL: its number of parameters, with --flops.")
+]
+Flops = Annotated[float | None, typer.Option("--flops", help="FLOPs of one item's forward pass, 2 per multiply-add.")]
 Activations = Annotated[
-    float | None, typer.Option("--activation-bytes", help="That all operators write for one item, in float32.")
+    float | None, typer.Option("--activation-bytes", help="Bytes that all operators write for one item, in float32.")
 ]
 LayerOutputs = Annotated[
     float | None,
-    typer.Option("--layer-output-bytes", help="Of these, of linear layers and convolutions: 4 x timm's activations."),
+    typer.Option(
+        "--layer-output-bytes", help="The part written by linear layers and convolutions: 4 x timm's activations."
+    ),
 ]
-Family = Annotated[str | None, typer.Option("--family", help="With --parameters: what it is a kind of.")]
-Modality = Annotated[str | None, typer.Option("--modality", help="Likewise: text, vision, audio or multimodal.")]
+Family = Annotated[str | None, typer.Option("--family", help="With --parameters: the model family.")]
+Modality = Annotated[
+    str | None, typer.Option("--modality", help="With --parameters: text, vision, audio or multimodal.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Items per batch.")]
 SequenceLength = Annotated[
-    int | None, typer.Option("--sequence-length", min=1, help="Tokens per item; default: as measured.")
+    int | None, typer.Option("--sequence-length", min=1, help="Tokens per item. Default: as measured.")
 ]
 OutputTokens = Annotated[
-    int | None, typer.Option("--output-tokens", min=1, help="Of a generation; default: as measured, else 32.")
+    int | None, typer.Option("--output-tokens", min=1, help="Generated tokens. Default: as measured, else 32.")
 ]
-ImageSize = Annotated[int | None, typer.Option("--image-size", min=1, help="Pixels along an edge; default: its own.")]
-AudioSeconds = Annotated[float | None, typer.Option("--audio-seconds", help="Of sound per item; default: its own.")]
+ImageSize = Annotated[
+    int | None, typer.Option("--image-size", min=1, help="Pixels along an edge. Default: the model's own.")
+]
+AudioSeconds = Annotated[
+    float | None, typer.Option("--audio-seconds", help="Seconds of audio per item. Default: the model's own.")
+]
 Precision = Annotated[str | None, typer.Option("--precision", help="Default: float32.")]
-ModeOption = Annotated[Mode, typer.Option("--mode", help="What the model does.")]
+ModeOption = Annotated[Mode, typer.Option("--mode", help="inference, generation or training.")]
 HardwareNames = Annotated[
     list[str] | None,
-    typer.Option("--hardware", help="A hardware name, or a device of a host or of the spec sheet; again for each."),
+    typer.Option("--hardware", help="A hardware name, or a device of a host or the spec sheet; repeatable."),
 ]
 Specs = Annotated[
     list[Path] | None,
-    typer.Option("--hardware-spec", help="JSON with a device of your own.", dir_okay=False, exists=True),
+    typer.Option("--hardware-spec", help="JSON file that describes your own device.", dir_okay=False, exists=True),
 ]
 
 
@@ -82,18 +94,20 @@ def recommend(
     audio_seconds: AudioSeconds = None,
     precision: Precision = None,
     mode: ModeOption = Mode.inference,
-    objective: Annotated[Objective, typer.Option("--objective", help="What to rank by.")] = Objective.latency,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Leave out what may take longer for a batch.")] = None,
-    max_memory_mib: Annotated[float | None, typer.Option(help="Leave out what may need more memory.")] = None,
-    max_usd_per_hour: Annotated[float | None, typer.Option(help="Leave out what costs more to rent.")] = None,
-    max_watts: Annotated[float | None, typer.Option(help="Leave out what is designed for more power.")] = None,
+    objective: Annotated[Objective, typer.Option("--objective", help="The figure to rank by.")] = Objective.latency,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="Exclude hardware that may take longer per batch.")
+    ] = None,
+    max_memory_mib: Annotated[float | None, typer.Option(help="Exclude hardware that may need more memory.")] = None,
+    max_usd_per_hour: Annotated[float | None, typer.Option(help="Exclude hardware that costs more to rent.")] = None,
+    max_watts: Annotated[float | None, typer.Option(help="Exclude hardware with a higher power limit.")] = None,
     hardware: HardwareNames = None,
     hardware_spec: Specs = None,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Where should this model run? Measured figures first, scaled and predicted ones after, each with its limits."""
+    """Rank hardware for a model: measured figures first, then scaled and predicted ones with intervals."""
     from accel_platform.cli.recommend_output import print_answer
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import RecommendQuery
@@ -104,10 +118,10 @@ def recommend(
         "max_usd_per_hour": max_usd_per_hour,
         "max_watts": max_watts,
     }
-    query = _question(
+    query = _build_query(
         RecommendQuery,
-        model=_model(
-            model, config, _figures(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
+        model=_chosen_model(
+            model, config, _inline_costs(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
         ),
         batch_size=batch_size,
         sequence_length=sequence_length,
@@ -141,7 +155,7 @@ def predict(
     hardware_spec: Specs = None,
     batch_size: BatchSize = 1,
     batch_sizes: Annotated[
-        str | None, typer.Option("--batch-sizes", help="Several, comma-separated: a row for each.")
+        str | None, typer.Option("--batch-sizes", help="Several batch sizes, comma-separated; a row for each.")
     ] = None,
     sequence_length: SequenceLength = None,
     output_tokens: OutputTokens = None,
@@ -149,28 +163,33 @@ def predict(
     audio_seconds: AudioSeconds = None,
     precision: Precision = None,
     mode: ModeOption = Mode.inference,
-    generate_matrix: Annotated[bool, typer.Option("--generate-matrix", help="Models by hardware.")] = False,
-    models: Annotated[str | None, typer.Option("--models", help="Of the matrix, comma-separated.")] = None,
+    generate_matrix: Annotated[
+        bool, typer.Option("--generate-matrix", help="Predict a matrix of models by hardware.")
+    ] = False,
+    models: Annotated[str | None, typer.Option("--models", help="Models of the matrix, comma-separated.")] = None,
     set_: Annotated[
-        str | None, typer.Option("--set", help="Of the matrix: a named set.", show_default="all that were measured")
+        str | None,
+        typer.Option("--set", help="A named set of models for the matrix.", show_default="all that were measured"),
     ] = None,
     chart: Annotated[
-        Path | None, typer.Option("--chart", help="Draw it: over batch sizes, or hardware side by side.")
+        Path | None, typer.Option("--chart", help="Write a chart: curves over batch sizes, or hardware side by side.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Write the matrix there.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write the matrix to this file.")] = None,
     home: Home = None,
     json_: Json = False,
-    format_: Annotated[TableKind, typer.Option("--format", help="csv and html: of a matrix.")] = TableKind.table,
+    format_: Annotated[
+        TableKind, typer.Option("--format", help="Output format; csv and html only for a matrix.")
+    ] = TableKind.table,
 ) -> None:
-    """The figures of one model on one piece of hardware; or many at once, as table, heat map or curves."""
+    """Predict the figures of a model on hardware, or of many at once as a table, heat map or curves."""
     from accel_platform.cli import recommend_output
     from accel_platform.errors import InvalidInput
     from predictor.advisor.advisor import Advisor
     from predictor.schemas.requests import PredictQuery
 
     format_ = TableKind.json if json_ else format_
-    given = _figures(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
-    places = _hardware(hardware, hardware_spec)
+    given = _inline_costs(parameters, flops, activation_bytes, layer_output_bytes, family, modality)
+    devices = _hardware(hardware, hardware_spec)
     same = {
         "sequence_length": sequence_length,
         "output_tokens": output_tokens,
@@ -181,52 +200,52 @@ def predict(
     }
     advisor = Advisor(settings_for(home))
     if generate_matrix:
-        names = [_model(model, config, given)] if (model, config, given) != (None, None, None) else None
+        names = [_chosen_model(model, config, given)] if (model, config, given) != (None, None, None) else None
         sizes = _batch_sizes(batch_sizes, batch_size)
         if len(sizes) > 1:
             raise InvalidInput("A matrix is of one batch size: --batch-size.")
-        rows = recommend_output.matrix(advisor, names or _models(models, set_), places, sizes, same)
+        rows = recommend_output.predict_matrix(advisor, names or _matrix_models(models, set_), devices, sizes, same)
         recommend_output.print_matrix(rows, format_.value, output)
         return
     if format_ in (TableKind.csv, TableKind.html) or output is not None or models is not None or set_ is not None:
         raise InvalidInput("--models, --set, --output and --format csv or html belong to --generate-matrix.")
-    if not places:
+    if not devices:
         raise InvalidInput("--hardware is missing: name one or more, or ask `accel recommend`.")
-    asked = _model(model, config, given)
+    chosen = _chosen_model(model, config, given)
     sizes = _batch_sizes(batch_sizes, batch_size)
-    if len(places) == len(sizes) == 1 and chart is None:
-        query = _question(PredictQuery, model=asked, hardware=places[0], batch_size=sizes[0], **same)
+    if len(devices) == len(sizes) == 1 and chart is None:
+        query = _build_query(PredictQuery, model=chosen, hardware=devices[0], batch_size=sizes[0], **same)
         answer = advisor.predict(query)
         if format_ is TableKind.json:
             print_json(answer)
         else:
             recommend_output.print_prediction(answer)
         return
-    rows = recommend_output.matrix(advisor, [asked], places, sizes, same)
+    rows = recommend_output.predict_matrix(advisor, [chosen], devices, sizes, same)
     recommend_output.print_cells(rows, for_machines=format_ is TableKind.json)
     if chart is not None:
-        recommend_output.draw(rows, chart)
+        recommend_output.draw_chart(rows, chart)
 
 
-def _question(kind: type[Any], **fields: Any) -> Any:
-    """A checked query; what is wrong becomes a line that names the option."""
+def _build_query(kind: type[Any], **fields: Any) -> Any:
+    """Return a validated query. Raises InvalidInput, naming the option."""
     from predictor.schemas.requests import validate_query
 
     constraints = fields.get("constraints")
     if constraints is not None:
         fields["constraints"] = {key: value for key, value in constraints.items() if value is not None}
-    return validate_query(kind, fields, name=_option)
+    return validate_query(kind, fields, name=_option_name)
 
 
-def _option(path: str) -> str:
-    """The option that a field is given by: `--max-watts` for `constraints.max_watts`."""
+def _option_name(path: str) -> str:
+    """Return the option of a query field: `--max-watts` for `constraints.max_watts`."""
     outer, _, inner = path.partition(".")
     name = inner.removesuffix("_per_item") if outer in ("model", "constraints") and inner else path
     return f"--{name.replace('_', '-')}"
 
 
-def _model(name: str | None, config: Path | None, figures: dict[str, Any] | None) -> str | dict[str, Any]:
-    """The one way of three in which the model was given. Raises InvalidInput for none or several."""
+def _chosen_model(name: str | None, config: Path | None, figures: dict[str, Any] | None) -> str | dict[str, Any]:
+    """Return the model given in one of three ways. Raises InvalidInput for none or several."""
     from accel_platform.errors import InvalidInput
     from accel_platform.strict_json import read_object
 
@@ -236,7 +255,7 @@ def _model(name: str | None, config: Path | None, figures: dict[str, Any] | None
     return read_object(config)[0] if config is not None else ways[0]
 
 
-def _figures(
+def _inline_costs(
     parameters: float | None,
     flops: float | None,
     activation_bytes: float | None,
@@ -244,7 +263,7 @@ def _figures(
     family: str | None,
     modality: str | None,
 ) -> dict[str, Any] | None:
-    told = {
+    costs = {
         "parameters": parameters,
         "flops_per_item": flops,
         "activation_bytes_per_item": activation_bytes,
@@ -252,7 +271,7 @@ def _figures(
         "family": family,
         "modality": modality,
     }
-    given = {key: value for key, value in told.items() if value is not None}
+    given = {key: value for key, value in costs.items() if value is not None}
     return given or None
 
 
@@ -262,17 +281,17 @@ def _hardware(names: list[str] | None, specs: list[Path] | None) -> list[str | d
     return [*(names or ()), *(read_object(path)[0] for path in specs or ())]
 
 
-def _models(names: str | None, set_: str | None) -> list[str] | None:
-    """None means every model that was measured."""
-    from accel_platform.cli.options import words
+def _matrix_models(names: str | None, set_: str | None) -> list[str] | None:
+    """Return the models of the matrix; None for every measured model."""
+    from accel_platform.cli.options import split_words
     from accel_platform.workloads.model_catalog import model_set
 
     if set_ is not None:
         return [spec.model_id for spec in model_set(set_)]
-    return None if names is None else words(names)
+    return None if names is None else split_words(names)
 
 
 def _batch_sizes(several: str | None, one: int) -> list[int]:
-    from accel_platform.cli.options import numbers
+    from accel_platform.cli.options import parse_batch_sizes
 
-    return [one] if several is None else numbers(several)
+    return [one] if several is None else parse_batch_sizes(several)

@@ -1,4 +1,4 @@
-"""How answers of the predictor are printed and drawn. What is answered is decided in `predictor`."""
+"""Printed tables, matrices and charts of the predictor's answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = (
 
 
 def print_answer(answer: Answer, objective: str) -> None:
-    """The ranking, with a column for what it goes by where the usual ones do not show it."""
+    """Print the ranking, with a column for the objective if the usual columns lack it."""
     rows = [{"rank": r.rank, **_row(r), **_objective(r, objective)} for r in answer.recommendations]
     for row, r in zip(rows, answer.recommendations, strict=True):
         namesakes = [o for o in answer.recommendations if (o.hardware, o.device) == (r.hardware, r.device)]
@@ -34,7 +34,7 @@ def print_answer(answer: Answer, objective: str) -> None:
         note(f"left out: {left_out.hardware}{device}: {left_out.reason}")
     open_ = [e for e in answer.excluded if e.cause not in ("constraint", "does_not_fit", "no_runtime")]
     if open_:
-        # One command stands for all: they differ in the hardware alone, and --json has each.
+        # One suggestion is shown, because they differ only in hardware; --json has all.
         here = [e.suggestion for e in open_ if e.suggestion.startswith("accel")]
         note(f"to settle one of these: {(here or [open_[0].suggestion])[0]}")
     for warning in answer.warnings:
@@ -42,7 +42,7 @@ def print_answer(answer: Answer, objective: str) -> None:
 
 
 def print_prediction(answer: PredictAnswer) -> None:
-    """One cell, and what it rests on."""
+    """Print one prediction and its basis."""
     print_table([_row(answer)])
     note(answer.basis)
     for reason in answer.why:
@@ -54,10 +54,10 @@ def print_prediction(answer: PredictAnswer) -> None:
         note(f"warning: {warning}")
 
 
-def matrix(
+def predict_matrix(
     advisor: Advisor, models: list[Any] | None, hardware: list[Any], batch_sizes: list[int], same: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Rows of every model on every hardware; all that were measured where none is named. Raises InvalidInput."""
+    """Return rows of every model on every hardware; None means all measured ones. Raises InvalidInput."""
     from pydantic import ValidationError
 
     from accel_platform.errors import InvalidInput
@@ -66,21 +66,21 @@ def matrix(
 
     evidence = advisor.state().evidence
     try:
-        asked = batch_tables.batch_queries(
+        queries = batch_tables.batch_queries(
             models or batch_tables.measured_models(evidence),
             hardware or batch_tables.known_hardware(evidence),
             batch_sizes,
             **same,
         )
-        query = BatchQuery(queries=asked)
+        query = BatchQuery(queries=queries)
     except ValidationError as error:
         wrong = "; ".join(f"{e['loc'][0]}: {e['msg']}" for e in error.errors())
         raise InvalidInput(wrong) from error
-    return batch_tables.answer_rows(asked, advisor.predict_many(query))
+    return batch_tables.answer_rows(queries, advisor.predict_many(query))
 
 
 def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) -> None:
-    """The matrix in a format, to a file or stdout. Raises InvalidInput where it cannot be written."""
+    """Write the matrix to a file or stdout. Raises InvalidInput if it cannot be written."""
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.charts.render import page
     from predictor.advisor import batch_tables, charts
@@ -110,7 +110,7 @@ def print_matrix(rows: list[dict[str, Any]], format_: str, output: Path | None) 
 
 
 def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
-    """A row for each cell that something is known of, a remark for each other."""
+    """Print a row per predicted cell, and a remark per unsupported one."""
     if for_machines:
         print_json(rows)
         return
@@ -121,8 +121,8 @@ def print_cells(rows: list[dict[str, Any]], *, for_machines: bool) -> None:
             note(f"left out: {row['model']} on {row['asked']}, batch {row['batch_size']}: {row['problem']}")
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Curves where there are several batch sizes, else hardware side by side. Raises InvalidInput."""
+def draw_chart(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw curves over several batch sizes, else hardware side by side. Raises InvalidInput if nothing is supported."""
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.charts.render import write
     from predictor.advisor import charts

@@ -1,4 +1,4 @@
-"""`accel regress`: did something get slower, when, and who knows of it? The judgement is in `analysis`."""
+"""`accel regress`: performance shifts in series of results, and decisions about them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accel_platform.cli import regress_check
+from accel_platform.cli.options import AsOf, FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    AsOf,
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
-from accel_platform.cli.regress_check import record_found, require_now, tables
+from accel_platform.cli.regress_check import open_tables, record_regressions, reject_as_of
 
 if TYPE_CHECKING:
     from accel_platform.events.types import ShiftAccepted, ShiftRejected
@@ -42,9 +36,9 @@ ORDER BY found_at DESC, regression_id
 """
 
 
-RegressionId = Annotated[str, typer.Argument(metavar="ID", help="As `accel regress list` shows it.")]
-Reason = Annotated[str, typer.Option(help="Why: kept for ever.")]
-By = Annotated[str, typer.Option(help="Who says so.", envvar=["ACCEL_USER", "USER"])]
+RegressionId = Annotated[str, typer.Argument(metavar="ID", help="An id from `accel regress list`.")]
+Reason = Annotated[str, typer.Option(help="The reason; stored permanently.")]
+By = Annotated[str, typer.Option(help="Your name.", envvar=["ACCEL_USER", "USER"])]
 
 
 class RegressionState(enum.StrEnum):
@@ -71,15 +65,16 @@ def series(
         ),
     ] = None,
     online: Annotated[
-        bool, typer.Option("--online", help="As a watcher would see it, value by value, instead of looking back.")
+        bool,
+        typer.Option("--online", help="Process value by value, as an online detector, instead of the whole series."),
     ] = False,
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest shift worth telling, in per cent.")
+        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
     ] = 1.0,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Every lasting shift of one series: where it begins, by how much, and how likely chance alone is.
+    """Find every lasting shift of a series in a CSV file: start, size and p-value.
 
     `index` is the position of the first changed row (or group), from 0.
     """
@@ -106,31 +101,31 @@ def history(
     model: Annotated[str | None, typer.Option(help="A model's id or family.", show_default="all")] = None,
     hardware: Annotated[str | None, typer.Option(help="A hardware name.", show_default="all")] = None,
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest shift worth telling, in per cent.")
+        float, typer.Option("--min-change", min=0, help="Smallest shift to report, in percent.")
     ] = 3.0,
-    record: Annotated[bool, typer.Option("--record", help="Keep what is found, for `accel regress list`.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Record the shifts, for `accel regress list`.")] = False,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Every measured series in order of time, and when it moved, as a watcher would have told it."""
+    """List the shifts of all measured series, as an online detector finds them."""
     from accel_platform.analysis.query.measured import read_measured
     from accel_platform.analysis.regressions.changepoint_history import histories
     from accel_platform.analysis.regressions.triage import read_decisions
     from accel_platform.reports.regressions import cell
 
-    require_now(as_of, record=record)
+    reject_as_of(as_of, record=record)
     settings = settings_for(home, as_of)
-    reader = tables(settings)
+    reader = open_tables(settings)
     found = histories(
         read_measured(reader, model=model, hardware=hardware),
         read_decisions(reader),
         min_change_percent=min_change_percent,
     )
     if record:
-        record_found(settings, [shift for series in found for shift in series.shifts])
+        record_regressions(settings, [shift for series in found for shift in series.shifts])
     document = [
         {
             **one.series.model_dump(),
@@ -155,26 +150,26 @@ def history(
         for one in found
         for shift in one.shifts
     ]
-    kind = chosen(as_json, format_, output)
-    answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
+    kind = choose_format(as_json, format_, output)
+    write_answer(shifts, kind, output, title="Shifts of measured series", document=document, empty="No series moved.")
     note(f"{len(found):,} series of {sum(one.results for one in found):,} results.")
 
 
 @app.command(name="list")
 def list_regressions(
     *,
-    state: Annotated[RegressionState | None, typer.Option(help="Only those of this state.", show_default="all")] = None,
+    state: Annotated[RegressionState | None, typer.Option(help="Only this state.", show_default="all")] = None,
     as_of: AsOf = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """The recorded regressions and improvements, the newest first, and what became of each."""
+    """List recorded regressions and improvements, newest first, with their state."""
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 
-    rows = tables(settings_for(home, as_of)).rows(_LIST, {"state": state.value if state else None})
+    rows = open_tables(settings_for(home, as_of)).rows(_LIST, {"state": state.value if state else None})
     shown = ("before_ms", "after_ms", "change_percent", "found_at")
 
     def short(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,8 +184,8 @@ def list_regressions(
             "by": row["accepted_by"] or row["rejected_by"],
         }
 
-    kind = chosen(as_json, format_, output)
-    answer(rows, kind, output, title="Regressions and improvements", short=short, empty="None is recorded.")
+    kind = choose_format(as_json, format_, output)
+    write_answer(rows, kind, output, title="Regressions and improvements", short=short, empty="None is recorded.")
 
 
 @app.command()
@@ -203,16 +198,16 @@ def accept(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Take a recorded shift for granted: its level is the new baseline of its series. The history stays.
+    """Accept a recorded shift: its level becomes the new baseline of its series. The history stays.
 
-    Of accepting and rejecting the last word counts.
+    The last decision counts.
     """
     from accel_platform.analysis.regressions.triage import acceptance
 
     settings = settings_for(home)
-    payload = acceptance(tables(settings), regression_id, by=by, reason=reason)
-    told = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
-    _keep(settings, payload, told, as_json=wants_json(as_json, format_))
+    payload = acceptance(open_tables(settings), regression_id, by=by, reason=reason)
+    effect = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
+    _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
 
 
 @app.command()
@@ -225,22 +220,22 @@ def reject(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Say that a recorded shift is none: noise, or a machine in a wrong state.
+    """Reject a recorded shift as noise or a machine in a wrong state.
 
-    Its results no longer count in their series, whose baseline stays where it was; the same level measured again is a
-    shift again. Of accepting and rejecting the last word counts.
+    Its results no longer count in their series, and the baseline stays. The same level measured again is a new shift.
+    The last decision counts.
     """
     from accel_platform.analysis.regressions.triage import rejection
 
     settings = settings_for(home)
-    payload = rejection(tables(settings), regression_id, by=by, reason=reason)
+    payload = rejection(open_tables(settings), regression_id, by=by, reason=reason)
     count = len(payload.results)
-    told = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
-    _keep(settings, payload, told, as_json=wants_json(as_json, format_))
+    effect = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
+    _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
 
 
-def _keep(settings: Settings, payload: ShiftAccepted | ShiftRejected, told: str, *, as_json: bool) -> None:
-    """Append what a person said, and say what follows."""
+def _append_decision(settings: Settings, payload: ShiftAccepted | ShiftRejected, effect: str, *, as_json: bool) -> None:
+    """Append a decision to the log, and print its effect."""
     from accel_platform.events import Event, EventLog
 
     event = Event.of(payload, source="accel regress")
@@ -248,4 +243,4 @@ def _keep(settings: Settings, payload: ShiftAccepted | ShiftRejected, told: str,
     if as_json:
         print_json({"event_id": str(event.event_id), **payload.model_dump(mode="json")})
     else:
-        typer.echo(told)
+        typer.echo(effect)

@@ -1,4 +1,4 @@
-"""`accel regress check`: gate a change by what was measured before it and with it. The judgement is in `analysis`."""
+"""`accel regress check`: a gate that compares a candidate's results with a baseline's."""
 
 from __future__ import annotations
 
@@ -9,25 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accel_platform.cli.output import (
-    AsOf,
-    Home,
-    Json,
-    note,
-    print_json,
-    print_table,
-    settings_for,
-)
-
-if TYPE_CHECKING:
-    from accel_platform.events.types import RegressionFound
-    from accel_platform.settings import Settings
-    from accel_platform.warehouse.reader import Reader
+from accel_platform.cli.options import AsOf, Home, Json
+from accel_platform.cli.output import note, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
     from accel_platform.analysis.query.run_refs import Side
     from accel_platform.analysis.regressions.check import Check
     from accel_platform.analysis.regressions.regression_test import Decision
+    from accel_platform.events.types import RegressionFound
     from accel_platform.settings import Settings
     from accel_platform.warehouse.reader import Reader
 
@@ -45,14 +34,14 @@ class CheckFormat(enum.StrEnum):
 def check(
     *,
     baseline: Annotated[str, typer.Option(metavar="REF", help="A run's id, the commit of runs, or a git ref.")],
-    candidate: Annotated[str, typer.Option(metavar="REF", help="The same, of what is to be judged.")],
+    candidate: Annotated[str, typer.Option(metavar="REF", help="The same, for the candidate.")],
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=1.0, help="Smallest change worth an alert, in per cent.")
+        float, typer.Option("--min-change", min=1.0, help="Smallest change to report, in percent.")
     ] = 3.0,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Measure suspect cells again, now and here, before an alert is raised.")
+        bool, typer.Option("--confirm", help="Measure suspect cells again on this host before reporting them.")
     ] = False,
-    record: Annotated[bool, typer.Option("--record", help="Keep what is found, for `accel regress list`.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Record regressions, for `accel regress list`.")] = False,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", help="Also write Markdown for a pull request.", show_default=False)
     ] = None,
@@ -62,51 +51,51 @@ def check(
     as_json: Json = False,
     format_: Annotated[CheckFormat, typer.Option("--format", help="How to print the answer.")] = CheckFormat.table,
 ) -> None:
-    """Hold a candidate's results against its baseline's, cell by cell.
+    """Compare a candidate's results with a baseline's, cell by cell.
 
-    Exit code 0: nothing regressed. 1: something did. 2: nothing can be decided, or the question is wrong.
+    Exit code 0: no regression. 1: a regression. 2: no decision is possible, or the input is invalid.
     """
     from accel_platform.errors import AccelError
 
     try:
-        require_now(as_of, confirm=confirm, record=record)
+        reject_as_of(as_of, confirm=confirm, record=record)
         settings = settings_for(home, as_of)
-        checked = _check(settings, baseline, candidate, min_change_percent, confirm=confirm, record=record)
+        checked = _run_check(settings, baseline, candidate, min_change_percent, confirm=confirm, record=record)
         _write(checked, markdown, junit)
     except AccelError as error:
-        # 1 would say that something regressed.
+        # Not exit code 1, because that reports a regression.
         note(f"accel: {error}")
         raise typer.Exit(CANNOT_DECIDE) from error
     _print(checked, CheckFormat.json if as_json else format_)
     raise typer.Exit(checked.exit_code)
 
 
-def _check(
+def _run_check(
     settings: Settings, baseline: str, candidate: str, min_change_percent: float, *, confirm: bool, record: bool
 ) -> Check:
     from accel_platform.analysis.query.run_refs import runs_of
     from accel_platform.analysis.regressions.check import check, suspects
     from accel_platform.errors import InvalidInput
 
-    reader = tables(settings)
+    reader = open_tables(settings)
     old, new = runs_of(reader, baseline), runs_of(reader, candidate)
     if both := set(old.run_ids) & set(new.run_ids):
         raise InvalidInput(f"Baseline {baseline} and candidate {candidate} both mean run {min(both)}: name two things.")
     checked = check(reader, old, new, min_change_percent=min_change_percent)
     if confirm and (doubtful := suspects(checked)):
-        again = _measure_again(settings, reader, new, doubtful)
+        again = _remeasure(settings, reader, new, doubtful)
         if again:
-            checked = check(tables(settings), old, new, min_change_percent=min_change_percent, again=again)
+            checked = check(open_tables(settings), old, new, min_change_percent=min_change_percent, again=again)
     if record:
         from accel_platform.analysis.regressions.changepoint_history import regression_of
 
         found = [regression_of(d) for d in checked.decisions if d.moved]
-        record_found(settings, found)
+        record_regressions(settings, found)
     return checked
 
 
-def _measure_again(settings: Settings, reader: Reader, candidate: Side, doubtful: Sequence[Decision]) -> list[str]:
-    """Measure the suspect cells as the candidate's runs did; the runs, none where they are of other hosts."""
+def _remeasure(settings: Settings, reader: Reader, candidate: Side, doubtful: Sequence[Decision]) -> list[str]:
+    """Remeasure the suspect cells as the candidate's runs did. Return the run ids, none for runs of other hosts."""
     import json
 
     from accel_platform.bench.plan.plan import result_key
@@ -175,7 +164,7 @@ def _print(checked: Check, format_: CheckFormat) -> None:
 
 
 def as_document(checked: Check) -> dict[str, Any]:
-    """The check as JSON."""
+    """Return the check as a JSON document."""
     from dataclasses import asdict
 
     from accel_platform.analysis.regressions.changepoint_history import regression_id
@@ -184,11 +173,11 @@ def as_document(checked: Check) -> dict[str, Any]:
     for decision in checked.decisions:
         first = decision.first_result
         alerts = decision.moved and first is not None
-        told = {name: value for name, value in vars(decision).items() if name != "series"}
+        fields = {name: value for name, value in vars(decision).items() if name != "series"}
         cells.append(
             {
                 **decision.series.model_dump(),
-                **told,
+                **fields,
                 "regression_id": regression_id(decision.series, first) if alerts and first else None,
             }
         )
@@ -201,17 +190,17 @@ def as_document(checked: Check) -> dict[str, Any]:
     }
 
 
-def require_now(as_of: str | None, **asked: bool) -> None:
-    """Looking back measures nothing and finds nothing new. Raises InvalidInput for an option that would."""
+def reject_as_of(as_of: str | None, **options: bool) -> None:
+    """Raise InvalidInput if --as-of is combined with an option that adds to the log."""
     from accel_platform.errors import InvalidInput
 
-    options = [f"--{name}" for name, wanted in asked.items() if wanted]
-    if as_of is not None and options:
-        raise InvalidInput(f"--as-of looks back, and {' and '.join(options)} would add to the log: leave one away.")
+    given = [f"--{name}" for name, wanted in options.items() if wanted]
+    if as_of is not None and given:
+        raise InvalidInput(f"--as-of looks back, and {' and '.join(given)} would add to the log: leave one away.")
 
 
-def tables(settings: Settings) -> Reader:
-    """The tables, brought up to the log."""
+def open_tables(settings: Settings) -> Reader:
+    """Return a reader of the tables, brought up to date with the log."""
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
@@ -219,8 +208,8 @@ def tables(settings: Settings) -> Reader:
     return Reader(settings)
 
 
-def record_found(settings: Settings, found: Sequence[RegressionFound]) -> None:
-    """Append what was found, each once: finding it again changes nothing."""
+def record_regressions(settings: Settings, found: Sequence[RegressionFound]) -> None:
+    """Append new regressions to the log; known ones are skipped."""
     from accel_platform.analysis.regressions.changepoint_history import record
     from accel_platform.events import EventLog
 

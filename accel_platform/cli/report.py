@@ -1,4 +1,4 @@
-"""`accel report`: what was measured and imported, as a document. What stands in it is `reports/documents`."""
+"""`accel report` and `accel chart`: documents and charts of measured and imported results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import filtered, selection
-from accel_platform.cli.output import AsOf, Home, Json, note, settings_for
+from accel_platform.cli.options import AsOf, Home, Json, build_selection, with_filters
+from accel_platform.cli.output import note, print_json, print_table, settings_for
 
 
 class ReportKind(enum.StrEnum):
@@ -23,7 +23,7 @@ class ReportKind(enum.StrEnum):
 
 
 class ReportFormat(enum.StrEnum):
-    """`reports.documents.render.Kind` for options."""
+    """Report format option; mirrors `reports.documents.render.Kind`."""
 
     table = "table"
     markdown = "markdown"
@@ -37,7 +37,7 @@ class ReportFormat(enum.StrEnum):
 _ENDINGS = {".txt": "table", ".md": "markdown", ".htm": "html", ".zip": "csv"}
 
 
-@filtered()
+@with_filters()
 def report(
     kind: Annotated[
         ReportKind,
@@ -55,23 +55,23 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write it there: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table; with --format "
+            help="Write to this file: .txt, .md, .html, .json, .xlsx, or .zip with a CSV file per table; with --format "
             "parquet, a Parquet file.",
             show_default=False,
         ),
     ] = None,
     format_: Annotated[
         ReportFormat | None,
-        typer.Option("--format", help="How to write it.", show_default="by --output's ending, else table"),
+        typer.Option("--format", help="Output format.", show_default="by --output's ending, else table"),
     ] = None,
     home: Home = None,
     as_json: Json = False,
     **filters: Any,
 ) -> None:
-    """Report on what was measured and imported: every figure with its runs, spread and provenance, and what is missing.
+    """Report on measured and imported results. Each figure has its runs, spread and provenance.
 
-    An HTML report is one file with its charts, works offline and prints. To people a table shows 40 rows and counts the
-    rest; JSON, CSV, Parquet and XLSX hold all.
+    An HTML report is one file with its charts and works offline. Tables in text, Markdown and HTML stop at 40 rows;
+    JSON, CSV, Parquet and XLSX hold all rows.
     """
     from accel_platform.errors import InvalidInput
     from accel_platform.reports.documents.kinds import report
@@ -81,10 +81,10 @@ def report(
 
     if as_json and format_ not in (None, ReportFormat.json):
         raise InvalidInput(f"--json and --format {format_} are two formats: choose one.")
-    chosen = ReportFormat.json if as_json else format_ or _by_ending(output)
+    chosen = ReportFormat.json if as_json else format_ or _format_from_suffix(output)
     if chosen in (ReportFormat.csv, ReportFormat.parquet, ReportFormat.xlsx) and output is None:
         raise InvalidInput(f"--format {chosen} is no text: name the file to write with --output.")
-    document = report(kind.value, Reader(settings_for(home, as_of)), selection(filters), say=note)
+    document = report(kind.value, Reader(settings_for(home, as_of)), build_selection(filters), say=note)
     content = render(document, chosen.value)
     if output is None:
         sys.stdout.buffer.write(content)
@@ -94,7 +94,7 @@ def report(
     note(f"{len(content):,} bytes written to {output}")
 
 
-def _by_ending(output: Path | None) -> ReportFormat:
+def _format_from_suffix(output: Path | None) -> ReportFormat:
     from accel_platform.errors import InvalidInput
 
     if output is None:
@@ -107,3 +107,61 @@ def _by_ending(output: Path | None) -> ReportFormat:
             f"Cannot tell the format of {output}: end its name in .txt, .md, .html, .json, .xlsx or .zip, or add "
             "--format."
         ) from None
+
+
+class Theme(enum.StrEnum):
+    light = "light"
+    dark = "dark"
+
+
+@with_filters()
+def chart(
+    name: Annotated[str | None, typer.Argument(help="The chart's name; --list shows all.", show_default=False)] = None,
+    *,
+    list_: Annotated[bool, typer.Option("--list", help="List every chart and its data.")] = False,
+    theme: Annotated[Theme, typer.Option(help="Light or dark background.")] = Theme.light,
+    as_of: AsOf = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write: .png, .svg, .html or .json.", show_default=False),
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+    **filters: Any,
+) -> None:
+    """Draw a chart of measured and imported results. As JSON it is a Vega-Lite specification.
+
+    An HTML file is self-contained and works offline.
+    """
+    from accel_platform.errors import InvalidInput
+    from accel_platform.reports.charts.registry import CHARTS, chart, drawing
+    from accel_platform.reports.charts.render import kind_of, specification, write
+    from accel_platform.warehouse.reader import Reader
+
+    if list_:
+        rows = [{"chart": known, "shows": kind.shows, "made of": kind.needs} for known, kind in CHARTS.items()]
+        if as_json:
+            print_json(rows)
+        else:
+            print_table(rows)
+        return
+    if name is None:
+        raise InvalidInput("Name a chart; `accel chart --list` shows them.")
+    drawing(name)
+    if as_json == (output is not None):
+        raise InvalidInput("Name the file to write with --output, or print the specification with --json.")
+    if output is not None:
+        kind_of(output)
+    settings, chosen = settings_for(home, as_of), build_selection(filters)
+
+    def predicted() -> list[dict[str, Any]]:
+        from predictor.training.evaluation_pairs import holdout_rows
+
+        return holdout_rows(settings, chosen)
+
+    drawn = chart(name, Reader(settings), chosen, outside={"predicted": predicted})
+    if output is None:
+        print_json(specification(drawn, theme.value))
+        return
+    write(drawn, output, theme.value)
+    note(f"drawn to {output}")

@@ -1,4 +1,4 @@
-"""`accel bench request`, `requests` and `cancel`: asking hosts to measure. What comes of it is in `assets/hosts.py`."""
+"""`accel bench suite`, `request`, `requests` and `cancel`: benchmarks from a file, and requests to other hosts."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
+
+if TYPE_CHECKING:
+    from accel_platform.benchmark_api import PlannedRun
 
 if TYPE_CHECKING:
     from accel_platform.bench.requests.lifecycle import Request
     from accel_platform.events import EventLog
 
-Priority = Annotated[int, typer.Option(help="Higher goes first among those that wait for one device.")]
+Priority = Annotated[int, typer.Option(help="Higher goes first in a device's queue.")]
 MaxRuntime = Annotated[
     str | None,
-    typer.Option("--max-runtime", help="End a run that takes longer, such as 30m or 2h.", show_default=False),
+    typer.Option("--max-runtime", help="Time limit of the run, such as 30m or 2h.", show_default=False),
 ]
 
 
@@ -42,9 +40,10 @@ def request(
         str | None, typer.Option("--set", help="A named set of models.", show_default="small, or custom")
     ] = None,
     models_file: Annotated[
-        Path | None, typer.Option("--models-file", help="JSON with models of your own; the host must find it too.")
+        Path | None,
+        typer.Option("--models-file", help="JSON file with your own models, at a path that the host can read."),
     ] = None,
-    hardware: Annotated[str, typer.Option(help="Hardware names, comma-separated; each is a request of its own.")],
+    hardware: Annotated[str, typer.Option(help="Hardware names, comma-separated; one request for each.")],
     batch_sizes: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,4",
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens per text.", show_default="each model's own")
@@ -54,10 +53,10 @@ def request(
         str | None, typer.Option(help="float32, float16, bfloat16, int8.", show_default="each runtime's usual one")
     ] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
-    missing: Annotated[bool, typer.Option("--missing", help="Only what the log lacks for the host.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of the host.")] = False,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="What to find the run by, such as commit=abc; repeatable."),
+        typer.Option("--label", metavar="KEY=VALUE", help="Label to find the run by, such as commit=abc; repeatable."),
     ] = None,
     priority: Priority = 0,
     max_runtime: MaxRuntime = None,
@@ -65,97 +64,103 @@ def request(
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Ask for a benchmark on whichever host has the hardware; `accel bench suite --request` takes a suite file."""
+    """Request a benchmark from any host with the hardware. For a suite file: `accel bench suite --request`."""
     from accel_platform.bench.plan.config import BenchmarkConfig
     from accel_platform.bench.plan.run_options import parse_labels
     from accel_platform.bench.plan.support import resolve_mode
-    from accel_platform.cli.options import numbers, words
+    from accel_platform.cli.options import parse_batch_sizes, split_words
     from accel_platform.strict_json import validate_model
 
-    asked = {
-        "models": words(models) if models is not None else None,
+    options = {
+        "models": split_words(models) if models is not None else None,
         "set": set_,
         "models_file": str(models_file) if models_file is not None else None,
-        "hardware_types": words(hardware),
-        "batch_sizes": numbers(batch_sizes),
+        "hardware_types": split_words(hardware),
+        "batch_sizes": parse_batch_sizes(batch_sizes),
         "sequence_lengths": [sequence_length] if sequence_length is not None else None,
-        "modes": [resolve_mode(word) for word in words(mode)],
-        "precisions": words(precision) if precision is not None else None,
+        "modes": [resolve_mode(word) for word in split_words(mode)],
+        "precisions": split_words(precision) if precision is not None else None,
         "effort": effort,
         "missing": missing,
         "labels": parse_labels(label or ()),
     }
-    config = validate_model(BenchmarkConfig, asked, where="accel bench request")
-    ask(config, home, by="cli", priority=priority, max_runtime=max_runtime, for_machines=wants_json(as_json, format_))
+    config = validate_model(BenchmarkConfig, options, where="accel bench request")
+    submit(
+        config, home, by="cli", priority=priority, max_runtime=max_runtime, for_machines=wants_json(as_json, format_)
+    )
 
 
-def ask(config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool) -> None:
-    """Append the requests of a configuration, and print them."""
+def submit(
+    config: Any, home: Path | None, *, by: Any, priority: int, max_runtime: str | None, for_machines: bool
+) -> None:
+    """Append a configuration's requests to the log, and print them."""
     from accel_platform.bench.requests.lifecycle import request_benchmark
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
-    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=seconds(max_runtime))
-    found = _looked(log)
-    rows = [_row(found[request_id]) for request_id in ids]
+    ids = request_benchmark(config, log, by=by, priority=priority, max_runtime_s=parse_seconds(max_runtime))
+    found = _read_requests(log)
+    rows = [_request_row(found[request_id]) for request_id in ids]
     if for_machines:
         print_json(rows)
     else:
-        print_table([_short(row) for row in rows])
-        note("A host that has the hardware takes it while Dagster runs: `accel ui`. `accel bench requests` tells.")
+        print_table([_display_row(row) for row in rows])
+        note("A host with the hardware takes it while `accel ui` runs. `accel bench requests` shows its progress.")
 
 
 def requests(
     *,
     state: Annotated[
-        str | None, typer.Option(help="Only open, running, done, failed or cancelled ones; comma-separated.")
+        str | None, typer.Option(help="Only these states: open, running, done, failed, cancelled; comma-separated.")
     ] = None,
     output: Output = None,
     format_: FileFormat = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """The benchmarks that were asked for, the newest first, and what became of each."""
+    """List the requested benchmarks, newest first, with their state."""
     from typing import get_args
 
     from accel_platform.bench.requests.lifecycle import State
-    from accel_platform.cli.options import words
+    from accel_platform.cli.options import split_words
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
-    kind = chosen(as_json, format_, output)
-    wanted = words(state) if state is not None else [*get_args(State)]
+    kind = choose_format(as_json, format_, output)
+    wanted = split_words(state) if state is not None else [*get_args(State)]
     if unknown := [word for word in wanted if word not in get_args(State)]:
         raise InvalidInput(f"A request is {', '.join(get_args(State))}, never {unknown[0]!r}.")
-    found = reversed(_looked(EventLog.open(settings_for(home))).all())
-    rows = [_row(one) for one in found if one.state in wanted]
-    answer(rows, kind, output, title="Requested benchmarks", short=_short, empty="No benchmark was requested.")
+    found = reversed(_read_requests(EventLog.open(settings_for(home))).all())
+    rows = [_request_row(one) for one in found if one.state in wanted]
+    write_answer(
+        rows, kind, output, title="Requested benchmarks", short=_display_row, empty="No benchmark was requested."
+    )
 
 
 def cancel(
-    request_id: Annotated[str, typer.Argument(metavar="ID", help="The request, or how its id begins or ends.")],
+    request_id: Annotated[str, typer.Argument(metavar="ID", help="The request's id, or its beginning or end.")],
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Take a request back. What is being measured for it stops within seconds; what is in the log stays."""
+    """Cancel a request. Its running measurement stops within seconds; recorded results stay."""
     from accel_platform.bench.requests.lifecycle import close
     from accel_platform.errors import InvalidInput
     from accel_platform.events import EventLog
 
     log = EventLog.open(settings_for(home))
-    found = _looked(log).beginning(request_id)
+    found = _read_requests(log).beginning(request_id)
     if found.closed is not None or not close(log, found, "cancelled", "taken back by `accel bench cancel`"):
-        raise InvalidInput(f"The request {found.id} has ended already: {_looked(log)[found.id].state}.")
-    row = _row(_looked(log)[found.id])
+        raise InvalidInput(f"The request {found.id} has ended already: {_read_requests(log)[found.id].state}.")
+    row = _request_row(_read_requests(log)[found.id])
     if wants_json(as_json, format_):
         print_json(row)
     else:
-        print_table([_short(row)])
+        print_table([_display_row(row)])
 
 
-def seconds(text: str | None) -> float | None:
-    """A length of time such as 90s, 30m or 2h in seconds. Raises InvalidInput."""
+def parse_seconds(text: str | None) -> float | None:
+    """Return a duration such as 90s, 30m or 2h in seconds; None for None. Raises InvalidInput."""
     import re
 
     from accel_platform.errors import InvalidInput
@@ -168,7 +173,7 @@ def seconds(text: str | None) -> float | None:
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
-def _looked(log: EventLog) -> Any:
+def _read_requests(log: EventLog) -> Any:
     from accel_platform.bench.requests.lifecycle import Requests
 
     found = Requests(log)
@@ -176,7 +181,7 @@ def _looked(log: EventLog) -> Any:
     return found
 
 
-def _row(one: Request) -> dict[str, Any]:
+def _request_row(one: Request) -> dict[str, Any]:
     closed, asked = one.closed, one.asked
     return {
         "request_id": str(one.id),
@@ -196,8 +201,8 @@ def _row(one: Request) -> dict[str, Any]:
     }
 
 
-def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What fits a line. The end of an id tells more than its beginning, which is the time."""
+def _display_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as it is displayed. The id is cut to its end, because it begins with the time."""
     config = row["config"]
     what = config.get("models") or config.get("set") or config.get("models_file") or config.get("model_families")
     return {
@@ -211,3 +216,84 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
         "host": row["claimed_by"],
         "reason": row["reason"],
     }
+
+
+DEFAULT_SUITE = Path("suite.json")
+
+
+def suite(
+    *,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PATH]", help="The suite file.", show_default="suite.json")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The same as PATH.", show_default=False)] = None,
+    create_config: Annotated[
+        bool, typer.Option("--create-config", help="Write a runnable example with every key, and stop.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the file, print its plan, and stop.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Only cells without a result of this host.")] = False,
+    report_dir: Annotated[
+        Path | None, typer.Option("--report-dir", help="Folder for the reports.", show_default="in the home directory")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Also write the results as CSV.", show_default=False)
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Label, in addition to the file's; repeatable."),
+    ] = None,
+    request: Annotated[
+        bool, typer.Option("--request", help="Request it from the hosts with its hardware instead of measuring here.")
+    ] = False,
+    priority: Priority = 0,
+    max_runtime: MaxRuntime = None,
+    home: Home = None,
+    as_json: Json = False,
+    format_: OutputFormat = FormatOption.table,
+) -> None:
+    """Run the benchmark of a suite file, and write its reports, charts and tables."""
+    from accel_platform.bench.plan.config import read_config, write_example
+    from accel_platform.bench.plan.run_options import parse_labels
+    from accel_platform.benchmark_api import plan_benchmark
+    from accel_platform.cli.bench_output import measure_and_print
+    from accel_platform.errors import InvalidInput
+
+    if path is not None and config is not None and path != config:
+        raise InvalidInput(f"There are two suite files, {path} and {config}: name one.")
+    file, for_machines = path or config or DEFAULT_SUITE, wants_json(as_json, format_)
+    if create_config:
+        write_example(file)
+        note(f"An example is in {file}: `accel bench suite {file}` runs it, --check prints its plan.")
+        return
+    changes: dict[str, Any] = {"missing": True} if missing else {}
+    changes |= {name: value for name, value in (("report_dir", report_dir), ("csv", csv)) if value is not None}
+    benchmark = read_config(file)
+    changes["labels"] = {**benchmark.labels, **parse_labels(label or ())}
+    benchmark = benchmark.model_copy(update=changes)
+    if request:
+        submit(benchmark, home, by="suite", priority=priority, max_runtime=max_runtime, for_machines=for_machines)
+        return
+    if priority or max_runtime is not None:
+        raise InvalidInput("--priority and --max-runtime apply to requests: add --request.")
+    planned = plan_benchmark(benchmark, home=settings_for(home).home)
+    if check:
+        _print_suite_plan(planned, for_machines)
+        return
+    for remark in planned.remarks:
+        note(remark)
+    measure_and_print(planned, for_machines, again="the same command with --missing", always_report=True)
+
+
+def _print_suite_plan(planned: PlannedRun, for_machines: bool) -> None:
+    from accel_platform.cli.bench_output import plan_rows
+
+    rows, time = plan_rows(planned)
+    remarks = [*planned.remarks, *([time] if time else [])]
+    if for_machines:
+        planned_config = planned.config.model_dump(mode="json")
+        print_json({"config": planned_config, "remarks": remarks, "cells": rows})
+        return
+    print_table(rows)
+    for remark in remarks:
+        note(remark)
+    note(f"{len(planned.wanted)} of {len(planned.cells)} cells to measure; the file is valid.")

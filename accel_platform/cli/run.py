@@ -1,7 +1,4 @@
-"""`accel run`, the whole line and then the service, and `accel ui`, Dagster's pages beside the service.
-
-The line itself is the asset graph of `assets`; nothing is computed here.
-"""
+"""`accel run`, the full pipeline followed by the service, and `accel ui`, Dagster's pages beside the service."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from typing import Annotated, Any
 
 import typer
 
-from accel_platform.cli.options import numbers, words
-from accel_platform.cli.output import FormatOption, Home, Json, OutputFormat, note, print_json, settings_for, wants_json
+from accel_platform.cli.options import FormatOption, Home, Json, OutputFormat, parse_batch_sizes, split_words
+from accel_platform.cli.output import note, print_json, settings_for, wants_json
 from accel_platform.cli.predictor import announce
 
 HOST = "127.0.0.1"
 _STOP_S = 90
-"""How long `dagster dev` may take to end its own processes (it allows each of them 60 s)."""
+"""Seconds that `dagster dev` may take to stop; it allows each of its processes 60 s."""
 
-Port = Annotated[int, typer.Option("--port", min=1, max=65_535, help="Where the service answers, on loopback.")]
+Port = Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port of the service, on loopback.")]
 
 
 def run(
@@ -42,14 +39,14 @@ def run(
     batch_sizes: Annotated[str | None, typer.Option(help="Batch sizes, comma-separated.", show_default="1,4")] = None,
     effort: Annotated[str, typer.Option(help="How thorough: quick, standard or thorough.")] = "standard",
     port: Port = 8000,
-    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Whether to serve the answers at the end.")] = True,
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Start the service at the end.")] = True,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """The whole line: detect, measure what is lacking, migrate the sample files, check, train, and serve.
+    """Run the full pipeline: detect, measure missing results, migrate the sample files, check, train and serve.
 
-    What an earlier run measured is kept, so a second one takes seconds.
+    Results of earlier runs are reused, so a second run takes seconds.
     """
     from accel_platform.errors import AccelError
     from assets.events import MeasurementConfig
@@ -58,13 +55,13 @@ def run(
     from predictor.service.server import serve as serve_until_stopped
 
     settings = settings_for(home)
-    asked: dict[str, Any] = {
-        "models": models and words(models),
-        "hardware": hardware and words(hardware),
-        "batch_sizes": batch_sizes and numbers(batch_sizes),
+    options: dict[str, Any] = {
+        "models": models and split_words(models),
+        "hardware": hardware and split_words(hardware),
+        "batch_sizes": batch_sizes and parse_batch_sizes(batch_sizes),
     }
-    config = MeasurementConfig(effort=effort, **{name: value for name, value in asked.items() if value is not None})
-    # What would end the run in minutes is found out now.
+    config = MeasurementConfig(effort=effort, **{name: value for name, value in options.items() if value is not None})
+    # Invalid options are reported now, because the run would fail on them only after minutes.
     config.cells()
     if serve:
         listen(HOST, port).close()
@@ -77,7 +74,7 @@ def run(
         raise
     if outcome.failures:
         reasons = "; ".join(f"{step}: {reason}" for step, reason in outcome.failures.items())
-        raise AccelError(f"The line did not reach its end. {reasons} (`accel ui` shows the run {outcome.run_id})")
+        raise AccelError(f"The pipeline failed. {reasons} (`accel ui` shows the run {outcome.run_id})")
     if wants_json(json_, format_):
         print_json({"run_id": outcome.run_id, "seconds": outcome.seconds, "assets": outcome.materialised})
     if serve:
@@ -86,13 +83,13 @@ def run(
 
 
 def ui(
-    ui_port: Annotated[int, typer.Option(min=1, max=65_535, help="Where Dagster's pages are, on loopback.")] = 3000,
+    ui_port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's pages, on loopback.")] = 3000,
     port: Port = 8000,
     home: Home = None,
     json_: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Dagster's pages and the service together, until Ctrl-C."""
+    """Run Dagster's pages and the service together until Ctrl-C."""
     from accel_platform.errors import AccelError
     from assets.resources import REPOSITORY
     from assets.run_in_process import dagster_home
@@ -102,7 +99,7 @@ def ui(
     for wanted in (ui_port, port):
         listen(HOST, wanted).close()
     folder = dagster_home(settings)
-    # Dagster runs in its own folder, or it would warn about the dagster.yaml of this one.
+    # Dagster runs in its own folder, because it would warn about the dagster.yaml of this one.
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(folder),
@@ -113,18 +110,18 @@ def ui(
         environment["ACCEL_LOG_URI"] = str(Path(settings.log_uri).resolve())
     if settings.suite:
         environment["ACCEL_SUITE"] = str(settings.suite.resolve())
-    # It recommends its successor `dg`, which wants a project laid out in its own way.
+    # The warning recommends `dg`, which needs another project layout.
     python = [sys.executable, "-W", "ignore:Function `dev_command` is superseded"]
     pages = [*python, "-m", "dagster", "dev", "-w", str(REPOSITORY / "workspace.yaml"), "--log-level", "warning"]
     commands = {
         "Dagster": [*pages, "-h", HOST, "-p", str(ui_port)],
         "The service": [str(Path(sys.executable).with_name("accel")), "serve", "--port", str(port)],
     }
-    # A supervisor's signal is no other thing than Ctrl-C, and neither is passed on as ignored to what is started here.
+    # SIGTERM acts like Ctrl-C. Both get a handler, because child processes would inherit an ignored signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     note("Starting Dagster and the service (Ctrl-C stops both) …")
-    with _running(commands, folder, environment) as processes:
+    with _started(commands, folder, environment) as processes:
         answering = False
         while True:
             for name, process in processes.items():
@@ -142,16 +139,16 @@ def ui(
 
 @contextmanager
 def _own_stderr() -> Iterator[Any]:
-    """A function that writes lines to this process's stderr, also while Dagster redirects that to a step's log."""
+    """Yield a function that writes lines to the original stderr while Dagster redirects it to a step's log."""
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1) as stream:
         yield lambda line: print(line, file=stream)
 
 
 @contextmanager
-def _running(
+def _started(
     commands: dict[str, list[str]], folder: Path, environment: dict[str, str]
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """The commands as processes, each with all it starts in a group of its own, so that Ctrl-C reaches them once."""
+    """Yield the commands as processes, each in its own process group so that Ctrl-C reaches it once."""
     processes = {}
     try:
         for name, command in commands.items():
@@ -164,7 +161,7 @@ def _running(
         for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=_STOP_S)
-            # Its leader or not: nothing of the group outlives this command.
+            # Kill the whole group, because a child may outlive its leader.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

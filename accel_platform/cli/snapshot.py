@@ -1,4 +1,4 @@
-"""`accel db snapshot`: keep the log as it is under a name, list what was kept, and tell what came between two."""
+"""`accel db snapshot`: named snapshots of the log, and the differences between two."""
 
 from __future__ import annotations
 
@@ -6,36 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accel_platform.cli.options import FileFormat, FormatOption, Home, Json, Output, OutputFormat
 from accel_platform.cli.output import (
-    FileFormat,
-    FormatOption,
-    Home,
-    Json,
-    Output,
-    OutputFormat,
-    answer,
-    chosen,
+    choose_format,
     note,
     print_json,
     print_table,
     settings_for,
     wants_json,
+    write_answer,
 )
 
 if TYPE_CHECKING:
     from accel_platform.analysis.regressions.snapshot_comparison import Difference
 
-app = typer.Typer(help="The log at moments worth coming back to, for `--as-of`.", no_args_is_help=True)
+app = typer.Typer(help="Named snapshots of the log, for `--as-of`.", no_args_is_help=True)
 
 
 @app.command()
 def create(
-    name: Annotated[str | None, typer.Option("--name", help="What to call it, for ever.", show_default="none")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A permanent name.", show_default="none")] = None,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """Keep the log as it is now."""
+    """Create a snapshot of the log as it is now."""
     from accel_platform.events import EventLog
     from accel_platform.events.snapshots import take
 
@@ -48,7 +43,7 @@ def create(
 
 @app.command(name="list")
 def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
-    """The snapshots that were taken, oldest first."""
+    """List the snapshots, oldest first."""
     from accel_platform.events import EventLog
     from accel_platform.events.snapshots import taken
 
@@ -57,7 +52,7 @@ def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home
         for event in taken(EventLog.open(settings_for(home)))
     ]
     nothing = "None was taken: `accel db snapshot create --name NAME` takes one."
-    answer(rows, chosen(as_json, format_, output), output, title="Snapshots", empty=nothing)
+    write_answer(rows, choose_format(as_json, format_, output), output, title="Snapshots", empty=nothing)
 
 
 @app.command()
@@ -65,16 +60,16 @@ def diff(
     *,
     before: Annotated[str, typer.Argument(metavar="A", help="A snapshot's name or id, or a date.")],
     after: Annotated[
-        str | None, typer.Argument(metavar="[B]", help="The same.", show_default="the log as it is")
+        str | None, typer.Argument(metavar="[B]", help="The same.", show_default="the current log")
     ] = None,
     min_change_percent: Annotated[
-        float, typer.Option("--min-change", min=0, help="Smallest move of a median worth telling, in per cent.")
+        float, typer.Option("--min-change", min=0, help="Smallest change of a median to report, in percent.")
     ] = 1.0,
     home: Home = None,
     as_json: Json = False,
     format_: OutputFormat = FormatOption.table,
 ) -> None:
-    """What came between two snapshots: results, medians that moved, cells of the matrix that changed."""
+    """Show the differences between two snapshots: results, medians and matrix cells."""
     from dataclasses import asdict
 
     from accel_platform.analysis.regressions.snapshot_comparison import difference
@@ -114,8 +109,8 @@ def _print(found: Difference) -> None:
 
 
 def _cell(row: dict[str, Any]) -> dict[str, Any]:
-    told = {
+    states = {
         side: " ".join(part for part in (row[f"state_{side}"], row[f"rating_{side}"]) if part) or None
         for side in ("before", "after")
     }
-    return {name: row[name] for name in ("model_id", "hardware", "device_name", "mode")} | told
+    return {name: row[name] for name in ("model_id", "hardware", "device_name", "mode")} | states

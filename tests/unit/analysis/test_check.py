@@ -20,7 +20,7 @@ from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
 from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app
-from accel_platform.cli.regress_check import record_found
+from accel_platform.cli.regress_check import record_regressions
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, RunStarted
@@ -244,7 +244,7 @@ class TestRecorded:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         for _ in range(2):
-            record_found(lab.settings, [regression_of(lab.only())])
+            record_regressions(lab.settings, [regression_of(lab.only())])
         [row] = lab.rows()
         assert (row["state"], row["direction"], row["found_by"]) == ("open", "regressed", "check")
         assert (row["commits_before"], row["commits_after"]) == ([OLD], [NEW])
@@ -254,7 +254,7 @@ class TestRecorded:
     def test_an_accepted_level_is_the_new_baseline_and_the_history_stays(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_found(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_of(lab.only())])
         [row] = lab.rows()
         accepted = acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
         lab.log.append([event(accepted)])
@@ -273,7 +273,7 @@ class TestRecorded:
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_found(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_of(lab.only())])
         states = []
         for factor in (1.0, 1.3, 1.0, 1.0, 1.0):
             lab.run("c" * 40, factor)
@@ -283,7 +283,7 @@ class TestRecorded:
     def test_a_failure_is_gone_once_it_works(self, lab: Lab) -> None:
         lab.runs(2, OLD)
         lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
-        record_found(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_of(lab.only())])
         assert lab.rows()[0]["state"] == "open"
         lab.run("c" * 40, 7.0)
         assert lab.rows()[0]["state"] == "gone"
@@ -292,7 +292,7 @@ class TestRecorded:
     def test_a_word_needs_a_name_a_reason_and_a_regression(self, lab: Lab, by: str, reason: str, which: int) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_found(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_of(lab.only())])
         known = lab.rows()[0]["regression_id"]
         for word in (acceptance, rejection):
             with pytest.raises((InvalidInput, NotFound)):
@@ -313,7 +313,7 @@ class TestRejected:
 
     def _found(self, lab: Lab, **options: Any) -> str:
         found = regression_of(lab.only(**options))
-        record_found(lab.settings, [found])
+        record_regressions(lab.settings, [found])
         return found.regression_id
 
     def test_it_fails_no_gate_and_is_not_open(self, lab: Lab) -> None:
@@ -346,7 +346,7 @@ class TestRejected:
         again = lab.only()
         assert (again.state, again.change_percent) == ("regressed", pytest.approx(30, abs=3))
         assert regression_of(again).regression_id != first
-        record_found(lab.settings, [regression_of(again)])
+        record_regressions(lab.settings, [regression_of(again)])
         assert sorted(row["state"] for row in lab.rows()) == ["open", "rejected"]
 
     def test_what_is_as_before_and_what_another_shift_began_still_count(self, lab: Lab) -> None:
@@ -375,7 +375,7 @@ class TestRejected:
         lab.runs(12, OLD)
         lab.runs(14, NEW, 1.2)
         [shift] = _shifts(lab)
-        record_found(lab.settings, [shift])
+        record_regressions(lab.settings, [shift])
         self._reject(lab, shift.regression_id)
         assert _shifts(lab) == []
         lab.runs(5, NEW, 1.2)
@@ -410,7 +410,7 @@ class TestHistory:
         [shift] = _shifts(lab)
         assert (shift.state, shift.commits_before, shift.commits_after) == ("regressed", (OLD,), (NEW,))
         assert shift.processes_after == 3
-        record_found(lab.settings, [shift])
+        record_regressions(lab.settings, [shift])
         assert lab.rows()[0]["regression_id"] == shift.regression_id
 
     def test_a_spike_is_none(self, lab: Lab) -> None:
@@ -423,7 +423,7 @@ class TestHistory:
         lab.runs(12, OLD)
         lab.runs(14, NEW, 1.2)
         [shift] = _shifts(lab)
-        record_found(lab.settings, [shift])
+        record_regressions(lab.settings, [shift])
         lab.log.append([event(acceptance(lab.reader(), shift.regression_id, by="ada", reason="meant"))])
         assert _shifts(lab) == []
         lab.runs(4, "c" * 40, 1.5)

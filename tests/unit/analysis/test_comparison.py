@@ -16,7 +16,7 @@ from accel_platform.analysis.stats.significance import ratio_interval
 from accel_platform.analysis.summaries.comparison import side_by_side
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import matrix_history
-from accel_platform.cli.compare import _why_none
+from accel_platform.cli.compare import _missing_shape_reason
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.snapshots import take
@@ -87,11 +87,11 @@ def test_models_stand_side_by_side_on_one_place_and_a_family_is_its_models(insta
     )
     assert alone.rows == []
     assert alone.unpaired
-    assert _why_none(alone) == "There is none: bert-base reads sequences, vit-base does not."
+    assert _missing_shape_reason(alone) == "There is none: bert-base reads sequences, vit-base does not."
     other = side_by_side(
         Reader(installation), Selection(model=("bert-base",), hardware=("cpu", "cuda"), batch_size=16), "hardware"
     )
-    assert (other.rows, _why_none(other)) == ([], None)
+    assert (other.rows, _missing_shape_reason(other)) == ([], None)
 
 
 def test_what_was_not_measured_is_named_with_its_command_and_what_nothing_knows_is_an_error(

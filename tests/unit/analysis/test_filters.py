@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from accel_platform.analysis.query.filters import Selection, how_to_measure, require_known
-from accel_platform.cli.options import ManyValues, filtered, selection
+from accel_platform.cli.options import ManyValues, build_selection, with_filters
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
@@ -19,9 +19,9 @@ app = typer.Typer()
 
 
 @app.command(cls=ManyValues)
-@filtered("device")
+@with_filters("device")
 def show(word: Annotated[str, typer.Option()] = "", **filters: Any) -> None:
-    typer.echo(f"{word}{selection(filters).model_dump(exclude_defaults=True)}")
+    typer.echo(f"{word}{build_selection(filters).model_dump(exclude_defaults=True)}")
 
 
 def asked(*arguments: str) -> Any:
@@ -45,7 +45,7 @@ def test_a_command_keeps_its_own_options_and_lacks_what_was_left_out() -> None:
 
 def test_what_is_no_time_is_told_by_its_option() -> None:
     with pytest.raises(InvalidInput, match=r"--since: .*'soon'"):
-        selection({"since": "soon"})
+        build_selection({"since": "soon"})
 
 
 @pytest.fixture(scope="module")

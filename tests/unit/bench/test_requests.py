@@ -25,7 +25,7 @@ from accel_platform.bench.requests.lifecycle import (
     request_benchmark,
     runs_of,
 )
-from accel_platform.cli.requests import seconds
+from accel_platform.cli.requests import parse_seconds
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import BenchmarkRequested, RunStarted
@@ -249,10 +249,10 @@ def test_the_commands(
 
 @pytest.mark.parametrize(("text", "found"), [("90s", 90), ("30m", 1800), ("1.5 H", 5400), ("1d", 86400), (None, None)])
 def test_lengths_of_time(text: str | None, found: float | None) -> None:
-    assert seconds(text) == found
+    assert parse_seconds(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "30", "0s", "-1m", "1w", "m"])
 def test_no_lengths_of_time(text: str) -> None:
     with pytest.raises(InvalidInput):
-        seconds(text)
+        parse_seconds(text)
