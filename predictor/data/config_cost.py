@@ -90,12 +90,14 @@ def _cost_in_child(text: str, length: int | None, image: int | None, seconds: fl
     job = {"config": json.loads(text), "sequence_length": length, "image_size": image, "audio_seconds": seconds}
     limits = {"memory_mib": MEMORY_MIB, "cpu_s": CPU_S}
     if not _CHILD_LOCK.acquire(timeout=WALL_S):
-        raise AccelError("Other configs are being looked at just now: ask again in a minute.")
+        raise AccelError("Other configs are being costed. Try again in a minute.")
     try:
         with Child(WORKER, {**job, **limits}, env=child_environment(1)) as child:
             [answer] = child.messages(WALL_S)
     except ChildTimeout as error:
-        raise AccelError(f"The config could not be looked at within {WALL_S:g} s on this busy machine.") from error
+        raise AccelError(
+            f"The config was not costed within {WALL_S:g} s, because the machine is busy. Try again later."
+        ) from error
     except (ChildCrashed, ValueError) as error:
         return f"its model cannot be laid out within {CPU_S} s and {MEMORY_MIB} MiB ({error})."
     finally:
@@ -114,4 +116,4 @@ def _check_size_bounds(config: Mapping[str, Any]) -> None:
         most = MAX_EXPERTS if "experts" in key else MAX_LAYERS if _LAYER_COUNT_KEY.search(key) else None
         numbers = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int | float)]
         if most is not None and sum(numbers) > most:
-            raise InvalidInput(f"The config is refused: {key} is more than {most:,}, which nobody has built.")
+            raise InvalidInput(f"The config is refused: {key} is over the limit of {most:,}.")

@@ -48,7 +48,7 @@ class ModelConfig(RootModel[dict[str, Any]]):
         kind, classes = self.root.get("model_type"), self.root.get("architectures")
         named = isinstance(kind, str) or (kind is None and isinstance(classes, list) and bool(classes))
         if not named:
-            raise ValueError("a config says what it is by model_type (text) or architectures (a list of class names)")
+            raise ValueError("a config needs model_type (text) or architectures (a list of class names)")
         _check_config_bounds(self.root)
         return self
 
@@ -210,7 +210,7 @@ class BatchQuery(_Value):
     def _few_configs(self) -> BatchQuery:
         configs = {str(query.model.root) for query in self.queries if isinstance(query.model, ModelConfig)}
         if len(configs) > MAX_CONFIGS:
-            raise ValueError(f"{len(configs)} configs are more than the {MAX_CONFIGS} that are laid out for one batch")
+            raise ValueError(f"{len(configs)} different configs are more than the {MAX_CONFIGS} allowed in one batch")
         return self
 
 

@@ -210,6 +210,6 @@ def _require_enough(samples: Sequence[Sample]) -> None:
     families = {sample.family for sample in samples}
     if len(samples) < _MIN_SAMPLES or len(families) < 3:
         raise InvalidInput(
-            f"{len(samples)} usable figures of {len(families)} model families are too few to judge anything: at least "
+            f"{len(samples)} usable figures of {len(families)} model families are too few to evaluate: at least "
             f"{_MIN_SAMPLES} of 3 are needed, with known devices and models whose cost is stated."
         )

@@ -95,7 +95,7 @@ def roll_back(settings: Settings, log: EventLog, predictor_id: str | None = None
     previous = predictor_id or _previous_id(promotions(log), serving)
     if previous is None:
         raise NoPreviousModel(
-            "No predictor served before this one. `accel predictor list` shows those that are kept; name one."
+            "No predictor served before this one. `accel predictor list` shows the stored ones; name one."
         )
     chosen = _find_id(settings, previous)
     artifact.load(settings, chosen)
@@ -209,8 +209,10 @@ def _find_id(settings: Settings, prefix: str) -> str:
     ids = artifact.list_ids(settings)
     matches = [name for name in ids if name.startswith(prefix)]
     if len(matches) != 1:
-        problem = f"Several predictors begin with {prefix!r}" if matches else f"No predictor kept is called {prefix!r}"
-        raise NotFound(f"{problem}. Kept: {', '.join(ids) or 'none'}.")
+        problem = (
+            f"Several predictors begin with {prefix!r}" if matches else f"No stored predictor is called {prefix!r}"
+        )
+        raise NotFound(f"{problem}. Stored: {', '.join(ids) or 'none'}.")
     return matches[0]
 
 

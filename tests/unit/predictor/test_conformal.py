@@ -14,7 +14,7 @@ sizes = st.floats(0, 50)
 
 
 def _grouped(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, list[int]]:
-    """Errors of a learner that knows nothing of what each group has in common."""
+    """Return errors of a model that does not know what each group has in common."""
     counts = rng.integers(1, 15, size=groups)
     shared = np.repeat(rng.normal(0, 0.5, size=groups), counts)
     return np.abs(shared + rng.normal(0, 0.1, size=len(shared))), np.repeat(np.arange(groups), counts).tolist()

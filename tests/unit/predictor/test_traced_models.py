@@ -1,4 +1,4 @@
-"""What was traced once is known to the next process without torch; and never from a cache that cannot be trusted."""
+"""Traced costs are cached for other processes, and never taken from a damaged cache."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_a_worse_predictor_does_not_serve_and_going_back_is_one_command(tmp_path
     assert artifact.current_id(settings) == first.predictor_id
     with pytest.raises(NoPreviousModel):
         roll_back(settings, log)
-    with pytest.raises(NotFound, match="No predictor kept is called 'lgbm-0000'"):
+    with pytest.raises(NotFound, match="No stored predictor is called 'lgbm-0000'"):
         roll_back(settings, log, "lgbm-0000")
     assert roll_back(settings, log, third.predictor_id).predictor_id == third.predictor_id
 
