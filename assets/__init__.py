@@ -1,4 +1,4 @@
-"""Everything Dagster: the asset graph from hardware and measurements to the predictor. Nothing is computed here.
+"""The Dagster asset graph, from hardware and measurements to the predictor.
 
-`definitions.build_defs` puts the graph together; `local` runs it in this process for `accel run`.
+`definitions.build_defs` puts the graph together; `run_in_process` runs it for `accel run`.
 """

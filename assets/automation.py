@@ -1,8 +1,7 @@
-"""When assets are made without being asked, and how old they may be. What runs at a time of day is in `schedules.py`.
+"""Automation conditions and freshness policies of the assets.
 
-The graph follows the log: `log_moved` says that it moved, and from there on each asset follows what it is made of where
-the checks of that were kept. What an asset decides (a shift, a checked commit, a model) is an event and moves the log
-once more; the round that follows finds nothing new to decide, and rest returns.
+The sensor `log_moved` reports a change of the log; from there each asset follows its inputs once their checks passed.
+Decisions (a shift, a checked commit, a model) are events and cause one more round, which finds nothing new.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data rules of `warehouse/rules.py` as blocking asset checks, one by one and by name. No rule is stated here."""
+"""The data rules of the warehouse as blocking asset checks, one per rule."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def _spec(rule: Rule) -> dg.AssetCheckSpec:
 
 @dg.multi_asset_check(name="results_rules", specs=[_spec(rule) for rule in RULES])
 def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -> Iterator[dg.AssetCheckResult]:
-    """Great Expectations over the tables that are not yet in service; one broken rule, and they never will be."""
+    """Check the unpublished tables with Great Expectations; one broken rule blocks their publication."""
     snapshot_id = made_from(context, "results")
     staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))
     try:
@@ -49,7 +49,7 @@ def results_rules(context: dg.AssetCheckExecutionContext, accel: Installation) -
 
 
 def all_passed(instance: dg.DagsterInstance, snapshot_id: str) -> bool:
-    """Whether every rule was checked on exactly this snapshot, and held."""
+    """Return whether every rule was checked on exactly this snapshot, and passed."""
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(RULE_CHECKS)
     for key in RULE_CHECKS:
         record = latest.get(key)

@@ -1,4 +1,4 @@
-"""Which snapshot of the log an asset was made from, handed down the graph as metadata and data version."""
+"""Snapshots behind assets, passed down the graph as metadata and data versions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _KEY = "snapshot_id"
 
 
 def snapshot_metadata(snapshot_id: str) -> dict[str, Any]:
-    """The entry by which `made_from` finds the snapshot again."""
+    """Return the metadata by which `made_from` finds the snapshot again."""
     return {_KEY: dg.MetadataValue.text(snapshot_id)}
 
 
 def made_from(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, asset: str) -> str:
-    """The snapshot of the asset's latest materialisation. Fails, saying what to do, before the first."""
+    """Return the snapshot of the asset's latest materialization. Fails with what to do before the first."""
     snapshot_id = last_made_from(context, asset)
     if snapshot_id is None:
         raise dg.Failure(f"{asset} was never materialised here: materialise it first, or together with this.")
@@ -32,7 +32,7 @@ def last_made_from(
     | dg.ScheduleEvaluationContext,
     asset: str,
 ) -> str | None:
-    """The snapshot of the asset's latest materialisation, None before the first."""
+    """Return the snapshot of the asset's latest materialization, None before the first."""
     event = context.instance.get_latest_materialization_event(dg.AssetKey(asset))
     if event is None or event.asset_materialization is None:
         return None
@@ -40,7 +40,7 @@ def last_made_from(
 
 
 def segments_of(log: EventLog, snapshot_id: str | None) -> frozenset[str]:
-    """Of a snapshot; none where there is no snapshot, or it is one of another log: then all of this log is new."""
+    """Return the segments of a snapshot; none for a missing snapshot or one of another log."""
     try:
         return log.load_snapshot(snapshot_id).segments if snapshot_id else frozenset()
     except NotFound:
@@ -48,5 +48,5 @@ def segments_of(log: EventLog, snapshot_id: str | None) -> frozenset[str]:
 
 
 def checked_at(check: dg.AssetCheckEvaluation) -> str:
-    """The snapshot that an asset check looked at."""
+    """Return the snapshot that an asset check evaluated."""
     return str(check.metadata[_KEY].value)

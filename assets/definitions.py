@@ -27,7 +27,7 @@ from assets.tables import results
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:
-    """The whole graph; an override replaces the argument of `dagster.Definitions` that it names."""
+    """Return the whole graph; an override replaces the argument of `dagster.Definitions` that it names."""
     parts: dict[str, Any] = {
         "assets": [
             event_log,

@@ -1,7 +1,4 @@
-"""What this host adds to the event log, and the log itself: its hardware, its measurements, `raw_events`.
-
-Old files enter through `history.py`. How hardware is found and models are measured is known to `accel_platform` alone.
-"""
+"""Assets at the root of the graph: this host's hardware, its measurements, and the event log `raw_events`."""
 
 from collections import Counter
 from typing import Any
@@ -31,7 +28,7 @@ from assets.resources import Installation
     group_name="observe", kinds={"python", "parquet"}, owners=["team:performance"], op_tags={"dagster/priority": "3"}
 )
 def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """What this host is and which devices it has, found by asking the runtimes; what is not there says why."""
+    """Detect this host and its devices by asking the runtimes; what is missing has a reason."""
     inventory = detect()
     accel.log.append(inventory.events())
     devices = [
@@ -60,7 +57,7 @@ def hardware_inventory(context: dg.AssetExecutionContext, accel: Installation) -
 
 
 class MeasurementConfig(dg.Config):
-    """What to measure on this host."""
+    """Models, hardware and batch sizes to measure on this host."""
 
     models: list[str] = Field(
         default=[model.model_id for model in model_set("small")], description="Model keys, aliases or hub ids."
@@ -70,7 +67,7 @@ class MeasurementConfig(dg.Config):
     effort: str = Field(default="standard", description="How thoroughly: quick, standard or thorough.")
 
     def cells(self) -> tuple[Cell, ...]:
-        """All cells of this choice. Raises NotFound or InvalidInput, with what to write, for an unknown name."""
+        """Return all cells of this choice. Raises NotFound or InvalidInput for an unknown name."""
         effort_preset(self.effort)
         return plan_cells([resolve_model(name) for name in self.models], self.hardware, self.batch_sizes)
 
@@ -85,10 +82,10 @@ class MeasurementConfig(dg.Config):
 def measurements(
     context: dg.AssetExecutionContext, config: MeasurementConfig, accel: Installation
 ) -> dg.MaterializeResult[Any]:
-    """Measured cells: each model on each hardware at each batch size, outputs checked against the reference.
+    """Measure each model on each hardware at each batch size, and check outputs against the reference.
 
-    Only what the log lacks for this host's very hardware, driver and runtime versions is measured; cells that failed
-    before are tried again. A cell that fails is an event with a reason and stops nothing.
+    Only cells missing in the log for this host's hardware, driver and runtime versions are measured; failed cells are
+    tried again. A failing cell is an event with a reason and stops nothing.
     """
     log, inventory = accel.log, detect()
     cells = config.cells()
@@ -170,7 +167,7 @@ event_log = dg.AssetSpec(
     freshness_policy=LAB_AT_WORK,
 )
 def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """The whole log at one snapshot: what everything downstream is made from, and can be made from again."""
+    """Take the whole log at one snapshot: everything downstream is built from it."""
     log = accel.log
     snapshot = log.snapshot()
     if not snapshot.segments:
@@ -195,7 +192,7 @@ def raw_events(context: dg.AssetExecutionContext, accel: Installation) -> dg.Mat
 
 
 def _count_types(log: EventLog, snapshot: Snapshot) -> Counter[str]:
-    """Events per type, from that one column of the stored segments."""
+    """Count events per type, from that one column of the stored segments."""
     counts: Counter[str] = Counter()
     for source in log.sources(snapshot.segments):
         columns = ["type"] if source.segments is None else ["type", "segment"]

@@ -1,7 +1,7 @@
-"""How a measuring run says that it lives, and how Dagster hears it: both ends. What the run does is not known here.
+"""Heartbeats of measuring runs, and their check by Dagster.
 
-Dagster itself notices a run process that dies under its code server. It does not notice one that dies together with it,
-as when a host is lost, nor can it stop one whose code server is gone.
+Dagster notices a run process that dies under its code server. It does not notice one that dies with it, as when a host
+is lost, and cannot stop one whose code server is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HostRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Asked by Dagster's run monitoring, which ends a run that is neither running nor has succeeded."""
+        """Answer Dagster's run monitoring, which ends a run that is neither running nor has succeeded."""
         said = run.tags.get(ALIVE_TAG)
         if said is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)

@@ -45,9 +45,9 @@ def host_name() -> str:
 
 
 def pools_here() -> dict[str, str]:
-    """Each hardware name that this host stands for, with the pool of its device: one benchmark at a time.
+    """Map each hardware name of this host to the pool of its device: one benchmark at a time.
 
-    Runtimes of one device share its pool; what a processor only plays is that processor's.
+    Runtimes of one device share its pool; emulated devices share the processor's.
     """
     if found := os.environ.get(_POOLS):
         return dict(json.loads(found))
@@ -62,7 +62,7 @@ def pools_here() -> dict[str, str]:
 
 
 class Requested(dg.Config):
-    """Which attempt at which request."""
+    """Attempt at a request, as the configuration of a run."""
 
     request_id: str
     attempt: int
@@ -118,7 +118,7 @@ def _measure(request: Request, accel: Installation, tell: Callable[[str], None])
 def _outcome(
     log: EventLog, request: Request, todo: PlannedRun, reasons: list[str]
 ) -> tuple[Literal["done", "failed"], str | None]:
-    """How a request ends, by what all of its attempts have recorded."""
+    """Return how a request ends, from the results of all of its attempts."""
     segments = log.snapshot()
     good = 0
     for run_id in runs_of(log, request.id):
@@ -156,7 +156,7 @@ def _run_request(request: Request, jobs: Mapping[str, dg.JobDefinition]) -> dg.R
 
 
 def _make_pools(instance: dg.DagsterInstance, pools: Collection[str]) -> None:
-    """Dagster lets all runs in that wait for a pool which it hears of for the first time: it hears of it before."""
+    """Announce pools to Dagster, because it admits all runs that wait for a pool it did not know."""
     storage = instance.event_log_storage
     for pool in set(pools) - {limit.name for limit in storage.get_pool_limits()}:
         storage.initialize_concurrency_limit_to_default(pool)
@@ -192,7 +192,7 @@ def _sensor(jobs: Mapping[str, dg.JobDefinition], pools: Collection[str]) -> dg.
 
 
 def build_host_defs(pools: Mapping[str, str], installation: Installation) -> dg.Definitions:
-    """The jobs and the sensor of a host with this hardware."""
+    """Return the jobs and the sensor of a host with this hardware."""
     jobs = {name: _job(name, pool, installation) for name, pool in pools.items()}
     return dg.Definitions(
         jobs=list(jobs.values()), sensors=[_sensor(jobs, set(pools.values()))], resources={"accel": installation}

@@ -1,7 +1,4 @@
-"""What was measured elsewhere, into the event log: old benchmark files, and campaigns of other installations.
-
-Which old shapes are understood is decided in `migrations`.
-"""
+"""Imports into the event log: old benchmark files, and campaigns of other installations."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +18,7 @@ STATE = "source_state"
 
 
 class CampaignConfig(dg.Config):
-    """Which campaigns to start from."""
+    """Campaigns to start from."""
 
     paths: list[str] = Field(
         default=[str(path) for path in sorted((REPOSITORY / "samples" / "reference").glob("*.parquet"))],
@@ -33,9 +30,9 @@ class CampaignConfig(dg.Config):
 def reference_campaign(
     context: dg.AssetExecutionContext, config: CampaignConfig, accel: Installation
 ) -> dg.MaterializeResult[Any]:
-    """What others measured with this platform, hosts, versions and raw samples included.
+    """Import measurements of other hosts by this platform, with versions and raw samples.
 
-    It stands beside this host's own figures and never in their place: what this host can measure, it measures.
+    They stand beside this host's own results and never replace them.
     """
     taken = [(Path(path), accel.log.adopt(Path(path))) for path in config.paths]
     events = sum(one.events for _, one in taken)
@@ -60,10 +57,9 @@ def reference_campaign(
     op_tags={"dagster/priority": "1"},
 )
 def legacy_history(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Old result files of one source as events: every file imported, recognised as holding no results, or quarantined
-    with a reason.
+    """Import the old result files of one source: each imported, recognized as no results, or quarantined.
 
-    A file that the log already holds is not read into it again.
+    Files that the log already holds are not read again.
     """
     place = place_of(context.partition_key, accel.settings)
     if not place.exists():

@@ -28,9 +28,9 @@ FROM compat_matrix ORDER BY model_id, hardware, device_name, mode
     freshness_policy=LAB_AT_WORK,
 )
 def compat_matrix(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Which model runs on which device, and how well; from here on, queries and the service see the new tables.
+    """Rate which model runs on which device, and publish the tables to queries and the service.
 
-    Tables whose rules were not all checked and kept are audited here first: nothing unchecked comes into service.
+    Tables without a full set of passed checks are audited first: nothing unchecked is published.
     """
     snapshot_id = made_from(context, "results")
     staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))

@@ -1,4 +1,4 @@
-"""How rows and charts become asset metadata that the Dagster UI shows. Nothing is queried here."""
+"""Previews of rows and charts as asset metadata in the Dagster UI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> dg.MarkdownMetadataValue:
-    """The first rows as a Markdown table, with a line that says how many there are beyond."""
+    """Return the first rows as a Markdown table, with a line for the number of others."""
     if not rows:
         return dg.MetadataValue.md(empty)
     columns = list(rows[0])
@@ -29,8 +29,9 @@ def table(rows: Sequence[Mapping[str, Any]], *, empty: str = "No rows.") -> dg.M
 
 
 def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
-    """The chart as a PNG inside Markdown; drawn without a browser or a network, in about a second. Of no values at all
-    there is no picture."""
+    """Return the chart as a PNG inside Markdown, without a browser or network (about a second); empty without
+    values.
+    """
     import vl_convert
 
     if drawing.data == {"values": []}:
@@ -40,7 +41,7 @@ def chart(drawing: alt.Chart | alt.LayerChart) -> dg.MarkdownMetadataValue:
 
 
 def bars(rows: Sequence[Mapping[str, Any]], length: str, name: str, *, title: str) -> dg.MarkdownMetadataValue:
-    """A bar for each row, the longest first."""
+    """Return a bar for each row, the longest first."""
     import altair as alt
 
     return chart(

@@ -1,4 +1,4 @@
-"""The predictor, trained on the tables in service. How it learns is in `predictor`."""
+"""The asset `predictor`: trained on the published tables."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,9 +24,9 @@ from assets.resources import Installation
 def predictor(
     context: dg.AssetExecutionContext, accel: Installation
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetObservation]:
-    """What was learned for cells that nobody measured, in service where it is not worse than what served before.
+    """Train the predictor, and promote it if it is not worse than the one that serves.
 
-    With too little evidence to learn from nothing is trained: the asset stays as it was, and an observation says why.
+    With too little evidence nothing is trained: the asset stays, and an observation says why.
     """
     from predictor.training.train import NotEnoughEvidence, metric_rows, train
 

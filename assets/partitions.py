@@ -1,7 +1,6 @@
-"""The sources of old results, one partition of `legacy_history` each, and whether one has changed. When they are read
-is said in `sensors.py` and `schedules.py`.
+"""Sources of old results, one partition of `legacy_history` each, and their states.
 
-A source is the sample files of this repository, or one file or directory that lies in the inbox.
+A source is the sample files of this repository, or one file or folder in the inbox.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _INBOX = "inbox/"
 
 @dataclass(frozen=True)
 class State:
-    """What a source looks like from outside: another `digest` means that something was written, moved or deleted."""
+    """State of a source; its `digest` changes when something is written, moved or deleted."""
 
     digest: str
     files: int
@@ -35,21 +34,21 @@ class State:
 
 
 def place_of(source: str, settings: Settings) -> Path:
-    """Where the files of a source lie."""
+    """Return the folder of a source's files."""
     if source.startswith(_INBOX):
         return settings.inbox_dir.resolve() / source.removeprefix(_INBOX)
     return REPOSITORY / source
 
 
 def in_inbox(settings: Settings) -> dict[str, Path]:
-    """The sources in the inbox; empty where there is no inbox. What begins with a dot is somebody's temporary."""
+    """Return the sources in the inbox, without names that begin with a dot; empty without an inbox."""
     inbox = settings.inbox_dir.resolve()
     names = sorted(os.listdir(inbox)) if inbox.is_dir() else []
     return {f"{_INBOX}{name}": inbox / name for name in names if not name.startswith(".") and _is_usable(name)}
 
 
 def state_of(place: Path) -> State | None:
-    """The state of a source, None where it holds no file. Raises OSError for one that goes while it is looked at."""
+    """Return the state of a source, None without files. Raises OSError if it vanishes meanwhile."""
     digest, files, changed_at_s = hashlib.sha256(), 0, 0.0
     for path in _walk(place):
         found = path.lstat()
@@ -70,5 +69,5 @@ def _walk(place: Path) -> Iterator[Path]:
 
 
 def _is_usable(name: str) -> bool:
-    """Whether Dagster takes the name for a partition. Others are imported by `accel migrate`."""
+    """Return whether Dagster accepts the name as a partition. Others are imported by `accel migrate`."""
     return not any(part in name for part in INVALID_PARTITION_SUBSTRINGS) and name.isprintable()

@@ -1,4 +1,4 @@
-"""What got slower or faster: series that moved, and commits held against their baselines. Judged in `analysis`."""
+"""Regressions: shifts in series, and commits against their baselines."""
 
 from typing import Any
 
@@ -37,10 +37,9 @@ FROM regressions ORDER BY found_at DESC, regression_id
     freshness_policy=LAB_AT_WORK,
 )
 def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Every shift that was found in a series of measurements, and what became of it.
+    """Find shifts in series of measurements, and list what became of each.
 
-    Series of models that were measured since the last time are looked at again. A shift that is new is an event, and a
-    row when the tables have taken it in.
+    Series measured since the last time are examined again. A new shift is an event, and a row of the next tables.
     """
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
@@ -64,7 +63,7 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
 
 
 def _new_runs(log: EventLog, now: Snapshot, before_id: str | None) -> list[str]:
-    """Runs that began in what the log took in since."""
+    """Return the runs that began in the new part of the log."""
     since = Snapshot(now.segments - segments_of(log, before_id))
     events = log.read(since, types={RunStarted.__name__})
     return sorted({event.run_id for event in events if event.run_id})
@@ -88,7 +87,7 @@ def _change_chart(rows: list[dict[str, Any]]) -> dg.MarkdownMetadataValue:
 
 
 class CommitConfig(dg.Config):
-    """Which commit to check."""
+    """Commit to check."""
 
     commit: str | None = Field(default=None, description="As its runs are labelled; default: the one measured last.")
 
@@ -97,9 +96,9 @@ class CommitConfig(dg.Config):
 def commit_gate(
     context: dg.AssetCheckExecutionContext, config: CommitConfig, accel: Installation
 ) -> dg.AssetCheckResult:
-    """A commit's results against its baseline's, kept as an event; what moved is an event of its own and a regression.
+    """Compare a commit's results with its baseline's, and record the outcome as events.
 
-    It blocks nothing: tables and models are of all commits. Where nothing can be decided it warns.
+    The check blocks nothing, because tables and models hold all commits. An undecided comparison is a warning.
     """
     reader = Reader(accel.settings)
     commit = _asked(commits(reader), config.commit)

@@ -29,7 +29,7 @@ days = dg.DailyPartitionsDefinition(start_date="2026-01-01")
     freshness_policy=A_REPORT_EACH_DAY,
 )
 def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """What came in on one day: results, medians that moved, cells of the matrix that changed, and what is open."""
+    """Report on one day: new results, changed medians and matrix cells, and what is open."""
     day = date.fromisoformat(context.partition_key)
     log, settings = accel.log, accel.settings
     midnight = datetime.combine(day, time.min, UTC)

@@ -1,4 +1,4 @@
-"""What the assets work on: one installation of the platform, as a Dagster resource. No asset lives here."""
+"""One installation of the platform as a Dagster resource."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What becomes of a requested benchmark next, from what the log and Dagster know of it. Nothing is measured here.
+"""Next steps of requested benchmarks, from the state of the log and of Dagster.
 
-A host claims an attempt in the log before it asks Dagster for a run, so that no two hosts take one; whichever host sees
-a run end badly may claim the next attempt.
+A host claims an attempt in the log before it requests a run, so no two hosts take one. Whichever host sees a run end
+badly may claim the next attempt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AttemptRun:
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done about a request."""
+    """Next step of a request."""
 
     do: Literal["claim", "start", "close", "wait"]
     attempt: int = 0
@@ -46,7 +46,7 @@ class Step:
 
 
 def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datetime) -> Step:
-    """What `host`, which has the hardware, does about an unfinished request whose newest attempt has this run."""
+    """Return the step of `host`, which has the hardware, for an open request whose newest attempt has this run."""
     attempt = request.attempts
     if attempt == 0:
         return Step("claim", 1)
@@ -62,7 +62,7 @@ def next_step(request: Request, run: AttemptRun | None, *, host: str, now: datet
 
 
 def _after(request: Request, run: AttemptRun) -> Step:
-    """What follows on a run that has ended, but not its request."""
+    """Return the step after a run that ended without closing its request."""
     attempt = request.attempts
     limit_s = request.asked.max_runtime_s
     if limit_s is not None and run.seconds is not None and run.seconds >= limit_s:
@@ -75,7 +75,7 @@ def _after(request: Request, run: AttemptRun) -> Step:
 
 
 def offered(request: Request, hardware: Collection[str]) -> str | None:
-    """Which of a host's hardware names serves a request: its own, or the plain one where it chose a browser."""
+    """Return the host's hardware name that serves a request: its own, or the plain one for a browser; None if none."""
     name = request.asked.hardware
     plain = name.partition(":")[0] if is_web(name) else name
     return next((one for one in (name, plain) if one in hardware), None)
@@ -84,7 +84,7 @@ def offered(request: Request, hardware: Collection[str]) -> str | None:
 def take(
     requests: Requests, log: EventLog, instance: dg.DagsterInstance, *, hardware: Collection[str], host: str
 ) -> list[Request]:
-    """The requests for which this host now needs runs: claimed, and not begun yet. Others are ended where they have to.
+    """Claim requests for this host and return those that need runs now; close those that must end.
 
     `hardware` are the names that this host has. Raises LogUnavailable.
     """
@@ -129,7 +129,7 @@ def _run_of(instance: dg.DagsterInstance, request: Request) -> AttemptRun | None
 
 
 def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
-    """What Dagster says: of the step, else of the run, else of the process."""
+    """Return Dagster's reason: of the step, else of the run, else of the process."""
     kinds = {
         dg.DagsterEventType.STEP_FAILURE,
         dg.DagsterEventType.RUN_FAILURE,

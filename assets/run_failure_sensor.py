@@ -1,4 +1,4 @@
-"""Runs that failed: an event of each and, where a webhook is configured, a message. Why they failed is not judged."""
+"""Sensor for failed runs: an event of each and, where configured, a webhook message."""
 
 import dagster as dg
 
@@ -24,7 +24,7 @@ _PARTITION = "dagster/partition"
     description="Keeps each failed run as an event, and tells the webhook of ACCEL_WEBHOOK_URL where there is one.",
 )
 def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> None:
-    """Each failed run once, however often the sensor sees it."""
+    """Record each failed run once, however often the sensor sees it."""
     run = context.dagster_run
     payload = RunFailed(
         dagster_run_id=run.run_id,
@@ -48,7 +48,7 @@ def failed_runs(context: dg.RunFailureSensorContext, accel: Installation) -> Non
 
 
 def _reason(event: dg.DagsterEvent) -> str:
-    """What the step says, by the error that began it."""
+    """Return the step's message, from the error that began it."""
     failure = event.step_failure_data
     if failure.user_failure_data and failure.user_failure_data.description:
         return str(failure.user_failure_data.description)[:_LONGEST]

@@ -50,7 +50,7 @@ _PROCESS = "accel/process"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of the line ended."""
+    """Outcome of a run of the full pipeline."""
 
     run_id: str
     seconds: float
@@ -61,10 +61,10 @@ class Outcome:
 
 
 def dagster_home(settings: Settings) -> Path:
-    """DAGSTER_HOME of an installation, made ready: a folder in which `dagster.yaml` links to the repository's.
+    """Prepare DAGSTER_HOME of an installation: a folder whose `dagster.yaml` links to the repository's.
 
-    A `dagster.yaml` that somebody put there instead of the link stays. With ACCEL_POSTGRES_URL it is another folder,
-    for an instance that several machines share; the variable is set as this process and its children need it.
+    A `dagster.yaml` of the user stays. ACCEL_POSTGRES_URL selects another folder, for an instance shared by machines;
+    the variable is set for this process and its children.
     """
     home = settings.home.resolve() / ("dagster" if settings.postgres_url is None else "dagster-postgres")
     source, link = REPOSITORY / "dagster.yaml", home / "dagster.yaml"
@@ -87,11 +87,11 @@ def dagster_home(settings: Settings) -> Path:
 
 
 def run_full_pipeline(settings: Settings, config: dict[str, dg.Config], *, stages: int, say: Say) -> Outcome:
-    """Materialise every asset, in the instance that `accel ui` shows.
+    """Materialize every asset, in the instance that `accel ui` shows.
 
-    `config` maps steps to their configuration; `stages` is what the progress lines count up to. A step that fails does
-    not stop those that do not need it. Raises KeyboardInterrupt when interrupted: what a step had started is gone by
-    then, and what it had finished is in the log. Raises AccelError if another process works on this installation.
+    `config` maps steps to their configuration; `stages` is the total of the progress lines. A failing step does not
+    stop steps that do not need it. Raises KeyboardInterrupt when interrupted: finished work is in the log. Raises
+    AccelError if another process works on this installation.
     """
     started = time.monotonic()
     defs = build_defs(
@@ -136,7 +136,7 @@ def _reason(event: dg.DagsterEvent) -> str:
 
 
 def _require_alone(instance: dg.DagsterInstance) -> None:
-    """One `accel run` at a time per installation; one that was killed could not say so, and is marked failed here."""
+    """Allow one `accel run` at a time per installation; a killed one is marked failed here."""
     unfinished = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.NOT_STARTED])
     for run in instance.get_runs(unfinished):
         process = run.tags.get(_PROCESS)
@@ -150,7 +150,7 @@ def _require_alone(instance: dg.DagsterInstance) -> None:
 
 
 def _identity(process: psutil.Process) -> str:
-    """Its number, and when it started: numbers are used again."""
+    """Return a process's number and start time, because numbers are reused."""
     return f"{process.pid} {process.create_time():.2f}"
 
 
@@ -174,9 +174,9 @@ def _console(say: Say, stages: int, started: float) -> logging.Logger:
 
 
 class _Lines(logging.Handler):
-    """What a step says, as a line with the seconds since the start; of Dagster's own events only a new stage shows.
+    """Log handler that prints messages of steps with the seconds since the start, and new stages.
 
-    Errors are left out: each ends its step, and comes back as the reason in `Outcome.failures`.
+    Errors are left out: each ends its step and is the reason in `Outcome.failures`.
     """
 
     def __init__(self, say: Say, stages: int, started: float) -> None:

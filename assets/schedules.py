@@ -1,4 +1,4 @@
-"""What runs at a time of day, in UTC. What it does is said in `jobs.py` and `maintenance.py`."""
+"""Schedules, in UTC."""
 
 import time
 
@@ -22,7 +22,7 @@ _QUIET_S = 600
     description="Reads every source of the inbox that is not read as it is now, whatever kept the sensor from it.",
 )
 def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) -> list[dg.RunRequest] | dg.SkipReason:
-    """A run for each source whose last reading, if any, was of another state: new ones, and those whose run failed."""
+    """Request a run for each source whose last import was of another state, or failed."""
     due = []
     for source, place in in_inbox(accel.settings).items():
         try:
@@ -46,7 +46,7 @@ def nightly_history(context: dg.ScheduleEvaluationContext, accel: Installation) 
     description="Asks the hosts for the suite file that ACCEL_SUITE names; without one it says so, and nothing runs.",
 )
 def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
-    """The suite, each night anew: figures of one commit after the other are what a series is made of."""
+    """Request the suite each night, because a series needs figures of one commit after the other."""
     wanted = accel.settings.suite
     if wanted is None:
         return dg.SkipReason("No suite is configured: ACCEL_SUITE names none.")
@@ -62,7 +62,7 @@ def nightly_suite(accel: Installation) -> dg.RunRequest | dg.SkipReason:
     description="Trains the predictor where the tables are newer than what it was trained on.",
 )
 def nightly_training(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-    """A training, unless there is no matrix yet or the predictor was made of this very one."""
+    """Request a training, unless there is no matrix or the predictor was made of this one."""
     tables = last_made_from(context, "compat_matrix")
     if tables is None:
         return dg.SkipReason("There are no tables to learn from yet.")
@@ -88,7 +88,7 @@ morning_report = dg.build_schedule_from_partitioned_job(
 
 
 def _read_state(instance: dg.DagsterInstance, source: str) -> str | None:
-    """The state in which a source was last read, None if it never was."""
+    """Return the state in which a source was last imported, None if never."""
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("legacy_history"), asset_partitions=[source])
     for record in instance.fetch_materializations(wanted, limit=1).records:
         if record.asset_materialization and STATE in record.asset_materialization.metadata:

@@ -1,7 +1,4 @@
-"""What starts runs when something arrives: old results in the inbox, a commit's results, anything in the log.
-
-What runs is said in `jobs.py`, how the graph follows the log in `automation.py`. Runs that failed are in `failures.py`.
-"""
+"""Sensors that start runs: on files in the inbox, results of a commit, or changes of the log."""
 
 import time
 from pathlib import Path
@@ -25,11 +22,11 @@ from assets.run_failure_sensor import SEGMENTS as FAILURE_SEGMENTS
 
 
 class _Remembered(BaseModel):
-    """What a sensor keeps from tick to tick."""
+    """State of a sensor between ticks."""
 
     @classmethod
     def of(cls, text: str | None) -> Self:
-        """From its cursor; as if nothing was seen where there is none, or none that can be read."""
+        """Read the state from its cursor; an empty state without a readable one."""
         try:
             return cls.model_validate_json(text or "{}")
         except ValidationError:
@@ -44,7 +41,7 @@ class _Seen(BaseModel):
 
 
 class _Cursor(_Remembered):
-    """Where it is lost everything is new; runs that were asked for are not repeated, for their keys name the state."""
+    """Cursor of the inbox. If it is lost everything is new; run keys name states, so no run is repeated."""
 
     sources: dict[str, _Seen] = {}
 
@@ -56,7 +53,7 @@ class _Cursor(_Remembered):
     description="Reads what is put into the inbox, once it has stood still from one look to the next.",
 )
 def inbox(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
-    """A run for each source of the inbox that is new or has changed, and is no longer being written."""
+    """Request a run for each source of the inbox that is new or changed, and no longer being written."""
     before, now = _Cursor.of(context.cursor), _Cursor()
     requests: list[dg.RunRequest] = []
     waiting = 0
@@ -122,11 +119,10 @@ class _Watched(_Remembered):
     description="Compares the log with what `raw_events` was made of, and says so where it holds more. Starts no run.",
 )
 def log_moved(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
-    """`event_log` as updated, once what is new has stood still from one look to the next.
+    """Report `event_log` as updated once the log is quiet from one look to the next.
 
-    It waits while something is measured on this host, for work beside it would be measured too. That a run of the
-    graph failed moves nothing, or it would fail for ever; where `raw_events` does not follow, it is told again, ever
-    more seldom.
+    It waits while this host measures, because work beside a measurement would be measured too. Failed runs cause no
+    report; where `raw_events` does not follow, it is reported again, less and less often.
     """
     log, before = accel.log, _Watched.of(context.cursor)
     snapshot = log.snapshot()
@@ -176,7 +172,7 @@ def _quiet(why: str, watched: _Watched) -> dg.SensorResult:
     description="Checks each commit against its baseline when runs labelled with it have ended and are in the tables.",
 )
 def new_commits(context: dg.SensorEvaluationContext, accel: Installation) -> dg.SensorResult:
-    """A run for each commit with results that no check has seen; for the tables as they are, once."""
+    """Request a run for each commit with results that no check has seen, once per state of the tables."""
     reader = Reader(accel.settings)
     try:
         snapshot_id = reader.snapshot_id

@@ -36,9 +36,9 @@ GROUP BY ALL ORDER BY ALL
     freshness_policy=LAB_AT_WORK,
 )
 def results(context: dg.AssetExecutionContext, accel: Installation) -> dg.MaterializeResult[Any]:
-    """Every observation as a row of a DuckDB table, projected from the log; rows that break a data rule are set aside.
+    """Build the tables from the log: every observation a row; rows that break a data rule are set aside.
 
-    Only what is new since the tables in service is computed. Nobody reads the new tables before `compat_matrix`.
+    Only what is new since the published tables is computed. Nobody reads the new tables before `compat_matrix`.
     """
     snapshot_id = made_from(context, "raw_events")
     staged = publish.stage(accel.settings, snapshot=accel.log.load_snapshot(snapshot_id))

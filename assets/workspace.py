@@ -29,7 +29,7 @@ class Host:
 
 
 def hosts_in(path: Path) -> list[Host]:
-    """The hosts of a workspace file, in order. Raises NotFound, or InvalidInput for a file that is none."""
+    """Return the hosts of a workspace file, in order. Raises NotFound, or InvalidInput for another file."""
     return [host for host, _, _ in _entries(path.name, _read(path))]
 
 
@@ -71,7 +71,7 @@ def remove(path: Path, name: str) -> Host:
 
 
 def answers(host: Host, *, timeout_s: float = 2.0) -> bool:
-    """Whether something listens there."""
+    """Return whether something listens there."""
     try:
         with socket.create_connection((host.host.strip("[]"), host.port), timeout=timeout_s):
             return True
@@ -137,12 +137,12 @@ def _nodes(where: str, text: str) -> yaml.SequenceNode:
 
 
 def _end_of_list(where: str, text: str) -> int:
-    """The line after the last entry."""
+    """Return the line after the last entry."""
     return max((_last_line(text, entry) for entry in _nodes(where, text).value), default=len(text.splitlines()))
 
 
 def _last_line(text: str, node: yaml.Node) -> int:
-    """The line after a node; YAML counts what is blank, and comments that follow, as part of it."""
+    """Return the line after a node; YAML counts blank lines and following comments as part of it."""
     lines = text.splitlines()
     end = min(int(node.end_mark.line), len(lines))
     while end > node.start_mark.line + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
@@ -151,7 +151,7 @@ def _last_line(text: str, node: yaml.Node) -> int:
 
 
 def _entries(where: str, text: str) -> list[tuple[Host, int, int]]:
-    """Each host with its first line and the line after it."""
+    """Return each host with its first line and the line after it."""
     found = []
     for entry, node in zip(_list(where, text), _nodes(where, text).value, strict=True):
         fields = entry.get("grpc_server")

@@ -1,9 +1,8 @@
-"""One small module per format. To add one, put a module here; nothing else changes.
+"""Formats of old results: one small module per format. To add one, put a module here; nothing else changes.
 
-A module holds `detect(document) -> float`, how sure it is (0 to 1) that the content is its format, and
-`parse(document)`, which yields a `Record` or `RefusedCell` for every cell, `Embedded` for every whole document inside,
-and `NoResult` for a part that holds none. A format that never holds results says what it is in `NOT_RESULTS` and has no
-`parse`.
+A module holds `detect(document) -> float`, its confidence (0 to 1) by the content, and `parse(document)`. `parse`
+yields a `Record` or `RefusedCell` for every cell, `Embedded` for every whole document inside, and `NoResult` for a part
+without results. A format that never holds results says what it is in `NOT_RESULTS` and has no `parse`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Format:
 
 @lru_cache(maxsize=1)
 def all_formats() -> tuple[Format, ...]:
-    """Every format of this package, by name. Raises AttributeError for a module that does not keep the contract."""
+    """Return every format of this package, by name. Raises AttributeError for a module that breaks the contract."""
     return tuple(_load(info.name) for info in pkgutil.iter_modules(__path__))
 
 

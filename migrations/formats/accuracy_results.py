@@ -12,7 +12,7 @@ _SCORES = ("acc", "exact_match", "f1", "bleu", "rouge", "perplexity", "word_perp
 
 
 def detect(document: Document) -> float:
-    """Sure where each task's scores stand beside versions or numbers of shots."""
+    """Return high confidence where each task's scores stand beside versions or numbers of shots."""
     value = object_of(document.value)
     tasks = object_of(value.get("results"))
     if not tasks or len(value.keys() & _BESIDE) < 2:

@@ -1,7 +1,6 @@
-"""Silicon tables of aiconfigurator: time to first token and per output token, in milliseconds, of LLM serving.
+"""Silicon tables of aiconfigurator: milliseconds to the first token and per output token of LLM serving.
 
-Disaggregated rows put prefill and decode on different machines: no one batch or device describes them, so both stay
-open there and the row's own words say it all.
+Disaggregated rows run prefill and decode on different machines, so batch and device stay unknown there.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _DERIVED = "latency_mean_ms = first token + (output tokens - 1) x time per outpu
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, "model_path", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms")
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row: a request's whole time follows from its two parts and says that it is derived."""
+    """Yield one record per row: a request's whole time follows from its two parts and says that it is derived."""
     for pointer, row in rows_of(document):
         first, each = quantity(pick(row, *_FIRST)), quantity(pick(row, *_EACH))
         output = count(pick(row, "osl"), at_least=1)
@@ -85,7 +84,9 @@ def _cell(source_path: str, pointer: str, row: dict[str, Any], *, derived: str |
 
 
 def _devices(row: dict[str, Any]) -> int | None:
-    """Accelerators of an aggregated deployment: tensor x pipeline x data parallel; unknown where a part is open."""
+    """Return the accelerators of an aggregated deployment: tensor x pipeline x data parallel; None if one is
+    unknown.
+    """
     if row.get("mode") == "disagg":
         return None
     tensor = count(pick(row, "tp_size"), at_least=1)

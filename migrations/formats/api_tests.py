@@ -25,7 +25,9 @@ _OUTCOMES = ("success", "fail", "error", "valid", "pass", "skip", "not ")
 
 
 def detect(document: Document) -> float:
-    """Sure of the tests' own keys; less so of an error alone, or of outcomes in words that concern no hardware."""
+    """Return high confidence for the tests' own keys; lower for an error alone, or of outcomes in words that concern no
+    hardware.
+    """
     value = document.value
     if not isinstance(value, dict) or not value or any(hardware_of_key(key) for key in value):
         return 0.0
@@ -44,7 +46,7 @@ def detect(document: Document) -> float:
 
 
 def _rates(value: Any, depth: int = 4) -> bool:
-    """Whether calls of a service, by model, state tokens per second or a time with tokens, and no hardware anywhere."""
+    """Return whether calls of a service state tokens per second, or a time with tokens, by model without hardware."""
     calls = [entry for entry in _objects(value, depth) if entry.keys() & _CALL_RATES and entry.keys() & _CALL]
     return bool(calls) and not any(entry.keys() & _HARDWARE for entry in _objects(value, depth))
 
@@ -59,7 +61,7 @@ def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _only_outcomes(value: dict[str, Any]) -> bool:
-    """Texts by test name, nearly all of them the outcome of a test, and no number anywhere."""
+    """Return whether the values are texts by test name, nearly all outcomes of tests, without a number."""
     texts = [text for text in value.values() if isinstance(text, str)]
     plain = all(isinstance(member, str | bool | list) for member in value.values())
     outcomes = sum(text.casefold().startswith(_OUTCOMES) for text in texts)

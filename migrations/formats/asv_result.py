@@ -1,8 +1,8 @@
 """Results of airspeed velocity: one value per benchmark and combination of parameters, on one commit and machine.
 
-`date` is epoch milliseconds, of the commit. NaN means skipped, null failed. A value's unit stands in asv's separate
-list of benchmarks, so only `time_*` and `timeraw_*` (seconds) are read as times, `peakmem_*` (bytes) as memory; what
-`mem_*` and `track_*` count stays a statement. Version 2 writes each benchmark as a list under `result_columns`.
+`date` is the commit's time in epoch milliseconds. NaN means skipped, null failed. Units stand in asv's separate list of
+benchmarks, so only `time_*` and `timeraw_*` (seconds) and `peakmem_*` (bytes) are read; `mem_*` and `track_*` are kept
+as stated. Version 2 writes each benchmark as a list under `result_columns`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FINE_NS = 1_000
 
 
 def detect(document: Document) -> float:
-    """Sure where results stand beside a commit and the parameters of the machine."""
+    """Return high confidence where results stand beside a commit and the parameters of the machine."""
     value = object_of(document.value)
     if not isinstance(value.get("results"), dict) or "commit_hash" not in value:
         return 0.0
@@ -34,7 +34,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per benchmark and combination of parameters."""
+    """Yield one record per benchmark and combination of parameters."""
     columns = document.value.get("result_columns")
     for name, entry in document.value["results"].items():
         pointer = microbenchmark.member("/results", name)
@@ -116,7 +116,7 @@ def _cell(document: Document, pointer: str, name: str, entry: dict[str, Any], in
 
 
 def _entry(entry: Any, columns: list[Any] | None) -> dict[str, Any] | None:
-    """One benchmark's columns in every version, and the steps from it to its values."""
+    """Return one benchmark's columns in every version, with the steps to its values."""
     if isinstance(entry, list) and columns:
         named = dict(zip((str(column) for column in columns), entry, strict=False))
         if "result" not in named:

@@ -12,7 +12,9 @@ _MACHINE = {"arch", "cpu", "machine", "os", "ram"}
 
 
 def detect(document: Document) -> float:
-    """Sure where every entry defines a benchmark, or one machine is described and nothing is measured."""
+    """Return high confidence where every entry defines a benchmark, or one machine is described and nothing is
+    measured.
+    """
     value = object_of(document.value)
     entries = [entry for key, entry in value.items() if key != "version"]
     if entries and all(isinstance(entry, dict) and len(entry.keys() & _BENCHMARK) >= 4 for entry in entries):

@@ -18,7 +18,7 @@ _UNITS = {"latency_ms": "ms", "throughput": "items/s", "memory_mb": "MiB, writte
 
 
 def detect(document: Document) -> float:
-    """Sure where `results` holds runs by model, with a command or the data of a direct benchmark."""
+    """Return high confidence where `results` holds runs by model, with a command or the data of a direct benchmark."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("results"), dict):
         return 0.0
@@ -30,7 +30,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """The documents inside, and one failure per model without one."""
+    """Yield the documents inside, and one failure per model without one."""
     for model, run in document.value["results"].items():
         where = child("/results", model)
         if not isinstance(run, dict):
@@ -42,7 +42,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _without_data(document: Document, where: str, model: str, run: dict[str, Any]) -> Iterator[Part]:
-    """What the run says of itself: its summary by batch size where it has one, else how it ended."""
+    """Yield what the run says of itself: its summary by batch size, else how it ended."""
     whole = document.value
     named = NamesInFile((run.get("model") or model,), run.get("hardware") or whole.get("hardware"))
     times = (run.get("timestamp"), whole.get("timestamp"))

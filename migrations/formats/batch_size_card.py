@@ -19,7 +19,9 @@ _CELL_KEYS = {"throughput", "latency_ms", "memory_usage_mb", "success", "error"}
 
 
 def detect(document: Document) -> float:
-    """Sure where `batch_sizes` is an object of cells with a figure or an outcome, beside a model and hardware."""
+    """Return high confidence where `batch_sizes` is an object of cells with a figure or an outcome, beside a model and
+    hardware.
+    """
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("batch_sizes"), dict | list):
         return 0.0
@@ -32,7 +34,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per batch size."""
+    """Yield one record per batch size."""
     value = document.value
     named = NamesInFile(
         (value.get("model_path"), value.get("model_key"), value.get("model")),
@@ -70,7 +72,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _cells(batch_sizes: Any) -> Iterator[tuple[str, str, Any]]:
-    """Pointer, batch size as text, and cell; in a list each cell has its batch size inside."""
+    """Yield pointer, batch size as text, and cell; in a list each cell has its batch size inside."""
     if isinstance(batch_sizes, dict):
         yield from ((child("/batch_sizes", key), str(key), cell) for key, cell in batch_sizes.items())
         return

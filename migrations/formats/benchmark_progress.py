@@ -8,7 +8,7 @@ NOT_RESULTS = "the progress log of a series of benchmarks"
 
 
 def detect(document: Document) -> float:
-    """Sure where completed and failed benchmarks are lists."""
+    """Return high confidence where completed and failed benchmarks are lists."""
     value = document.value
     if not isinstance(value, dict):
         return 0.0

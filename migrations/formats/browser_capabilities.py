@@ -1,4 +1,4 @@
-"""What a browser says it can do: WebNN, WebGPU, WebGL and WebAssembly features, and no figure."""
+"""Capabilities of a browser: WebNN, WebGPU, WebGL and WebAssembly features without figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _FEATURES = {"webnn", "webgpu", "webgl", "wasm"}
 
 
 def detect(document: Document) -> float:
-    """Sure where at least two features say whether they are supported, beside the browser or alone."""
+    """Return high confidence where at least two features say whether they are supported, beside the browser or
+    alone.
+    """
     value = document.value
     if not isinstance(value, dict) or {"metrics", "results", "benchmarks"} & value.keys():
         return 0.0

@@ -19,7 +19,7 @@ _UNITS = {"mean_latency": "s", "mean_throughput": "items/s"}
 
 
 def detect(document: Document) -> float:
-    """Sure where some family has compatibility by hardware."""
+    """Return high confidence where some family has compatibility by hardware."""
     families = document.value.get("model_families") if isinstance(document.value, dict) else None
     if not isinstance(families, dict):
         return 0.0
@@ -27,7 +27,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per result named; a hardware without any holds none."""
+    """Yield one record per result named; a hardware without any holds none."""
     none = True
     for family, content in document.value["model_families"].items():
         by_hardware = content.get("hardware_compatibility") if isinstance(content, dict) else content

@@ -16,7 +16,9 @@ _FIGURE = re.compile(r"latency|throughput|per_second|inference_time|elapsed|dura
 
 
 def detect(document: Document) -> float:
-    """Sure where coverage by platform stands beside counts of models, or pass rates beside counts of tests."""
+    """Return high confidence where coverage by platform stands beside counts of models, or pass rates beside counts of
+    tests.
+    """
     value = document.value
     if not isinstance(value, dict):
         return 0.0
@@ -32,7 +34,7 @@ def detect(document: Document) -> float:
 
 
 def _only_percentages(value: Any, depth: int = 4) -> bool:
-    """Whether rates are written as `"100.0%"`, and no time or speed stands anywhere beside them."""
+    """Return whether rates are written as `"100.0%"`, without any time or speed beside them."""
     leaves = list(_leaves(value, depth))
     rates = [text for _, text in leaves if isinstance(text, str) and _PERCENTAGE.fullmatch(text.strip())]
     return len(rates) >= 2 and not any(_FIGURE.search(str(key)) for key, _ in leaves)

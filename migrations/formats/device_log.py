@@ -19,7 +19,7 @@ _DMON = re.compile(r"# gpu\s+(?:pwr|sm|mem)\b", re.IGNORECASE)
 
 
 def detect(document: Document) -> float:
-    """Sure where two columns are readings of a device and none is of a run."""
+    """Return high confidence where two columns are readings of a device and none is of a run."""
     if document.kind == "text":
         return 0.85 if any(_DMON.match(line) for line in document.value[:5]) else 0.0
     readings = sum(_READING.fullmatch(column) is not None for column in document.columns)

@@ -22,7 +22,7 @@ _UNITS = {
 
 
 def detect(document: Document) -> float:
-    """Sure where `batch_results` has batch sizes as keys, beside a model and hardware."""
+    """Return high confidence where `batch_results` has batch sizes as keys, beside a model and hardware."""
     value = document.value
     if not isinstance(value, dict) or not {"model", "hardware"} <= value.keys():
         return 0.0
@@ -35,7 +35,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per batch size; a run without any is one record about the model as a whole."""
+    """Yield one record per batch size; a run without any is one record about the model as a whole."""
     value = document.value
     named, path = NamesInFile((value.get("model"),), value.get("hardware")), document.source_path
     batches = value.get("batch_results") or {}

@@ -47,7 +47,7 @@ _OWN_TEXTS = ("energy_source", "remedy")
 
 
 def detect(document: Document) -> float:
-    """Sure where `batch_results` has `b{B}_s{S}` keys, beside a model id and a device."""
+    """Return high confidence where `batch_results` has `b{B}_s{S}` keys, beside a model id and a device."""
     value = document.value
     if not isinstance(value, dict) or not (value.keys() & set(_MODEL) and value.keys() & set(_DEVICE)):
         return 0.0
@@ -58,7 +58,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per cell; a file without cells is one failure of the model as a whole."""
+    """Yield one record per cell; a file without cells is one failure of the model as a whole."""
     value = document.value
     load = _object(value.get("load_results"))
     runtime = _object(value.get("device_info")).get("runtime")
@@ -129,7 +129,7 @@ def _cell(whole: CellDraft, key: str, content: Any, loading: dict[str, Any]) -> 
 
 
 def _own(value: dict[str, Any]) -> dict[str, Any]:
-    """What only this platform's reports say of all their cells."""
+    """Return the facts that only this platform's reports state for all their cells."""
     mode, weights = value.get("mode"), _object(value.get("weights"))
     return {
         "mode": mode if mode in get_args(Mode) else "inference",

@@ -8,5 +8,5 @@ NOT_RESULTS = "an empty list or object"
 
 
 def detect(document: Document) -> float:
-    """Sure where there is nothing."""
+    """Return high confidence where there is nothing."""
     return 0.9 if document.kind == "json" and document.value in ([], {}) else 0.0

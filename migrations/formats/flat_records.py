@@ -17,7 +17,7 @@ _NESTED = ("status", "metadata", "batch_sizes")
 
 
 def detect(document: Document) -> float:
-    """Sure by the columns of the rows; less so of a lone object."""
+    """Return high confidence by the columns of the rows; lower for a lone object."""
     if document.kind == "tables":
         return 0.0
     if document.columns:
@@ -32,7 +32,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per row."""
+    """Yield one record per row."""
     rows = _rows(document.value)
     for index, row in enumerate(rows):
         pointer = child("", index) if isinstance(document.value, list) else ""

@@ -16,7 +16,9 @@ _ENTRY = {"model", "hardware", "success"}
 
 
 def detect(document: Document) -> float:
-    """Sure where detailed results name model, hardware and success, or model results are true and false by hardware."""
+    """Return high confidence where detailed results name model, hardware and success, or model results are true and
+    false by hardware.
+    """
     value = document.value
     if not isinstance(value, dict):
         return 0.0
@@ -29,7 +31,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per model and hardware: from the details, else from the bare true or false."""
+    """Yield one record per model and hardware: from the details, else from the bare true or false."""
     value = document.value
     stats = value["stats"] if isinstance(value.get("stats"), dict) else {}
     when = (stats.get("timestamp"), value.get("timestamp"))
@@ -74,7 +76,7 @@ def _record(
 
 
 def _reason(entry: dict[str, Any]) -> str:
-    """The file's message, else the last line of the script's error output."""
+    """Return the file's message, else the last line of the script's error output."""
     message = entry.get("error") or entry.get("error_message")
     if isinstance(message, str) and message.strip():
         return message.strip()

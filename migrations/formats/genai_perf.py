@@ -30,7 +30,9 @@ _GPU = ("gpu_", "energy_")
 
 
 def detect(document: Document) -> float:
-    """Sure where a request's latency has a unit and statistics, or the table begins with its header."""
+    """Return high confidence where a request's latency has a unit and statistics, or the table begins with its
+    header.
+    """
     if document.kind in ("text", "csv"):
         first = ",".join(document.columns) if document.kind == "csv" else next(iter(document.value), "")
         return 0.95 if first.casefold().startswith(_HEADER) else 0.0
@@ -41,7 +43,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record of the whole run."""
+    """Yield one record of the whole run."""
     if document.kind == "json":
         metrics, pointer = {str(name): object_of(metric) for name, metric in document.value.items()}, ""
     else:
@@ -59,7 +61,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _table(text: str) -> dict[str, dict[str, Any]]:
-    """The statistics of every metric by its plain name, from the table's sections, each with a header of its own."""
+    """Return the statistics of every metric by its plain name, from sections with headers of their own."""
     found: dict[str, dict[str, Any]] = {}
     header: list[str] = []
     for line in csv.reader(text.splitlines()):
@@ -98,7 +100,7 @@ def _ms(metric: Mapping[str, Any], statistic: str) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """Tables write 1,234.56."""
+    """Parse a number as tables write it: 1,234.56."""
     return quantity(value.replace(",", "") if isinstance(value, str) else value)
 
 

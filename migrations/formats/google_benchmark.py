@@ -12,7 +12,7 @@ from migrations.tools import google_benchmark
 
 
 def detect(document: Document) -> float:
-    """Sure where rows have a name and real and processor time, beside a context."""
+    """Return high confidence where rows have a name and real and processor time, beside a context."""
     value = object_of(document.value)
     rows = value.get("benchmarks")
     if not isinstance(rows, list) or not isinstance(value.get("context"), dict):
@@ -22,7 +22,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per name and number of threads."""
+    """Yield one record per name and number of threads."""
     run = google_benchmark.GoogleBenchmarkRun(document.source_path, document.value["context"])
     yield from run.results((pointer_to("benchmarks", i), row) for i, row in enumerate(document.value["benchmarks"]))
 

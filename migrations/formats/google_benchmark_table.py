@@ -28,7 +28,7 @@ _AGGREGATE = re.compile(r"(?P<name>.+)_(?P<which>mean|median|stddev|cv|min|max|B
 
 
 def detect(document: Document) -> float:
-    """Sure by the header of the CSV, or by that of the console's table with rows beneath."""
+    """Return high confidence by the header of the CSV, or by that of the console's table with rows beneath."""
     if document.kind == "csv":
         return 0.95 if set(document.columns) >= set(_HEADER) else 0.0
     if document.kind != "text":
@@ -40,7 +40,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per name."""
+    """Yield one record per name."""
     context: dict[str, Any] = {}
     if document.kind == "csv":
         rows = list(rows_of(document))
@@ -76,7 +76,7 @@ def _printed(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _with_aggregates(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows as the JSON has them, where an aggregate says of what it is."""
+    """Yield the rows as in the JSON, where an aggregate names its repetitions."""
     found = {pointer: _AGGREGATE.fullmatch(str(row.get("name"))) for pointer, row in rows}
     suffixes = Counter(match["name"] for match in found.values() if match)
     for pointer, row in rows:

@@ -16,14 +16,16 @@ _ABOUT = {"task": "task", "input_res": "input", "params_m": "parameters_millions
 
 
 def detect(document: Document) -> float:
-    """Sure where rows name hardware and model and have a frame rate by batch size."""
+    """Return high confidence where rows name hardware and model and have a frame rate by batch size."""
     named = share_of_rows(document, "hardware", "model")
     return 0.9 * named if any(_RATE.fullmatch(column) for column in document.columns) else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row and batch size that has a rate. The zoo's networks are compiled to 8 bits unless they say
-    otherwise, but the table does not say it, so the precision is left open."""
+    """Yield one record per row and batch size with a rate.
+
+    The zoo compiles to 8 bits unless stated otherwise, but the table does not say so; the precision is left open.
+    """
     rates = {column: found for column in document.columns if (found := _RATE.fullmatch(column))}
     for pointer, row in rows_of(document):
         device = text_of(row.get("hardware"))

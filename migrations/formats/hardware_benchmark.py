@@ -23,7 +23,7 @@ _STATED = ("avg_latency", "throughput", "total_time", "timeout", "completed_iter
 
 
 def detect(document: Document) -> float:
-    """Sure where some entry three levels under `benchmarks` holds `benchmark_results` or a status."""
+    """Return high confidence where some entry three levels under `benchmarks` holds `benchmark_results` or a status."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("benchmarks"), dict):
         return 0.0
@@ -35,7 +35,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """Every cell; an entry without cells is one record about the model as a whole."""
+    """Yield every cell; an entry without cells is one record about the model as a whole."""
     machine = _machine(document.value)
     if not document.value["benchmarks"]:
         yield NoResult("/benchmarks", "a run without a benchmark")
@@ -86,8 +86,10 @@ def _cell(whole: CellDraft, key: str, content: Any, load: dict[str, float | None
 
 
 def _entries(benchmarks: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Any]]:
-    """Pointer, family, model, hardware and entry. What is no object on the way down comes out as it is, once. Some
-    files leave the level of families out."""
+    """Yield pointer, family, model, hardware and entry; other values on the way down are yielded as they are.
+
+    Some files omit the level of families.
+    """
     for family, models in benchmarks.items():
         at_family = child("/benchmarks", family)
         if not isinstance(models, dict):
@@ -119,7 +121,7 @@ def _machine(value: dict[str, Any]) -> Machine:
 
 
 def _device_names(info: dict[str, Any], details: dict[str, Any]) -> dict[str, str]:
-    """CPU and GPU names. `processor` is often only the architecture again, which names nothing."""
+    """Return CPU and GPU names. `processor` often repeats the architecture, which names nothing."""
     names: dict[str, str] = {}
     cpu = _object(details.get("openvino_device_info")).get("CPU") or info.get("processor")
     if isinstance(cpu, str) and cpu and cpu != info.get("architecture"):

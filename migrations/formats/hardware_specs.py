@@ -17,7 +17,9 @@ _INSTANCES = {"provider", "id", "gpu"}
 
 
 def detect(document: Document) -> float:
-    """Sure where a table names devices and three facts of a data sheet, or providers' machines and their GPU."""
+    """Return high confidence where a table names devices and three facts of a data sheet, or providers' machines and
+    their GPU.
+    """
     columns = {column.casefold() for column in document.columns}
     if columns & _NAMES and len(columns & _CHIP) >= 3:
         return 0.9

@@ -1,7 +1,7 @@
 """Summaries of hardware benchmarks: `model_families.{f}.hardware_results.{hw}`, lists in the order of `models_tested`.
 
-Each figure is a mean over unlike shapes, computed from results that are stored elsewhere: it is kept as the claim it
-is (`original.derived_claim`), and `rules.py` keeps it from counting as a measurement. Latency in ms.
+Each figure is a mean over unlike shapes, computed from results stored elsewhere. It is kept as a claim
+(`original.derived_claim`) and never counts as a measurement. Latency in ms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNITS = {"latency_ms": "ms", "throughput": "items/s"}
 
 
 def detect(document: Document) -> float:
-    """Sure where some family has results by hardware."""
+    """Return high confidence where some family has results by hardware."""
     families = document.value.get("model_families") if isinstance(document.value, dict) else None
     if not isinstance(families, dict):
         return 0.0
@@ -27,7 +27,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per model and hardware; lists shorter than the models tested name nobody and are refused."""
+    """Yield one record per model and hardware; lists shorter than the models tested name nobody and are refused."""
     none = True
     for family, content in document.value["model_families"].items():
         results = content.get("hardware_results") if isinstance(content, dict) else content

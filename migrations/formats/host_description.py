@@ -33,7 +33,7 @@ _OUTCOMES = (
 
 
 def detect(document: Document) -> float:
-    """Sure where at least four keys are facts about a machine and none speaks of an outcome."""
+    """Return high confidence where at least four keys are facts about a machine and none speaks of an outcome."""
     keys = {str(key).casefold() for key in object_of(document.value)}
     known = len(keys & _FACTS)
     if any(key.startswith(_OUTCOMES) and key not in _FACTS for key in keys) and known < _BEYOND_DOUBT:

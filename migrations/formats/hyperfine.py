@@ -19,7 +19,7 @@ _COLUMNS = ("command", "mean", "stddev", "median", "user", "system")
 
 
 def detect(document: Document) -> float:
-    """Sure where every result has a command with user and system time."""
+    """Return high confidence where every result has a command with user and system time."""
     if document.kind == "csv":
         return 0.95 if set(document.columns) >= set(_COLUMNS) else 0.0
     results = object_of(document.value).get("results")
@@ -29,7 +29,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per command."""
+    """Yield one record per command."""
     rows: list[tuple[str, Any]] = list(rows_of(document))
     if document.kind != "csv":
         rows = [(child("/results", i), entry) for i, entry in enumerate(document.value["results"])]

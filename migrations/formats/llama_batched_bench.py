@@ -30,14 +30,14 @@ _BACKEND = re.compile(r"ggml_(?P<name>cuda|vulkan|metal|sycl|opencl|hip)_init", 
 
 
 def detect(document: Document) -> float:
-    """Sure where rows have the times of prompt, answer and both, or the table has its header."""
+    """Return high confidence where rows have the times of prompt, answer and both, or the table has its header."""
     if document.kind == "text":
         return 0.95 if any("T_PP s" in line and set(_cells(line)) >= set(_COLUMNS) for line in document.value) else 0.0
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row: a whole generation of each sequence of the batch."""
+    """Yield one record per row: a whole generation of each sequence of the batch."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     notes = "\n".join(document.value) if document.kind == "text" else "\n".join(note.content for note in document.notes)

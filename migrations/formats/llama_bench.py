@@ -1,7 +1,7 @@
-"""llama.cpp's `llama-bench`: nanoseconds per repetition of reading a prompt, generating, or both; JSON, lines, CSV.
+"""llama.cpp's `llama-bench` as JSON, lines or CSV: nanoseconds per repetition of prompt, generation, or both.
 
-A prompt test (`n_prompt` alone) is one forward pass over so many tokens; a generation test (`n_gen`) makes so many
-tokens one after the other, behind `n_depth` or `n_prompt` tokens. Always one sequence: `n_batch` counts tokens.
+A prompt test (`n_prompt` alone) is one forward pass over so many tokens. A generation test (`n_gen`) makes so many
+tokens in turn behind `n_depth` or `n_prompt` tokens. It runs one sequence: `n_batch` counts tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _ABOUT = ("model_filename", "model_type", "model_size", "model_n_params", "backe
 
 
 def detect(document: Document) -> float:
-    """Sure where rows have prompt and generation lengths and times in nanoseconds, or most carry such a row."""
+    """Return high confidence where rows have prompt and generation lengths and times in nanoseconds, or most carry such
+    a row.
+    """
     if document.kind == "text":
         return 0.95 if any(_INSERT.fullmatch(line.strip()) for line in document.value) else 0.0
     if share_of_rows(document, _WRAPPED) >= 0.5:
@@ -46,7 +48,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in _inserted(document.value) if document.kind == "text" else rows_of(document):
@@ -54,7 +56,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _inserted(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of its SQL output."""
+    """Yield the rows of its SQL output."""
     for number, line in enumerate(lines):
         if found := _INSERT.fullmatch(line.strip()):
             values = next(csv.reader([found["values"]], quotechar="'", skipinitialspace=True), [])
@@ -64,7 +66,7 @@ def _inserted(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _unwrapped(row: dict[str, Any]) -> dict[str, Any]:
-    """The tool's own row where a script wrapped it together with what it watched meanwhile."""
+    """Return the tool's own row from a script's row with other readings."""
     inner = row.get(_WRAPPED)
     if not isinstance(inner, dict):
         return row
@@ -141,7 +143,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], test: str) -> 
 
 
 def _list(value: Any) -> Any:
-    """A list, also one written as text in a CSV cell."""
+    """Return a list, also from text in a CSV cell."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,6 +1,6 @@
-"""What `llama-bench` prints by default: a Markdown table of tokens/s per test (`pp512`, `tg128`, `pp512 @ d4096`).
+"""Default output of `llama-bench`: a Markdown table of tokens/s per test (`pp512`, `tg128`, `pp512 @ d4096`).
 
-The time of a test follows from its rate and tokens and says that it is derived. Devices stand in the lines before.
+The time of a test is derived from its rate and tokens, and marked so. Devices are named in the lines before.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NOT_SETTINGS = {"model", "size", "params", "backend", "test", "t/s", "threads"}
 
 
 def detect(document: Document) -> float:
-    """Sure where a table has a model, a test and tokens/s."""
+    """Return high confidence where a table has a model, a test and tokens/s."""
     return 0.9 if document.kind == "text" and any(_is_header(_cells(line)) for line in document.value) else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row of every such table in the text."""
+    """Yield one record per row of every such table in the text."""
     header: list[str] = []
     device = build = None
     whole = "\n".join(document.value)

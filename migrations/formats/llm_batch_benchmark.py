@@ -24,7 +24,7 @@ _UNITS = {"latency": "s", "latencies": "s", "elapsed_time": "s", "throughput": "
 
 
 def detect(document: Document) -> float:
-    """Sure where every row is of one of the kinds."""
+    """Return high confidence where every row is of one of the kinds."""
     if document.kind not in ("json", "json_lines"):
         return 0.0
     rows = [row for _, (_, row) in zip(range(1000), rows_of(document), strict=False)]
@@ -32,7 +32,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in rows_of(document):

@@ -20,12 +20,12 @@ _AGREES = 1.25
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for pointer, row in rows_of(document):
         hardware, framework = text_of(row["Hardware"]), text_of(row["Framework"])
         named = hardware_named(hardware)
@@ -67,7 +67,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 def _note(
     framework: str | None, batch: int | None, into: int | None, out: int | None, ms: float | None, tokens: float | None
 ) -> str | None:
-    """Says so where the stated tokens/s leave the batch out, judged by the latency of the same row."""
+    """Return a note where the stated tokens/s leave the batch out, by the latency of the row; None otherwise."""
     if not (batch and into and out and ms and tokens) or batch == 1:
         return None
     whole = batch * (into + out) * MS_PER_S / ms

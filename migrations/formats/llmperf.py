@@ -26,7 +26,7 @@ _SECONDS_PER_MINUTE = 60
 
 
 def detect(document: Document) -> float:
-    """Sure where a row has the number of requests at once and a request's latency."""
+    """Return high confidence where a row has the number of requests at once and a request's latency."""
     return 0.95 * max(
         share_of_rows(document, "num_concurrent_requests", f"{_WHOLE}_mean"),
         share_of_rows(document, "num_concurrent_requests", "results") if _nested(document.value) else 0.0,
@@ -34,7 +34,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per summary."""
+    """Yield one record per summary."""
     for pointer, row in rows_of(document):
         found = _flat(row)
         place = hardware_part(document.source_path)
@@ -79,7 +79,7 @@ def _nested(value: Any) -> bool:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Later versions nest what earlier ones wrote flat: `results.ttft_s.quantiles.p50`."""
+    """Flatten the nesting of later versions: `results.ttft_s.quantiles.p50`."""
     found: dict[str, Any] = {}
     stack: list[tuple[str, Any, int]] = [("", row, 0)]
     while stack:

@@ -21,12 +21,12 @@ _THREADS = re.compile(r"\b(?P<threads>\d+) threads?\b")
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 if document.kind == "csv" and set(document.columns) >= _NEEDED else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for index, row in enumerate(document.value):
         yield _row(document.source_path, child("", index), row)
 
@@ -63,6 +63,6 @@ def _row(source_path: str, pointer: str, row: dict[str, str]) -> Record | Refuse
 
 
 def _length(shape: str) -> int | None:
-    """Tokens of a shape with two dimensions, `4x128` or `(4, 128)`; pictures have more dimensions."""
+    """Return the tokens of a shape with two dimensions, `4x128` or `(4, 128)`; None for pictures."""
     tokens = _TOKENS.fullmatch(shape.strip(" ()[]"))
     return count(tokens["length"], at_least=1) if tokens else None

@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def detect(document: Document) -> float:
-    """Sure where marked lines, or objects with the load generator's keys, make up the log."""
+    """Return high confidence where marked lines, or objects with the load generator's keys, make up the log."""
     if document.kind == "text":
         return 0.95 if any(line.startswith(_MARK) for line in document.value[:50]) else 0.0
     rows = document.value if document.kind == "json_lines" else []
@@ -36,7 +36,9 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record, at the first line with a result. A log without results is of a run that broke off: a failure."""
+    """Yield one record, at the first line with a result. A log without results is of a run that broke off: a
+    failure.
+    """
     found: dict[str, Any] = {}
     first = None
     errors = []

@@ -25,12 +25,12 @@ _MORE = re.compile(r".*(?:latency|time to first token|time per output token|toke
 
 
 def detect(document: Document) -> float:
-    """Sure where a line is the title."""
+    """Return high confidence where a line is the title."""
     return 0.95 if document.kind == "text" and any(_TITLE in line for line in document.value[:400]) else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per summary in the text; a run for accuracy alone has no times and is none."""
+    """Yield one record per summary in the text; a run for accuracy alone has no times and is none."""
     starts = [number for number, line in enumerate(document.value) if _TITLE in line]
     for start, end in zip(starts, [*starts[1:], len(document.value)], strict=True):
         found: dict[str, str] = {}

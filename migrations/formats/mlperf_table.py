@@ -1,7 +1,7 @@
 """Tables of MLPerf inference results: a checker's `summary` (CSV or JSON), or a results list with a row per model.
 
-What `Result` is follows from the units, or from the scenario: a stream's is a percentile of latency in milliseconds (90
-for one stream, 99 for several), the others' a rate. Numbers may be quoted, and unknown ones `N/A`.
+The meaning of `Result` follows from units or scenario: a percentile of latency in ms for streams (90 for one, 99 for
+several), else a rate. Numbers may be quoted, and unknown ones `N/A`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TESTS = re.compile(r"TEST\d+|Power.*", re.IGNORECASE)
 
 
 def detect(document: Document) -> float:
-    """Sure where rows have a model, a scenario of MLPerf, and a result."""
+    """Return high confidence where rows have a model, a scenario of MLPerf, and a result."""
     if document.kind not in ("csv", "json", "json_lines") or isinstance(document.value, dict):
         return 0.0
     has = [max(share_of_rows(document, name) for name in names) for names in (_MODEL, _SCENARIO)]
@@ -47,7 +47,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row; a row whose result is open or whose run had errors is a failure."""
+    """Yield one record per row; a row whose result is open or whose run had errors is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in rows_of(document):

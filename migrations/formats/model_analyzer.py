@@ -29,7 +29,9 @@ _ABOUT = (
 
 
 def detect(document: Document) -> float:
-    """Sure where a model's rows have a batch, a load, and a rate, latency or GPU figure with its unit."""
+    """Return high confidence where a model's rows have a batch, a load, and a rate, latency or GPU figure with its
+    unit.
+    """
     columns = set(document.columns)
     if "Model" not in columns or not columns & {"Batch", "Batch Size"} or not columns & {"Concurrency", "Request Rate"}:
         return 0.0
@@ -39,7 +41,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     columns = {column: found for column in document.columns if (found := _COLUMN.fullmatch(column))}
     for pointer, row in rows_of(document):
         cell = _cell(document.source_path, pointer, row, columns)

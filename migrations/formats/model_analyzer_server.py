@@ -8,7 +8,7 @@ NOT_RESULTS = "metrics of an idle Triton server, of no model"
 
 
 def detect(document: Document) -> float:
-    """Sure where GPU metrics stand beside a server's name and neither batch nor load are there."""
+    """Return high confidence where GPU metrics stand beside a server's name and neither batch nor load are there."""
     columns = set(document.columns)
     metrics = any(column.startswith("GPU ") and column.endswith(")") for column in columns)
     loads = {"Batch", "Batch Size", "Concurrency", "Request Rate"}

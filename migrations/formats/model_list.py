@@ -12,6 +12,6 @@ _KNOWN = _ABOUT | _ACCURACY | {"model"}
 
 
 def detect(document: Document) -> float:
-    """Sure where a model's row holds nothing beyond what it is and how often it is right."""
+    """Return high confidence where a model's row holds nothing beyond what it is and how often it is right."""
     columns = set(document.columns)
     return 0.85 if "model" in columns and len(columns) > 1 and columns <= _KNOWN else 0.0

@@ -18,12 +18,12 @@ _UNITS = {"min_ms": "ms", "max_ms": "ms", "avg_ms": "ms"}
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, "model", "min_ms", "max_ms", "avg_ms", "loop_count", "num_threads")
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row. benchncnn runs one picture at a time and prints milliseconds of it."""
+    """Yield one record per row. benchncnn runs one picture at a time and prints milliseconds of it."""
     for pointer, row in rows_of(document):
         gpu = number(pick(row, "gpu_device"))
         hardware = None if gpu is None else "cpu" if gpu < 0 else "vulkan"
@@ -55,14 +55,16 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _precision(model: str) -> tuple[str, str | None]:
-    """`squeezenet_int8` is squeezenet in int8; of the others ncnn chooses the precision itself."""
+    """Return name and precision: `squeezenet_int8` is squeezenet in int8; otherwise ncnn chooses (None)."""
     bare = model.removesuffix("_int8")
     return (bare, "int8") if bare != model else (model, None)
 
 
 def _by_command(row: dict[str, Any]) -> str | None:
-    """The hardware in `benchncnn [loops] [threads] [powersave] [gpu device] [cooling down]`; the processor if left
-    out, as the program's own default is."""
+    """Return the hardware in `benchncnn [loops] [threads] [powersave] [gpu device] [cooling down]`.
+
+    The processor by default, as in the program.
+    """
     words = str(row.get("command") or "").split()
     if not words or "benchncnn" not in words[0]:
         return None

@@ -1,6 +1,6 @@
-"""What ncnn's `benchncnn` prints: its settings as `name = value`, then milliseconds of one picture per model.
+"""Output of ncnn's `benchncnn`: settings as `name = value`, then milliseconds of one picture per model.
 
-Several blocks may stand in one text, each under the heading of a device as in ncnn's own list of them.
+One text may hold several blocks, each under the heading of a device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INT8 = "_int8"
 
 
 def detect(document: Document) -> float:
-    """Sure where two lines are rows of it, or one beside a setting."""
+    """Return high confidence where two lines are rows of it, or one beside a setting."""
     if document.kind != "text":
         return 0.0
     rows = sum(1 for line in document.value if "avg =" in line and _ROW.fullmatch(line))
@@ -37,7 +37,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     settings: dict[str, str] = {}
     device = None
     for index, line in enumerate(document.value):

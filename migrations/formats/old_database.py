@@ -26,12 +26,12 @@ _KNOWN = _DESCRIBING | _RESULTS | _TESTS | _SPECIAL
 
 
 def detect(document: Document) -> float:
-    """Sure where at least one table has a name of the old schemas."""
+    """Return high confidence where at least one table has a name of the old schemas."""
     return 0.9 if document.kind == "tables" and document.value.keys() & _KNOWN else 0.0
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """The results of every table; a table nobody knows is refused with its rows."""
+    """Yield the results of every table; a table nobody knows is refused with its rows."""
     tables: dict[str, Rows] = document.value
     joined = _Joined(tables)
     batches = _by(tables.get("performance_batch_results", []), "result_id")
@@ -72,7 +72,7 @@ class _Joined:
         self._devices = _first_by(tables.get("hardware_info", []), "run_id")
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row; what it does not say itself from its model, hardware and run. A browser platform outranks both."""
+        """Return the row, completed by its model, hardware and run. A browser platform outranks both."""
         run = self._runs.get(_key(row.get("run_id")), {})
         described = {
             **{key: run.get(key) for key in ("timestamp", "started_at", "model_id", "device", "precision")},
@@ -93,7 +93,7 @@ _OF_MODEL = ("model_name", "model_family")
 
 
 def _samples(row: Mapping[str, Any], batches: Rows) -> tuple[int, ...]:
-    """The times of a result's batches, where all have its batch size; else none."""
+    """Return the times of a result's batches, if all have its batch size; else none."""
     if any(batch.get("batch_size") != row.get("batch_size") or not batch.get("latency_ms") for batch in batches):
         return ()
     ordered = sorted(batches, key=lambda batch: str(batch.get("batch_index")).zfill(12))
@@ -101,7 +101,7 @@ def _samples(row: Mapping[str, Any], batches: Rows) -> tuple[int, ...]:
 
 
 def _orphans(at: str, rows: Rows, results: Rows) -> Iterator[Part]:
-    """Batches that did not become samples: of another size than their result, or of no result."""
+    """Yield batches that did not become samples: of another size than their result, or of no result."""
     owners = _first_by(results, "result_id")
     own = _by(rows, "result_id")
     for index, row in enumerate(rows):
@@ -144,5 +144,5 @@ def _first_by(rows: Rows, column: str) -> dict[str, dict[str, Any]]:
 
 
 def _key(value: Any) -> str:
-    """One key for a number and its text."""
+    """Return one key for a number and its text."""
     return str(value)

@@ -22,7 +22,7 @@ _FIGURES = ("latency", "throughput", "inference", "is_compatible", "per_second",
 
 
 def detect(document: Document) -> float:
-    """Sure where the columns hold those of one table, and none is a figure."""
+    """Return high confidence where the columns hold those of one table, and none is a figure."""
     columns = document.columns
     if not columns and isinstance(document.value, list):
         rows = document.value

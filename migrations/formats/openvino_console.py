@@ -22,7 +22,9 @@ _REQUESTS = re.compile(r"(?P<count>\d+) infer(?:ence)? requests", re.IGNORECASE)
 
 
 def detect(document: Document) -> float:
-    """Sure where a report has the section of results, or a console the tool's steps and a throughput."""
+    """Return high confidence where a report has the section of results, or a console the tool's steps and a
+    throughput.
+    """
     if document.kind != "text":
         return 0.0
     lines = [line.strip().strip(";").casefold() for line in document.value]
@@ -33,7 +35,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record, at the line where the results begin."""
+    """Yield one record, at the line where the results begin."""
     is_report = any(line.strip().strip(";").casefold() in _SECTIONS for line in document.value)
     found = dict(_report(document.value) if is_report else _console(document.value))
     marks = ("execution results", "throughput")
@@ -49,7 +51,7 @@ def _report(lines: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _console(lines: list[str]) -> Iterator[tuple[str, Any]]:
-    """Later lines win: a configuration is printed before what came of it."""
+    """Yield names and values; later lines win, because the configuration is printed before its outcome."""
     for line in lines:
         if "benchmark_app" in line:
             yield from ((argument["name"], argument["value"]) for argument in _ARGUMENT.finditer(line))

@@ -20,12 +20,12 @@ _UNITS = {"generation_time(s)": "s", "latency(ms)": "ms per token", "1st_latency
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per iteration."""
+    """Yield one record per iteration."""
     for pointer, row in rows_of(document):
         cell = _cell(document.source_path, pointer, row)
         size = {

@@ -14,7 +14,9 @@ _SECTIONS = ("cmd_options", "configuration_setup", "execution_results")
 
 
 def detect(document: Document) -> float:
-    """Sure where results stand beside options or setup, or where the results alone have the tool's names."""
+    """Return high confidence where results stand beside options or setup, or where the results alone have the tool's
+    names.
+    """
     value = object_of(document.value)
     results = object_of(value.get("execution_results"))
     known = {"throughput", "latency_median", "latency_avg", "latency_average", "latency_min", "latency_values"}
@@ -26,7 +28,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record; what comes with several data shapes keeps the latencies of each."""
+    """Yield one record; what comes with several data shapes keeps the latencies of each."""
     found: dict[str, Any] = {}
     for section in _SECTIONS:
         for name, value in object_of(document.value.get(section)).items():

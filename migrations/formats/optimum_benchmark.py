@@ -34,13 +34,13 @@ _UNITS = {"latency": "s", "throughput": "items/s", "memory": "MB of 1,000,000 by
 
 
 def detect(document: Document) -> float:
-    """Sure where a report's phases hold latencies with units, alone or beside a configuration."""
+    """Return high confidence where a report's phases hold latencies with units, alone or beside a configuration."""
     rows = [row for _, row in rows_of(document)][:20]
     return 0.95 if rows and all(_phases(_report(row)) for row in rows) and document.kind != "csv" else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per phase and run. Decoding is one with its prefill: together they are a whole generation."""
+    """Yield one record per phase and run. Decoding is one with its prefill: together they are a whole generation."""
     for pointer, row in rows_of(document):
         config = flat(object_of(row.get("config"))) if is_config(row.get("config")) else config_beside(document)
         report = _report(row)
@@ -85,7 +85,7 @@ def _record(
 
 
 def _figures(phase: Any) -> dict[str, Any]:
-    """Latency, rate and memory of a phase, in the event's units; everything else it states under `stated`."""
+    """Return latency, rate and memory of a phase in the event's units; all else under `stated`."""
     found = object_of(phase)
     latency = found.get("latency")
     times = object_of(latency)
@@ -119,7 +119,7 @@ def _figures(phase: Any) -> dict[str, Any]:
 def _generation(
     name: str, own: dict[str, Any], report: dict[str, Any], tokens: int | None, stated: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a decoding phase is as a whole generation: prefill before it, and the time of each token."""
+    """Return a decoding phase as a whole generation, with its prefill and the time per token."""
     prefill = _figures(report.get("prefill"))
     each = _figures(report.get("per_token"))
     first_ms, decode_ms, token_ms = _centre(prefill), _centre(own), _centre(each)
@@ -167,13 +167,13 @@ def _training_batch(config: Mapping[str, Any]) -> int | None:
 
 
 def _report(row: dict[str, Any]) -> dict[str, Any]:
-    """The report of a run, which may stand alone."""
+    """Return the report of a run, which may stand alone."""
     report = row.get("report")
     return report if isinstance(report, dict) else row
 
 
 def _phases(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The phases of a report, those of training with a dotted name: `train.overall` in some versions."""
+    """Return the phases of a report; some versions name those of training `train.overall`."""
     found: dict[str, Any] = {}
     for name, phase in report.items():
         if name in _MODES or name in _LOADS or name == "per_token":

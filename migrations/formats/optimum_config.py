@@ -9,6 +9,6 @@ NOT_RESULTS = "the configuration of a benchmark, read together with the report b
 
 
 def detect(document: Document) -> float:
-    """Sure where a backend is configured and nothing is reported."""
+    """Return high confidence where a backend is configured and nothing is reported."""
     value = document.value
     return 0.9 if isinstance(value, dict) and is_config(value) and "report" not in value else 0.0

@@ -55,7 +55,7 @@ Phases = dict[str, dict[str, tuple[Any, str, str]]]
 
 
 def detect(document: Document) -> float:
-    """Sure where a column is a phase's latency, rate or running time with its unit."""
+    """Return high confidence where a column is a phase's latency, rate or running time with its unit."""
     if document.kind != "csv":
         return 0.0
     found = [figure for column in document.columns if (figure := _figure(column)) is not None]
@@ -63,7 +63,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row and phase; a row without any figure is a failure."""
+    """Yield one record per row and phase; a row without any figure is a failure."""
     beside = config_beside(document)
     columns = {column: figure for column in document.columns if (figure := _figure(column)) is not None}
     for pointer, row in rows_of(document):
@@ -165,7 +165,7 @@ def _any_known(figures: Mapping[str, tuple[Any, str, str]]) -> bool:
 
 
 def _figure(column: str) -> tuple[str, str, str] | None:
-    """Phase, figure and unit of a column; None for a column of the configuration."""
+    """Return phase, figure and unit of a column; None for a column of the configuration."""
     if found := _NEW.fullmatch(column):
         return found["phase"], f"{found['what']}.{found['key']}", "s" if found["what"] == "latency" else ""
     found = _OLD.fullmatch(column) or _PRETTY.fullmatch(column)

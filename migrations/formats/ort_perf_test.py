@@ -38,7 +38,7 @@ _PROVIDERS = {
 
 
 def detect(document: Document) -> float:
-    """Sure by the lines it prints, or where nearly all lines are rows of its result file."""
+    """Return high confidence by the lines it prints, or where nearly all lines are rows of its result file."""
     if document.kind != "text":
         return 0.0
     text = "\n".join(document.value[:2000])
@@ -50,7 +50,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per printed summary, or one of the whole result file with its rows as samples."""
+    """Yield one record per printed summary, or one of the whole result file with its rows as samples."""
     starts = [i for i, line in enumerate(document.value) if "Session creation time cost" in line]
     rows = [found for line in document.value if (found := _ROW.fullmatch(line.strip()))]
     if rows and not starts:

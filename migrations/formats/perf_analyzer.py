@@ -27,12 +27,12 @@ _GENERIC = re.compile(
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, "Inferences/Second", "Client Send", "Client Recv")
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     path = document.source_path
     model = model_part(path) or next(
         (_ENDING.sub("", part) for part in parts(path)[:2] if not _GENERIC.fullmatch(part)), None

@@ -1,4 +1,4 @@
-"""What Triton's perf_analyzer prints: `Request concurrency: N`, then the clients' rate and microseconds per request."""
+"""Output of Triton's perf_analyzer: `Request concurrency: N`, then the clients' rate and microseconds per request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL = re.compile(r"perf_(?:analyzer|client)\b.*?\s-m[ =]?(?P<name>\S+)")
 
 
 def detect(document: Document) -> float:
-    """Sure where a load is followed by a rate of inferences."""
+    """Return high confidence where a load is followed by a rate of inferences."""
     if document.kind != "text":
         return 0.0
     rates = any("infer/sec" in line and _RATE.match(line) for line in document.value)
@@ -32,7 +32,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per load."""
+    """Yield one record per load."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _LOAD.match(line)]
     before = "\n".join(lines[: starts[0]])

@@ -22,8 +22,9 @@ _LOAD = ("load_time", "model_load_time")
 
 
 def detect(document: Document) -> float:
-    """Sure where `results` and `performance` are objects beside `hardware` or `metadata`; also without `performance`
-    where every result is of a known method."""
+    """Return high confidence where `results` and `performance` are objects beside `hardware` or `metadata`; also
+    without `performance` where every result is of a known method.
+    """
     value = document.value
     if not isinstance(value, dict) or not {"hardware", "metadata"} & value.keys():
         return 0.0
@@ -36,7 +37,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per method and hardware."""
+    """Yield one record per method and hardware."""
     value = document.value
     results = value["results"] if isinstance(value.get("results"), dict) else {}
     performance = value["performance"] if isinstance(value.get("performance"), dict) else {}
@@ -100,12 +101,12 @@ def _cell(
 
 
 def _plain(name: str, method: str) -> str:
-    """`pipeline_avg_time` of the method `pipeline` is `avg_time`."""
+    """Return a name without its method: `pipeline_avg_time` of `pipeline` is `avg_time`."""
     return name.removeprefix(f"{method}_")
 
 
 def _failure(said: Mapping[str, Any]) -> str | None:
-    """The file's own message; that a dependency is missing is one too."""
+    """Return the file's own message; a missing dependency is one too."""
     if said.get("success") is True:
         return None
     message = said.get("error") or (said.get("test") if said.get("missing_deps") else None)

@@ -22,7 +22,7 @@ _MANY_SAMPLES_FROM_NS = 1_000
 
 
 def detect(document: Document) -> float:
-    """Sure where tests have statistics with rounds."""
+    """Return high confidence where tests have statistics with rounds."""
     tests = object_of(document.value).get("benchmarks")
     if (
         not isinstance(tests, list)
@@ -33,7 +33,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per test. Samples are used where the clock's nanoseconds are fine enough for them."""
+    """Yield one record per test. Samples are used where the clock's nanoseconds are fine enough for them."""
     value = document.value
     machine = object_of(value.get("machine_info"))
     cpu = object_of(machine.get("cpu"))

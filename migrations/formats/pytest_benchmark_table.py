@@ -17,14 +17,14 @@ _STATISTICS = {
 
 
 def detect(document: Document) -> float:
-    """Sure where rows of a name have mean, deviation and rounds."""
+    """Return high confidence where rows of a name have mean, deviation and rounds."""
     if document.kind != "csv":
         return 0.0
     return 0.9 * share_of_rows(document, "name", "min", "max", "mean", "stddev", "rounds")
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for pointer, row in rows_of(document):
         others = {name: row[name] for name in row if name.startswith("param:") or name in ("group", "ops", "iqr")}
         name = pick(row, "fullname", "name")

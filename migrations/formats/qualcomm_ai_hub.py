@@ -1,4 +1,4 @@
-"""Qualcomm AI Hub's tables, and its `perf` files where they are JSON. As YAML they are `qualcomm_perf_yaml.py`."""
+"""Qualcomm AI Hub's tables and JSON `perf` files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from migrations.tools import ai_hub
 
 
 def detect(document: Document) -> float:
-    """Sure by the table's columns, or by entries of a `perf` file."""
+    """Return high confidence by the table's columns, or by entries of a `perf` file."""
     if share_of_rows(document, "device", "runtime", "inference_time_ms") == 1.0:
         return 0.95
     return 0.95 if any(True for _ in ai_hub.perf_entries(document.value)) else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row of the table, or per model, device and runtime of the file."""
+    """Yield one record per row of the table, or per model, device and runtime of the file."""
     if isinstance(document.value, dict):
         for steps, _, row in ai_hub.perf_entries(document.value):
             yield ai_hub.record(document.source_path, pointer_to(*steps), row)

@@ -30,7 +30,7 @@ class _Lined(dict[str, Any]):
 
 
 def detect(document: Document) -> float:
-    """Sure where metrics stand under models or precisions at the left margin."""
+    """Return high confidence where metrics stand under models or precisions at the left margin."""
     if document.kind != "text" or not any(line.rstrip() in _ROOTS for line in document.value):
         return 0.0
     metrics = any(line.strip(" -").startswith("performance_metrics:") for line in document.value)
@@ -38,8 +38,10 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record per network, device and runtime. Lines before the first key are another program's; an ending that is
-    no YAML, as of a file broken off, is refused by itself."""
+    """Yield one record per network, device and runtime.
+
+    Lines before the first key belong to another program; a truncated end is refused by itself.
+    """
     lines = document.value
     start = next(number for number, line in enumerate(lines) if line.rstrip() in _FIRST)
     try:
@@ -62,8 +64,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _composed(lines: list[str], start: int) -> tuple[Any, int]:
-    """The document that begins at a line, and where it ends: without the last lines, if they are what is wrong. Raises
-    YAMLError."""
+    """Return the document that begins at a line, and its end, without broken last lines. Raises YAMLError."""
     end = len(lines)
     while True:
         try:
@@ -76,7 +77,7 @@ def _composed(lines: list[str], start: int) -> tuple[Any, int]:
 
 
 def _value(node: Any, start: int) -> Any:
-    """Mappings and lists as they are, every scalar as its text."""
+    """Return mappings and lists as they are, every scalar as its text."""
     if isinstance(node, yaml.MappingNode):
         found = _Lined({str(_value(key, start)): _value(value, start) for key, value in node.value})
         found.line = start + node.start_mark.line

@@ -1,4 +1,4 @@
-"""When a run began and ended, and nothing of what it measured."""
+"""Start and end times of a run, without results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _TIMES = {"start_time", "end_time", "duration_s", "duration", "started_at", "fin
 
 
 def detect(document: Document) -> float:
-    """Sure where a beginning and an end are all there is."""
+    """Return high confidence where a beginning and an end are all there is."""
     keys = set(object_of(document.value))
     return 0.9 if len(keys) >= 2 and keys <= _TIMES and keys & {"start_time", "started_at"} else 0.0

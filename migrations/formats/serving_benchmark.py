@@ -50,7 +50,9 @@ _SETTINGS = (
 
 
 def detect(document: Document) -> float:
-    """Sure where every row has a request rate reached, beside times to the first token or of whole requests."""
+    """Return high confidence where every row has a request rate reached, beside times to the first token or of whole
+    requests.
+    """
     if document.kind == "text":
         return 0.95 if any(_TITLE in line for line in document.value) else 0.0
     whole = max(
@@ -61,7 +63,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per run; a run of which no request came through is a failure."""
+    """Yield one record per run; a run of which no request came through is a failure."""
     for pointer, value in strays_of(document):
         yield refuse(pointer, "unexpected_shape", "an object was expected", value)
     for pointer, row in _printed(document.value) if document.kind == "text" else rows_of(document):
@@ -76,7 +78,7 @@ def parse(document: Document) -> Iterator[Record | RefusedCell]:
 
 
 def _printed(lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same rows from what the tools print, each at the line of its title."""
+    """Yield the same rows from the tools' printed output, each at the line of its title."""
     starts = [number for number, line in enumerate(lines) if _TITLE in line]
     before = 0
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
@@ -154,7 +156,7 @@ def _cell(source_path: str, pointer: str, row: Mapping[str, Any], completed: int
 
 
 def _is_figure(key: str, value: Any) -> bool:
-    """Statistics of first tokens, tokens and gaps, and counts of tokens: what no field of the event holds."""
+    """Return whether it is a statistic of first tokens, tokens or gaps, or a token count, without an event field."""
     return number(value) is not None and (key.endswith("_ms") or key.startswith("total_") or key in _RATES)
 
 
@@ -170,5 +172,5 @@ def _first_error(row: Mapping[str, Any]) -> Any:
 
 
 def _date(value: Any) -> Any:
-    """`20250131-235959` as vLLM writes it."""
+    """Return the time of `20250131-235959` as vLLM writes it."""
     return value.replace("-", "_") if isinstance(value, str) and len(value) == 15 else value

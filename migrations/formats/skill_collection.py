@@ -10,7 +10,7 @@ from migrations.tools.legacy_skill_tests import is_body, read_body
 
 
 def detect(document: Document) -> float:
-    """Sure where every key names a test script, and some value is a skill test's result."""
+    """Return high confidence where every key names a test script, and some value is a skill test's result."""
     value = document.value
     if not isinstance(value, dict) or not value or not all(str(key).startswith("test_") for key in value):
         return 0.0
@@ -18,6 +18,6 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """The parts of each test; a test that only left an error message names no hardware and is refused with it."""
+    """Yield the parts of each test; a test that only left an error message names no hardware and is refused with it."""
     for key, body in document.value.items():
         yield from read_body(document, child("", key), body, (key,), ())

@@ -13,7 +13,7 @@ from migrations.tools.legacy_skill_tests import is_body, read_body
 
 
 def detect(document: Document) -> float:
-    """Sure where metadata name a test file or model and `results` is the body of a skill test."""
+    """Return high confidence where metadata name a test file or model and `results` is the body of a skill test."""
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict) or "results" not in value:
         return 0.0
@@ -23,7 +23,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """The parts of the results."""
+    """Yield the parts of the results."""
     metadata = document.value["metadata"]
     models = (metadata.get("model"), metadata.get("model_name"), metadata.get("test_file"))
     parts = read_body(document, "/results", document.value["results"], models, (metadata.get("timestamp"),))

@@ -1,5 +1,7 @@
-"""Logs of skill test scripts: exit code, output and time of each run, alone or under `skill_tests`, and what result a
-run printed (`json_result`). The time is the whole script's and says nothing of a model on a device."""
+"""Logs of skill test scripts: exit code, output and time of each run, and its printed result (`json_result`).
+
+The runs may stand under `skill_tests`. The time covers the whole script, so it is no latency.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _RUN = {"test_file", "return_code", "stdout", "stderr", "elapsed_time"}
 
 
 def detect(document: Document) -> float:
-    """Sure where a run's exit code and outputs stand at the top or under `skill_tests`."""
+    """Return high confidence where a run's exit code and outputs stand at the top or under `skill_tests`."""
     value = document.value
     if not isinstance(value, dict):
         return 0.0
@@ -24,7 +26,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """What each run's result says; a run without one is a log."""
+    """Yield each run's result; a run without one is a log."""
     value = document.value
     sections = _sections(value)
     if not sections:
@@ -38,7 +40,7 @@ def parse(document: Document) -> Iterator[Part]:
 
 
 def _sections(value: dict[str, Any]) -> list[str]:
-    """The keys under which a file lists runs by script: `skill_tests`, and others of its kind."""
+    """Return the keys under which a file lists runs by script: `skill_tests` and its kin."""
     return [
         key
         for key, runs in value.items()

@@ -11,7 +11,9 @@ _OUTCOMES = {"results", "benchmarks", "batch_results", "performance_benchmarks",
 
 
 def detect(document: Document) -> float:
-    """Sure where batch sizes and hardware types are listed beside models, and nothing holds an outcome."""
+    """Return high confidence where batch sizes and hardware types are listed beside models, and nothing holds an
+    outcome.
+    """
     value = document.value
     if not isinstance(value, dict) or value.keys() & _OUTCOMES:
         return 0.0
@@ -21,6 +23,6 @@ def detect(document: Document) -> float:
 
 
 def _is_model_list(value: dict[str, object]) -> bool:
-    """`{"bert": {"name": …, "family": …, "modality": …}, …}` and nothing else: the models a suite was to run."""
+    """Return whether it is `{"bert": {"name": …, "family": …, "modality": …}, …}` alone: the models of a suite."""
     described = {"name", "family"}
     return bool(value) and all(isinstance(entry, dict) and described <= entry.keys() for entry in value.values())

@@ -18,12 +18,12 @@ _NEEDED = {"model_id", "hardware", "batch_size", "sequence_length", "error"}
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns; the last one is what sets it apart."""
+    """Return high confidence by its columns; the last one is what sets it apart."""
     return 0.9 if document.kind in ("csv", "rows") and set(document.columns) >= _NEEDED else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for index, row in enumerate(document.value):
         named = NamesInFile((row["model_id"],), row["hardware"])
         others = {name: text for name, text in row.items() if name not in _NEEDED | {"timestamp"}}

@@ -16,7 +16,7 @@ _SECTIONS = ("functionality_verification", "performance_benchmarks")
 
 
 def detect(document: Document) -> float:
-    """Sure where one of the suite's two sections is an object."""
+    """Return high confidence where one of the suite's two sections is an object."""
     value = document.value
     if not isinstance(value, dict):
         return 0.0
@@ -24,7 +24,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """Each section's entries: a document, or why there is none."""
+    """Yield each section's entries: a document, or why there is none."""
     empty = True
     for section in _SECTIONS:
         entries = document.value.get(section)

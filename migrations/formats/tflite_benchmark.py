@@ -30,7 +30,7 @@ _START = "STARTING!"
 
 
 def detect(document: Document) -> float:
-    """Sure by its line of averages, or by its start and graph."""
+    """Return high confidence by its line of averages, or by its start and graph."""
     if document.kind != "text":
         return 0.0
     if any("Inference timings in us" in line and _AVERAGES.search(line) for line in document.value):
@@ -39,7 +39,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per start of the tool; a run without averages is a failure."""
+    """Yield one record per start of the tool; a run without averages is a failure."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _START in line] or [0]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):

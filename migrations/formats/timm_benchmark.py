@@ -27,13 +27,13 @@ _CUDA = re.compile(r"(?<![a-z])cu(?P<major>\d\d)(?P<minor>\d)(?!\d)", re.IGNOREC
 
 
 def detect(document: Document) -> float:
-    """Sure where rows name a model and a rate of one of the two modes."""
+    """Return high confidence where rows name a model and a rate of one of the two modes."""
     rate = max(share_of_rows(document, "model", f"{mode}_samples_per_sec") for mode in _MODES)
     return 0.95 if rate and share_of_rows(document, "model") == 1.0 else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row and mode; a row with an error instead of figures is a failure."""
+    """Yield one record per row and mode; a row with an error instead of figures is a failure."""
     machine, named = _said_by_the_name(document.source_path)
     for pointer, row in rows_of(document):
         modes = [mode for mode in _MODES if pick(row, f"{mode}_samples_per_sec", f"{mode}_step_time") is not None]
@@ -70,7 +70,7 @@ def _cell(
 
 
 def _said_by_the_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
-    """Device, precision, layout, compiler and versions, as far as the file's name tells."""
+    """Return device, precision, layout, compiler and versions, as far as the file's name tells."""
     name = (parts(source_path) or [""])[0]
     words = name.casefold().split("-")
     compiler = next((word for word in ("dynamo", "aot", "script", "inductor") if word in words), None)
@@ -92,7 +92,7 @@ def _said_by_the_name(source_path: str) -> tuple[Machine, dict[str, Any]]:
 
 
 def _versions(name: str) -> dict[str, str]:
-    """`pt113-cu117` is PyTorch 1.13 with CUDA 11.7, `pt240` PyTorch 2.4.0."""
+    """Return versions: `pt113-cu117` is PyTorch 1.13 with CUDA 11.7, `pt240` PyTorch 2.4.0."""
     found = {}
     if pytorch := _PYTORCH.search(name):
         old = pytorch["old"]
@@ -103,5 +103,5 @@ def _versions(name: str) -> dict[str, str]:
 
 
 def _model(name: Any) -> Any:
-    """timm's tiny `test_vit` and the like are models of their own; elsewhere `test_` means a test script."""
+    """Return the model name; timm's `test_vit` and the like are models, elsewhere `test_` is a script's prefix."""
     return f"timm/{name}" if isinstance(name, str) and name.startswith("test_") else name

@@ -25,7 +25,7 @@ _RATES = ("throughputs", "throughput")
 
 
 def detect(document: Document) -> float:
-    """Sure where metrics named by model and device stand beside the environment."""
+    """Return high confidence where metrics named by model and device stand beside the environment."""
     value = object_of(document.value)
     metrics = object_of(value.get("metrics"))
     if not metrics or not value.keys() & {"environ", "name"}:
@@ -34,7 +34,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per model, test, device and batch; its metrics are put together."""
+    """Yield one record per model, test, device and batch; its metrics are put together."""
     groups: dict[tuple[str, ...], dict[str, tuple[str, Any]]] = {}
     for key, value in document.value["metrics"].items():
         parts = _named(key)

@@ -26,14 +26,14 @@ _PRECISIONS = ("amp", "amp_bf16", "amp_fp16", "float32", "bfloat16", "float16", 
 
 
 def detect(document: Document) -> float:
-    """Sure where rows name a device, a model, and how fast or right it was."""
+    """Return high confidence where rows name a device, a model, and how fast or right it was."""
     named = share_of_rows(document, "dev", "name")
     told = any(share_of_rows(document, column) for column in ("speedup", "abs_latency", "accuracy", "latency_ms"))
     return 0.95 * named if told else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row. A latency of 0 is how the runner writes a model that failed."""
+    """Yield one record per row. A latency of 0 is how the runner writes a model that failed."""
     words = "-".join(parts(document.source_path)[:2]).replace("_", "-").split("-")
     mode = "training" if "training" in words or "train" in words else "inference"
     for pointer, row in rows_of(document):

@@ -14,7 +14,7 @@ _SPAN = {"ph", "ts", "pid", "name"}
 
 
 def detect(document: Document) -> float:
-    """Sure where the events have phases and times of a trace."""
+    """Return high confidence where the events have phases and times of a trace."""
     if {column.strip() for column in document.columns} >= _LAYERS:
         return 0.9
     if isinstance(document.value, list) and document.value[1:]:

@@ -16,12 +16,12 @@ _SETTINGS = ("optimizer", "io_binding", "providers", "inputs", "custom_layer_num
 
 
 def detect(document: Document) -> float:
-    """Sure by its columns."""
+    """Return high confidence by its columns."""
     return 0.95 * share_of_rows(document, *_NEEDED)
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per row."""
+    """Yield one record per row."""
     for pointer, row in rows_of(document):
         engine, version = text_of(pick(row, "engine")), text_of(pick(row, "version"))
         cell = CellDraft(

@@ -38,7 +38,9 @@ _PERCENTS = {"90": "latency_p90_ms", "95": "latency_p95_ms", "99": "latency_p99_
 
 
 def detect(document: Document) -> float:
-    """Sure where a line announces the run, or the summary speaks of queries/s in the tool's log form."""
+    """Return high confidence where a line announces the run, or the summary speaks of queries/s in the tool's log
+    form.
+    """
     if document.kind != "text":
         return 0.0
     if any("TensorRT.trtexec" in line and _START.search(line) for line in document.value):
@@ -47,7 +49,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record per run; a run without times is a failure with its last error."""
+    """Yield one record per run; a run without times is a failure with its last error."""
     lines = document.value
     starts = [number for number, line in enumerate(lines) if _START.search(line)] or [0]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
@@ -115,6 +117,6 @@ def _run(source_path: str, start: int, lines: list[str]) -> Record | RefusedCell
 
 
 def _when(lines: list[str]) -> str | None:
-    """The first line's time, month before day, as ISO 8601."""
+    """Return the first line's time, written month first, as ISO 8601."""
     found = next((when for line in lines[:20] if (when := _WHEN.match(line))), None)
     return f"{found['year']}-{found['month']}-{found['day']}T{found['time']}" if found else None

@@ -15,12 +15,12 @@ _NEEDED = ("computeMs", "latencyMs")
 
 
 def detect(document: Document) -> float:
-    """Sure where every query has its latency and computing time."""
+    """Return high confidence where every query has its latency and computing time."""
     return 0.95 if document.kind == "json" and share_of_rows(document, *_NEEDED) >= 0.9 else 0.0
 
 
 def parse(document: Document) -> Iterator[Record | RefusedCell]:
-    """One record with every query's latency as a sample."""
+    """Yield one record with every query's latency as a sample."""
     rows = [row for _, row in rows_of(document)]
     path = document.source_path
     model = model_part(path) or next(iter(parts(path)), None)

@@ -29,7 +29,7 @@ _KEPT = ("implementation_type", "browser", "browser_version", "modality", "test_
 
 
 def detect(document: Document) -> float:
-    """Sure where a model and a browser platform stand beside metrics or a browser test's outcome."""
+    """Return high confidence where a model and a browser platform stand beside metrics or a browser test's outcome."""
     value = document.value
     if not isinstance(value, dict) or hardware_named(value.get("platform")) not in ("webgpu", "webnn", "wasm"):
         return 0.0
@@ -39,7 +39,7 @@ def detect(document: Document) -> float:
 
 
 def parse(document: Document) -> Iterator[Part]:
-    """One record."""
+    """Yield one record."""
     value = document.value
     metrics: dict[str, Any] = value if "metrics" not in value else object_of(value["metrics"])
     figures = {
