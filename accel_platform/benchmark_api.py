@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.detect import Inventory, detect
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.bench.plan.config import BenchmarkConfig, is_web, resolve_config
@@ -223,8 +223,8 @@ def _unsupported_lengths(
 
 def _remarks(config: BenchmarkConfig, effort: Effort) -> list[str]:
     remarks = []
-    if config.benchmark_iterations is not None and config.benchmark_iterations < MEDIAN_COUNT:
-        remarks.append(f"benchmark_iterations: {MEDIAN_COUNT} samples at least, which a median needs")
+    if config.benchmark_iterations is not None and config.benchmark_iterations < MIN_MEDIAN_SAMPLES:
+        remarks.append(f"benchmark_iterations: {MIN_MEDIAN_SAMPLES} samples at least, which a median needs")
     if config.timeout is not None:
         remarks.append(f"timeout: a cell samples for at most {effort.sampling.limit_s:g} s, half of it")
     if config.schedule is not None:

@@ -5,7 +5,7 @@ import dagster as dg
 from accel_platform.bench.plan.config import read_config
 from accel_platform.bench.requests.lifecycle import request_benchmark
 from accel_platform.events.compaction import compact
-from accel_platform.warehouse.disk_use import remove_left_overs
+from accel_platform.warehouse.disk_use import remove_leftovers
 from assets.resources import Installation
 from predictor.training.promotion import remove_old_predictors
 
@@ -24,7 +24,7 @@ def request_suite(context: dg.OpExecutionContext, accel: Installation) -> None:
 @dg.op(description="Packs small segments of the log and removes what is kept twice; every snapshot stays readable.")
 def pack_log(context: dg.OpExecutionContext, accel: Installation) -> None:
     done = compact(accel.log)
-    left_overs = remove_left_overs(accel.settings)
+    left_overs = remove_leftovers(accel.settings)
     predictors = remove_old_predictors(accel.settings, accel.log)
     context.log.info(
         f"{done.packed:,} segments are in a new pack, {done.removed:,} files went that larger ones hold, "

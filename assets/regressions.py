@@ -5,9 +5,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from accel_platform.analysis.query.measured import read_around
-from accel_platform.analysis.regressions.changepoint_history import histories, record
-from accel_platform.analysis.regressions.commit_gate import Commit, check_commit, commits, record_check
+from accel_platform.analysis.query.measured import read_series_of_runs
+from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
+from accel_platform.analysis.regressions.commit_gate import MeasuredCommit, check_commit, measured_commits, record_check
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog, Snapshot
@@ -44,8 +44,10 @@ def regressions(context: dg.AssetExecutionContext, accel: Installation) -> dg.Ma
     log, reader = accel.log, Reader(accel.settings)
     snapshot_id = reader.snapshot_id
     runs = _new_runs(log, log.load_snapshot(snapshot_id), last_made_from(context, "regressions"))
-    found = histories(read_around(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT)
-    new = record(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
+    found = find_shifts(
+        read_series_of_runs(reader, runs), read_decisions(reader), min_change_percent=MIN_CHANGE_PERCENT
+    )
+    new = record_regressions(log, (shift for series in found for shift in series.shifts), source=_SOURCE)
     rows = reader.rows(_TABLE)
     context.log.info(f"{len(found)} series looked at, {new} shifts are new; {len(rows)} are known to the tables")
     return dg.MaterializeResult(
@@ -101,7 +103,7 @@ def commit_gate(
     The check blocks nothing, because tables and models hold all commits. An undecided comparison is a warning.
     """
     reader = Reader(accel.settings)
-    commit = _asked(commits(reader), config.commit)
+    commit = _asked(measured_commits(reader), config.commit)
     if commit is None:
         return dg.AssetCheckResult(passed=True, metadata={"reason": "No benchmark run is labelled with a commit."})
     checked, outcome = check_commit(reader, commit)
@@ -122,7 +124,7 @@ def commit_gate(
     )
 
 
-def _asked(known: list[Commit], name: str | None) -> Commit | None:
+def _asked(known: list[MeasuredCommit], name: str | None) -> MeasuredCommit | None:
     if name is None:
         return max(known, key=lambda commit: commit.run_ids[-1], default=None)
     found = next((commit for commit in known if commit.name == name), None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from accel_platform.analysis.regressions.snapshot_comparison import difference
+from accel_platform.analysis.regressions.snapshot_comparison import compare_tables
 from accel_platform.atomic_write import make_directory, write_durably
 from accel_platform.reports.daily_report import day_report
 from accel_platform.warehouse.reader import Reader
@@ -35,7 +35,7 @@ def daily_report(context: dg.AssetExecutionContext, accel: Installation) -> dg.M
     midnight = datetime.combine(day, time.min, UTC)
     before, after = (log.recorded_until(moment) for moment in (midnight, midnight + timedelta(days=1)))
     old, new = (Reader(tables_at(settings, snapshot, progress=context.log.info)) for snapshot in (before, after))
-    found = difference(old, new)
+    found = compare_tables(old, new)
     page = day_report(day, found, new)
     path = settings.home.resolve() / "reports" / "days" / f"{day}.md"
     make_directory(path.parent)

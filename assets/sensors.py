@@ -7,7 +7,7 @@ from typing import Self
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from accel_platform.analysis.regressions.commit_gate import due
+from accel_platform.analysis.regressions.commit_gate import unchecked_commits
 from accel_platform.bench.plan.run_locks import any_running
 from accel_platform.errors import WarehouseEmpty
 from accel_platform.events import Snapshot
@@ -186,7 +186,7 @@ def new_commits(context: dg.SensorEvaluationContext, accel: Installation) -> dg.
             run_config=dg.RunConfig(ops={commit_gate.node_def.name: CommitConfig(commit=commit.name)}),
             tags={"accel/commit": commit.name[:60]},
         )
-        for commit in due(reader)
+        for commit in unchecked_commits(reader)
     ]
     skipped = None if requests else "Every commit that was measured is checked."
     return dg.SensorResult(run_requests=requests, skip_reason=skipped, cursor=snapshot_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.stats.changepoint import find_changes, watch
+from accel_platform.analysis.stats.changepoint import find_changes, watch_changes
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "changepoints"
 STEP_AT, LENGTH = 60, 100
@@ -30,7 +30,7 @@ def labelled(folder: Path) -> dict[str, object]:
             continue
         rows = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
         builds = list(dict.fromkeys(rows))
-        alerts = watch(read_series(path, value="Measurement", group="GHC").values)
+        alerts = watch_changes(read_series(path, value="Measurement", group="GHC").values)
         truth = builds.index(rows[row]) if row else None
         right = [alert for alert in alerts if truth is not None and abs(alert.index - truth) <= 5]
         if truth is not None:
@@ -59,7 +59,7 @@ def injected(folder: Path, permutations: int) -> list[dict[str, object]]:
         rows.append({"step": step, "series": len(chosen), "trials": trials, "found": round(found / trials, 3),
                      "found_within_5": round(near / trials, 3)})  # fmt: skip
     still = [list(generator.permutation(values)) for values in series for _ in range(permutations)]
-    for name, find in (("looking back", find_changes), ("watching", watch)):
+    for name, find in (("looking back", find_changes), ("watching", watch_changes)):
         alarms = sum(len(find(values)) for values in still)
         rows.append({"no step": name, "trials": len(still), "alarms_per_100": round(alarms / len(still), 4)})
     return rows

@@ -76,7 +76,7 @@ def hashing(home: Path, rounds: int, events: int) -> list[Figure]:
         log.append_table(table, key=f"one-{number}")
         whole = time.perf_counter() - started
         data = log.store.local_path(segment_key(f"one-{number}")).read_bytes()
-        shares.append(_median_s(lambda data=data: seal.close(_unsealed(data))) / whole)  # type: ignore[misc]
+        shares.append(_median_s(lambda data=data: seal.fill_hash(_unsealed(data))) / whole)  # type: ignore[misc]
     write_log(home / "bulk", events)
     settings = Settings(home=home / "bulk")
     log = EventLog.open(settings)
@@ -111,11 +111,11 @@ def disk(home: Path, appends: int, nights: int) -> Figure:
         if number % each == each - 1:
             # The night: what is superseded by then is older than an hour.
             compact(log, grace_s=0)
-    used = sum(use.size_bytes for use in disk_use.measure(settings))
+    used = sum(use.size_bytes for use in disk_use.measure_disk_use(settings))
     one = EventLog.open(Settings(home=home / "one"))
     one.append_table(table, key="all")
-    compacted = sum(use.size_bytes for use in disk_use.measure(Settings(home=home / "one")))
-    parts = ", ".join(f"{use.part} {use.size_bytes / 1e3:,.0f} kB" for use in disk_use.measure(settings))
+    compacted = sum(use.size_bytes for use in disk_use.measure_disk_use(Settings(home=home / "one")))
+    parts = ", ".join(f"{use.part} {use.size_bytes / 1e3:,.0f} kB" for use in disk_use.measure_disk_use(settings))
     return {"what": f"disk after {appends:,} appends, a snapshot each 10, {nights} nights, against one segment",
             "reach": "<= 1.5", "got": round(used / compacted, 2),
             "detail": f"{parts}; one segment {compacted / 1e3:,.0f} kB"}  # fmt: skip

@@ -17,8 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accel_platform.analysis.stats.medians import median_ns, unsettled
-from accel_platform.analysis.stats.significance import compare, noise_between, noise_level_of, processes_needed
+from accel_platform.analysis.stats.medians import disagreement_reason, median_ns
+from accel_platform.analysis.stats.significance import (
+    compare,
+    estimate_comparison_noise,
+    estimate_noise_level,
+    processes_needed,
+)
 from accel_platform.bench.measure.contention import measure_contention, read_load_counters
 from accel_platform.bench.measure.sampling import Sampling, collect_samples
 from accel_platform.hardware.cpu import cpu_facts, usable_cores
@@ -120,7 +125,7 @@ def spread(bench: Bench) -> list[Figure]:
         measured = bench.several(10, hardware)
         medians = [m.p50_ns for m in measured]
         # What a result says of itself, knowing the log's earlier ones of its cell.
-        words = [m.noisy or unsettled(medians[: number + 1]) for number, m in enumerate(measured)]
+        words = [m.noisy or disagreement_reason(medians[: number + 1]) for number, m in enumerate(measured)]
         calm = [median for median, word in zip(medians, words, strict=True) if word is None]
         every = _cv(medians)
         got = _cv(calm)
@@ -199,7 +204,7 @@ def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApa
     count = len(run) - 2 * a_side + 1
     if count < 1:
         return None
-    known = noise_level_of(before, processes=a_side)
+    known = estimate_noise_level(before, processes=a_side)
     false = found = 0
     levels = []
     for first in range(count):
@@ -208,7 +213,7 @@ def _told_apart(history: Sequence[Measured], run: Sequence[Measured]) -> ToldApa
         for side, measured in zip(_FOUR_TURNS * (a_side // 2), run[first:], strict=False):
             samples[side].extend(measured.samples_ns)
             medians[side].append(measured.p50_ns)
-        level = max(known, noise_between(*medians, in_turns=True))
+        level = max(known, estimate_comparison_noise(*medians, in_turns=True))
         levels.append(level)
         false += compare(*samples, noise_level=level).different
         slower = [round(x * _PLANTED) for x in samples[1]]

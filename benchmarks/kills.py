@@ -88,7 +88,7 @@ def _require_sound(root: Path, filled: int = 60) -> None:
     log = _log(root)
     results = sum(event.type == "ResultRecorded" for event in log.read())
     _require(results >= filled, f"{results} results of {filled} are left")
-    _require(not integrity.lost(log), f"lost: {sorted(integrity.lost(log))}")
+    _require(not integrity.lost_segments(log), f"lost: {sorted(integrity.lost_segments(log))}")
     for snapshot_id in log.saved_snapshots():
         snapshot = log.load_snapshot(snapshot_id)
         _require(snapshot.segments <= log.snapshot().segments, f"snapshot {snapshot_id} is not readable")

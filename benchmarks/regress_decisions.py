@@ -15,7 +15,7 @@ from uuid import UUID
 
 import numpy as np
 
-from accel_platform.analysis.query.measured import Process
+from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.regressions.regression_test import Decision, decide
 from accel_platform.events.types import MeasuredSeries
 
@@ -55,7 +55,7 @@ class Machine:
         self._random, self._noise = generator, noise
         self._wander, self._numbers = 0.0, itertools.count(1)
 
-    def measure(self, factor: float = 1.0) -> Process:
+    def measure(self, factor: float = 1.0) -> ProcessResult:
         """One process; `factor` is how much slower what it measures is."""
         draw, noise = self._random, self._noise
         self._wander = 0.93 * self._wander + draw.normal(0, noise.drift)
@@ -63,13 +63,13 @@ class Machine:
         if draw.random() < noise.spikes:
             level *= draw.uniform(1.2, 1.7)
         samples = (level * draw.lognormal(0, 0.015, SAMPLES)).astype(int)
-        return Process(
+        return ProcessResult(
             result_id=UUID(int=next(self._numbers)), run_id="run", commit=None, threads=1,
             median_ms=float(np.median(samples)) / 1e6, failure=None, verified=True, noisy=False,
             samples_ns=tuple(int(sample) for sample in samples),
         )  # fmt: skip
 
-    def several(self, count: int, factor: float = 1.0) -> list[Process]:
+    def several(self, count: int, factor: float = 1.0) -> list[ProcessResult]:
         return [self.measure(factor) for _ in range(count)]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from commits_world import NEW, OLD, Ci
 
-from accel_platform.analysis.query.measured import read_measured
-from accel_platform.analysis.regressions.changepoint_history import histories, record
+from accel_platform.analysis.query.measured import read_measured_series
+from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
 from accel_platform.analysis.regressions.triage import read_decisions
 from accel_platform.events import EventLog
-from accel_platform.events.snapshots import take
+from accel_platform.events.snapshots import take_snapshot
 from accel_platform.events.types import Payload, RecordQuarantined, Suspicion
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -56,11 +56,11 @@ def pages_world(home: Path, grid: Iterable[Payload] | None = None) -> Settings:
     log = EventLog.open(settings)
     ci = Ci(log)
     ci.runs(8, OLD)
-    take(log, BEFORE)
+    take_snapshot(log, BEFORE)
     ci.runs(5, NEW, 1.4)
     refresh(settings)
     reader = Reader(settings)
-    found = histories(read_measured(reader), read_decisions(reader), min_change_percent=3.0)
-    assert record(log, [shift for one in found for shift in one.shifts], source="test") == 1
+    found = find_shifts(read_measured_series(reader), read_decisions(reader), min_change_percent=3.0)
+    assert record_regressions(log, [shift for one in found for shift in one.shifts], source="test") == 1
     refresh(settings)
     return settings

@@ -154,7 +154,7 @@ def _add_generation(settings: Settings, log: EventLog, place: Place, keep: int |
     place.add(generation)
     say(f"copied {copied} of {len(files)} files")
     if keep is not None and (gone := place.expire(keep)):
-        say(f"removed {len(gone)} older generations: {integrity.some(gone)}")
+        say(f"removed {len(gone)} older generations: {integrity.summarize(gone)}")
     return BackedUp(
         path=place.location,
         generation=generation.name,
@@ -201,7 +201,7 @@ def _copy(
             segments |= members_of(log.store.local_path(key)) if pack else {name.removesuffix(".parquet")}
     if damaged:
         raise BackupRefused(
-            f"The event log at {log.location} is damaged: {integrity.some(damaged)}. The back-up stays as it is. "
+            f"The event log at {log.location} is damaged: {integrity.summarize(damaged)}. The back-up stays as it is. "
             f"`accel db validate --fix --from {place.location}` brings back what it holds whole."
         )
     for name, path in _predictors(settings.models_dir):
@@ -249,12 +249,13 @@ def _predictors(models: Path) -> Iterator[tuple[str, Path]]:
 def _require_not_shrunk(log: EventLog, place: Place, newest: Generation | None) -> None:
     gone = set(newest.segments) - log.snapshot().segments if newest else set()
     if gone:
-        gone -= integrity.forgotten(log)
+        gone -= integrity.forgotten_segments(log)
     if gone and newest:
         raise BackupRefused(
             f"The event log at {log.location} lacks {len(gone)} of the {len(newest.segments)} segments that the "
-            f"back-up at {place.location} holds: {integrity.some(sorted(gone))}. The back-up stays as it is. `accel db "
-            f"validate --fix --from {place.location}` brings them back; for another installation, name a new place."
+            f"back-up at {place.location} holds: {integrity.summarize(sorted(gone))}. The back-up stays as it is. "
+            f"`accel db validate --fix --from {place.location}` brings them back; for another "
+            "installation, name a new place."
         )
 
 

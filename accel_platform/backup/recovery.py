@@ -82,7 +82,7 @@ def restore(
         if problems := _problems(place, chosen):
             others = [one.name for one in place.generations()[::-1] if one.name < chosen.name]
             advice = f" `--generation {others[0]}` takes the one before." if others else ""
-            raise BackupDamaged(f"The back-up at {source} is damaged: {integrity.some(problems)}.{advice}")
+            raise BackupDamaged(f"The back-up at {source} is damaged: {integrity.summarize(problems)}.{advice}")
         say(f"checked {len(chosen.files)} files of {chosen.name}")
         for name in chosen.files:
             content = place.read(chosen, name)

@@ -172,12 +172,12 @@ def print_operators(operators: Mapping[str, Mapping[str, Any]]) -> None:
 
 def result_row(entry: ResultRecorded | VerificationRecorded) -> dict[str, Any]:
     """Return a result or verification as a flat row, with the figures computed from its samples."""
-    from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
+    from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
     from accel_platform.events.types import VerificationRecorded
 
     if isinstance(entry, VerificationRecorded):
         return entry.model_dump(mode="json")
-    known = len(entry.samples_ns) >= MEDIAN_COUNT
+    known = len(entry.samples_ns) >= MIN_MEDIAN_SAMPLES
     median_ms = median_ns(entry.samples_ns) / 1e6 if known else None
     batches_per_s = 1000 / median_ms if median_ms else None
     items = entry.batch_size * (entry.processes or 1) if entry.batch_size else None

@@ -88,14 +88,14 @@ def _side_by_side(
 ) -> None:
     from dataclasses import asdict
 
-    from accel_platform.analysis.query.filters import how_to_measure
-    from accel_platform.analysis.summaries.comparison import side_by_side
+    from accel_platform.analysis.query.filters import measure_command
+    from accel_platform.analysis.summaries.comparison import compare_side_by_side
     from accel_platform.warehouse.reader import Reader
 
-    found = side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
+    found = compare_side_by_side(Reader(settings_for(home, as_of)), filters, "model_id" if by_model else "hardware")
     kind, output = to
     rows = _drop_empty_columns([_display_row(row) for row in found.rows]) if kind in PEOPLE else found.rows
-    hint = _missing_shape_reason(found) or f"To measure: `{how_to_measure(filters)}`."
+    hint = _missing_shape_reason(found) or f"To measure: `{measure_command(filters)}`."
     nothing = f"No shape was measured on both sides. {hint}"
     write_answer(rows, kind, output, title=_title(found), document=asdict(found), empty=nothing)
     for name, command in found.lacking.items():
@@ -118,13 +118,13 @@ def _changes(
 ) -> None:
     from dataclasses import asdict
 
-    from accel_platform.analysis.regressions.cell_changes import changes
+    from accel_platform.analysis.regressions.snapshot_comparison import compare_cells
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
     old, new = (settings_for(home, ref) for ref in snapshots)
     bring_up_to_date(new, progress=note)
-    found = changes(Reader(old), Reader(new), filters, min_change_percent=least)
+    found = compare_cells(Reader(old), Reader(new), filters, min_change_percent=least)
     kind, output = to
     shown = ("verdict", "before_ms", "after_ms", "change_percent", "noise_percent", "processes_before",
              "processes_after", "provenance", "reason")  # fmt: skip
@@ -234,7 +234,7 @@ def trend(
 
     A terminal shows a row per series and per shift; files hold every point.
     """
-    from accel_platform.analysis.query.filters import how_to_measure
+    from accel_platform.analysis.query.filters import measure_command
     from accel_platform.analysis.regressions.trend import trends
     from accel_platform.errors import InvalidInput
     from accel_platform.warehouse.reader import Reader
@@ -243,7 +243,7 @@ def trend(
     if not chosen.model:
         raise InvalidInput("Name a model: `accel trend --model bert-base --hardware cpu`.")
     found = trends(Reader(settings_for(home, as_of)), chosen, metric.value, min_change_percent=min_change_percent)
-    nothing = f"No result with {metric.value} is there. To measure: `{how_to_measure(chosen)}`."
+    nothing = f"No result with {metric.value} is there. To measure: `{measure_command(chosen)}`."
     document = [one.document() for one in found]
     rows = [_series_row(one) for one in found] if kind in PEOPLE else _point_rows(found)
     write_answer(rows, kind, output, title=f"{metric.value} over time", document=document, empty=nothing)

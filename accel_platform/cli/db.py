@@ -49,9 +49,9 @@ def rebuild(
     if forget is not None:
         log = EventLog.open(settings)
         names = {name.strip() for name in forget.split(",")} - {""}
-        names = set(integrity.lost(log)) if names == {"all"} else names
-        integrity.forget(log, names, by=os.environ.get("USER"))
-        note(f"Given up: {integrity.some(sorted(names))}")
+        names = set(integrity.lost_segments(log)) if names == {"all"} else names
+        integrity.forget_segments(log, names, by=os.environ.get("USER"))
+        note(f"Given up: {integrity.summarize(sorted(names))}")
     done = refresh(settings, full=True, progress=note)
     if wants_json(as_json, format_):
         print_json(asdict(done))
@@ -115,11 +115,11 @@ def compact(home: Home = None, as_json: Json = False, format_: OutputFormat = Fo
 
     from accel_platform.events import EventLog
     from accel_platform.events.compaction import compact as run
-    from accel_platform.warehouse.disk_use import remove_left_overs
+    from accel_platform.warehouse.disk_use import remove_leftovers
 
     settings = settings_for(home)
     done = run(EventLog.open(settings))
-    left_overs = remove_left_overs(settings)
+    left_overs = remove_leftovers(settings)
     if wants_json(as_json, format_):
         print_json(asdict(done) | {"left_overs": [str(path) for path in left_overs]})
     else:
@@ -135,9 +135,9 @@ def du(home: Home = None, as_json: Json = False, format_: OutputFormat = FormatO
     """Show the disk use of each part of the installation."""
     from dataclasses import asdict
 
-    from accel_platform.warehouse.disk_use import measure
+    from accel_platform.warehouse.disk_use import measure_disk_use
 
-    used = measure(settings_for(home))
+    used = measure_disk_use(settings_for(home))
     if wants_json(as_json, format_):
         print_json([asdict(use) for use in used])
         return

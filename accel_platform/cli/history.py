@@ -37,11 +37,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Show the verdicts on imported results per rule: count, confidence, reasons and overrides."""
-    from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
+    from accel_platform.analysis.summaries.suspicions import count_by_provenance, count_by_rule
     from accel_platform.warehouse.reader import Reader
 
     reader = Reader(settings_for(home, as_of))
-    provenance, verdicts = read_provenance(reader), read_verdicts(reader, reasons=reasons)
+    provenance, verdicts = count_by_provenance(reader), count_by_rule(reader, reasons=reasons)
     document = {"provenance": provenance, "verdicts": verdicts, "snapshot_id": reader.snapshot_id}
     about: Any = {"title": "Verdicts on imported results", "empty": "No imported result is doubted."}
     write_answer(

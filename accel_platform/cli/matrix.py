@@ -49,8 +49,8 @@ def matrix(
     The figure is the p50 at the shape that most devices share. Filters leave evidence out. Files hold a row per cell
     with its reason and evidence. HTML is a grid whose cells open to their evidence.
     """
-    from accel_platform.analysis.query.filters import how_to_measure, require_known
-    from accel_platform.analysis.summaries.matrix import RULE, by_family, compatibility_matrix
+    from accel_platform.analysis.query.filters import measure_command, require_known
+    from accel_platform.analysis.summaries.matrix import RATING_RULE, compatibility_matrix, group_by_family
     from accel_platform.errors import InvalidInput
     from accel_platform.reports import matrix as printed
     from accel_platform.warehouse.reader import Reader
@@ -64,22 +64,22 @@ def matrix(
         _history(reader, chosen, mode.value, (kind, output))
         return
     found = compatibility_matrix(reader, chosen, mode=mode.value)
-    command = how_to_measure(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
+    command = measure_command(chosen.model_copy(update={"mode": mode.value if mode != "inference" else None}))
     nothing = f"No evidence yet: `{command}` or `accel migrate PATH`, then `accel db rebuild`."
     if documented:
         document: Any = printed.documented(reader, found)
         write_answer([], kind, output, document=document)
         return
-    families = by_family(reader, found) if family else None
+    families = group_by_family(reader, found) if family else None
     title = f"Compatibility, {mode.value}"
     if kind is AnyFormat.html:
-        page = printed.html_page(found, families, title=title, rule=RULE)
+        page = printed.html_page(found, families, title=title, rule=RATING_RULE)
         _write_text("\n".join(page), output)
     else:
-        document = {**found, "rule": RULE} | ({"families": families} if families is not None else {})
+        document = {**found, "rule": RATING_RULE} | ({"families": families} if families is not None else {})
         write_answer(_rows(found, families, kind), kind, output, title=title, document=document, empty=nothing)
     if found["models"]:
-        note(f"n: results it rests on; rating: {RULE}")
+        note(f"n: results it rests on; rating: {RATING_RULE}")
 
 
 def _rows(found: Matrix, families: Any, kind: AnyFormat) -> list[dict[str, Any]]:

@@ -81,10 +81,10 @@ def series(
     from dataclasses import asdict
 
     from accel_platform.analysis.query.series import read_series
-    from accel_platform.analysis.stats.changepoint import find_changes, watch
+    from accel_platform.analysis.stats.changepoint import find_changes, watch_changes
 
     read = read_series(path, value=value, order=order, group=group)
-    find = watch if online else find_changes
+    find = watch_changes if online else find_changes
     rows = []
     for change in find(read.values, min_change_percent=min_change_percent):
         row = asdict(change)
@@ -111,16 +111,16 @@ def history(
     as_json: Json = False,
 ) -> None:
     """List the shifts of all measured series, as an online detector finds them."""
-    from accel_platform.analysis.query.measured import read_measured
-    from accel_platform.analysis.regressions.changepoint_history import histories
+    from accel_platform.analysis.query.measured import read_measured_series
+    from accel_platform.analysis.regressions.changepoint_history import find_shifts
     from accel_platform.analysis.regressions.triage import read_decisions
     from accel_platform.reports.regressions import cell
 
     reject_as_of(as_of, record=record)
     settings = settings_for(home, as_of)
     reader = open_tables(settings)
-    found = histories(
-        read_measured(reader, model=model, hardware=hardware),
+    found = find_shifts(
+        read_measured_series(reader, model=model, hardware=hardware),
         read_decisions(reader),
         min_change_percent=min_change_percent,
     )
@@ -202,10 +202,10 @@ def accept(
 
     The last decision counts.
     """
-    from accel_platform.analysis.regressions.triage import acceptance
+    from accel_platform.analysis.regressions.triage import build_acceptance
 
     settings = settings_for(home)
-    payload = acceptance(open_tables(settings), regression_id, by=by, reason=reason)
+    payload = build_acceptance(open_tables(settings), regression_id, by=by, reason=reason)
     effect = f"The level since {payload.first_result} is the new baseline of {payload.model_id}."
     _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))
 
@@ -225,10 +225,10 @@ def reject(
     Its results no longer count in their series, and the baseline stays. The same level measured again is a new shift.
     The last decision counts.
     """
-    from accel_platform.analysis.regressions.triage import rejection
+    from accel_platform.analysis.regressions.triage import build_rejection
 
     settings = settings_for(home)
-    payload = rejection(open_tables(settings), regression_id, by=by, reason=reason)
+    payload = build_rejection(open_tables(settings), regression_id, by=by, reason=reason)
     count = len(payload.results)
     effect = f"{count} results since {payload.first_result} no longer count in their series; its baseline is as it was."
     _append_decision(settings, payload, effect, as_json=wants_json(as_json, format_))

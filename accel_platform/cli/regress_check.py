@@ -13,7 +13,7 @@ from accel_platform.cli.options import AsOf, Home, Json
 from accel_platform.cli.output import note, print_json, print_table, settings_for
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.query.run_refs import Side
+    from accel_platform.analysis.query.run_refs import RunSet
     from accel_platform.analysis.regressions.check import Check
     from accel_platform.analysis.regressions.regression_test import Decision
     from accel_platform.events.types import RegressionFound
@@ -73,28 +73,28 @@ def check(
 def _run_check(
     settings: Settings, baseline: str, candidate: str, min_change_percent: float, *, confirm: bool, record: bool
 ) -> Check:
-    from accel_platform.analysis.query.run_refs import runs_of
-    from accel_platform.analysis.regressions.check import check, suspects
+    from accel_platform.analysis.query.run_refs import resolve_runs
+    from accel_platform.analysis.regressions.check import check, suspicious_cells
     from accel_platform.errors import InvalidInput
 
     reader = open_tables(settings)
-    old, new = runs_of(reader, baseline), runs_of(reader, candidate)
+    old, new = resolve_runs(reader, baseline), resolve_runs(reader, candidate)
     if both := set(old.run_ids) & set(new.run_ids):
         raise InvalidInput(f"Baseline {baseline} and candidate {candidate} both mean run {min(both)}: name two things.")
     checked = check(reader, old, new, min_change_percent=min_change_percent)
-    if confirm and (doubtful := suspects(checked)):
+    if confirm and (doubtful := suspicious_cells(checked)):
         again = _remeasure(settings, reader, new, doubtful)
         if again:
             checked = check(open_tables(settings), old, new, min_change_percent=min_change_percent, again=again)
     if record:
-        from accel_platform.analysis.regressions.changepoint_history import regression_of
+        from accel_platform.analysis.regressions.changepoint_history import regression_event
 
-        found = [regression_of(d) for d in checked.decisions if d.moved]
+        found = [regression_event(d) for d in checked.decisions if d.moved]
         record_regressions(settings, found)
     return checked
 
 
-def _remeasure(settings: Settings, reader: Reader, candidate: Side, doubtful: Sequence[Decision]) -> list[str]:
+def _remeasure(settings: Settings, reader: Reader, candidate: RunSet, doubtful: Sequence[Decision]) -> list[str]:
     """Remeasure the suspect cells as the candidate's runs did. Return the run ids, none for runs of other hosts."""
     import json
 
@@ -210,8 +210,8 @@ def open_tables(settings: Settings) -> Reader:
 
 def record_regressions(settings: Settings, found: Sequence[RegressionFound]) -> None:
     """Append new regressions to the log; known ones are skipped."""
-    from accel_platform.analysis.regressions.changepoint_history import record
+    from accel_platform.analysis.regressions.changepoint_history import record_regressions
     from accel_platform.events import EventLog
 
-    new = record(EventLog.open(settings), found, source="accel regress")
+    new = record_regressions(EventLog.open(settings), found, source="accel regress")
     note(f"{len(found)} found, {new} of them new: recorded.")

@@ -18,7 +18,7 @@ from accel_platform.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from accel_platform.analysis.regressions.snapshot_comparison import Difference
+    from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 
 app = typer.Typer(help="Named snapshots of the log, for `--as-of`.", no_args_is_help=True)
 
@@ -32,9 +32,9 @@ def create(
 ) -> None:
     """Create a snapshot of the log as it is now."""
     from accel_platform.events import EventLog
-    from accel_platform.events.snapshots import take
+    from accel_platform.events.snapshots import take_snapshot
 
-    payload = take(EventLog.open(settings_for(home)), name)
+    payload = take_snapshot(EventLog.open(settings_for(home)), name)
     if wants_json(as_json, format_):
         print_json(payload)
     else:
@@ -45,11 +45,11 @@ def create(
 def list_snapshots(output: Output = None, format_: FileFormat = None, home: Home = None, as_json: Json = False) -> None:
     """List the snapshots, oldest first."""
     from accel_platform.events import EventLog
-    from accel_platform.events.snapshots import taken
+    from accel_platform.events.snapshots import read_snapshot_events
 
     rows = [
         {**event.payload.model_dump(), "taken_at": event.recorded_at}
-        for event in taken(EventLog.open(settings_for(home)))
+        for event in read_snapshot_events(EventLog.open(settings_for(home)))
     ]
     nothing = "None was taken: `accel db snapshot create --name NAME` takes one."
     write_answer(rows, choose_format(as_json, format_, output), output, title="Snapshots", empty=nothing)
@@ -72,20 +72,20 @@ def diff(
     """Show the differences between two snapshots: results, medians and matrix cells."""
     from dataclasses import asdict
 
-    from accel_platform.analysis.regressions.snapshot_comparison import difference
+    from accel_platform.analysis.regressions.snapshot_comparison import compare_tables
     from accel_platform.warehouse.publish import bring_up_to_date
     from accel_platform.warehouse.reader import Reader
 
     old, new = settings_for(home, before), settings_for(home, after)
     bring_up_to_date(new, progress=note)
-    found = difference(Reader(old), Reader(new), min_change_percent=min_change_percent)
+    found = compare_tables(Reader(old), Reader(new), min_change_percent=min_change_percent)
     if wants_json(as_json, format_):
         print_json(asdict(found))
     else:
         _print(found)
 
 
-def _print(found: Difference) -> None:
+def _print(found: TableChanges) -> None:
     from accel_platform.events.types import MeasuredSeries
     from accel_platform.reports.regressions import cell
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from accel_platform.errors import InvalidInput
-from accel_platform.events.log import Appended, EventLog
+from accel_platform.events.log import AppendResult, EventLog
 from accel_platform.events.types import Event, WriteAudited
 from accel_platform.settings import Settings
 
 
 @dataclass(frozen=True)
-class Writer:
+class AuditedWriter:
     """Who writes, and by which request."""
 
     by: str
@@ -26,16 +26,16 @@ class Writer:
 class AuditedLog(EventLog):
     """The same log; one segment holds what was written and the WriteAudited event, so both are stored or neither."""
 
-    writer: Writer
+    writer: AuditedWriter
 
     @classmethod
-    def for_writer(cls, settings: Settings, writer: Writer) -> AuditedLog:
+    def for_writer(cls, settings: Settings, writer: AuditedWriter) -> AuditedLog:
         log = cls.open(settings)
         assert isinstance(log, AuditedLog)
         log.writer = writer
         return log
 
-    def append(self, events: Sequence[Event], *, key: str | None = None) -> Appended:
+    def append(self, events: Sequence[Event], *, key: str | None = None) -> AppendResult:
         if not events:
             raise InvalidInput("An append needs at least one event.")
         payload = WriteAudited(**vars(self.writer), events=len(events))

@@ -115,7 +115,7 @@ def to_parquet(table: pa.Table, key: str) -> bytes:
         for group in groups:
             writer.write_table(group)
         writer.add_key_value_metadata(seal.metadata(key))
-    return seal.close(sink.getvalue().to_pybytes())
+    return seal.fill_hash(sink.getvalue().to_pybytes())
 
 
 def _by_type(table: pa.Table) -> list[pa.Table]:

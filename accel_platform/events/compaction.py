@@ -22,8 +22,8 @@ from accel_platform.events.log import (
     SegmentSource,
     Snapshot,
     count_rows,
-    names_of,
     pack_key,
+    parquet_names,
     read_table,
     segment_key,
 )
@@ -35,7 +35,7 @@ _LARGEST_PACK_EVENTS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Compacted:
+class CompactionResult:
     """Result of a compaction."""
 
     packed: int
@@ -46,7 +46,7 @@ class Compacted:
     """Keys of blobs that failed their check and were set aside."""
 
 
-def compact(log: EventLog, *, grace_s: float = GRACE_S) -> Compacted:
+def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
     """Pack small segments, merge packs and saved snapshots, and remove what older packs hold.
 
     Safe beside appends and readers; killed at any moment it leaves every snapshot readable, and can be repeated.
@@ -54,7 +54,7 @@ def compact(log: EventLog, *, grace_s: float = GRACE_S) -> Compacted:
     packed, broken = _pack(log)
     removed, found = _remove_packed(log, grace_s)
     removed += log.saved.merge(grace_s=grace_s)
-    return Compacted(packed, removed, (*broken, *found))
+    return CompactionResult(packed, removed, (*broken, *found))
 
 
 def _pack(log: EventLog) -> tuple[int, list[str]]:
@@ -151,4 +151,4 @@ def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
 
 
 def _segments(log: EventLog) -> set[str]:
-    return names_of(log.store.keys(SEGMENTS))
+    return parquet_names(log.store.keys(SEGMENTS))

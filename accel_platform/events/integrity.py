@@ -1,7 +1,7 @@
 """Integrity of the log: whether each blob is what was written, and whether all that was published is still there.
 
 A blob that fails its check is moved to `quarantine/` and named by an event; what it held is missing from then on. It is
-back as soon as a pack or a back-up gives it back (`give_back`), or given up by `forget`, which is an event, too.
+back as soon as a pack or a back-up gives it back (`restore_segments`), or given up by `forget`, which is an event, too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SegmentsDamaged(LogUnavailable):
     def __init__(self, log: EventLog, damages: Collection[Damage]) -> None:
         self.damages = tuple(damages)
         super().__init__(
-            f"The event log at {log.location} is damaged: {some([str(damage) for damage in damages])}. `accel db "
+            f"The event log at {log.location} is damaged: {summarize([str(damage) for damage in damages])}. `accel db "
             "validate --fix` sets this aside and takes it from a pack that has it whole; with `--from BACKUP`, from a "
             "back-up."
         )
@@ -80,8 +80,8 @@ class SegmentsGone(LogUnavailable):
         self.names = tuple(sorted(names))
         count = "1 segment" if len(names) == 1 else f"{len(names)} segments"
         super().__init__(
-            f"The event log at {log.location} has lost {count} that the tables were made of: {some(self.names)}. What "
-            "is in service stays. `accel db validate --fix --from BACKUP` brings them back; `accel db rebuild "
+            f"The event log at {log.location} has lost {count} that the tables were made of: {summarize(self.names)}. "
+            "What is in service stays. `accel db validate --fix --from BACKUP` brings them back; `accel db rebuild "
             f"--forget {self.names[0] if len(names) == 1 else 'all'}` goes on without them."
         )
 
@@ -99,7 +99,7 @@ def find_damage(log: EventLog, sources: Iterable[SegmentSource]) -> list[Damage]
             log.store.drop_copy(source.key)
             reason = checks.problem(source.key, log.store.local_path(source.key))
             if reason is not None:
-                found.append(Damage(source.key, reason, held_by(log, source.key)))
+                found.append(Damage(source.key, reason, segments_in_blob(log, source.key)))
     checks.save()
     return found
 
@@ -128,19 +128,19 @@ def set_aside(log: EventLog, damages: Collection[Damage]) -> None:
         store.move(damage.key, payload.moved_to)
 
 
-def held_by(log: EventLog, key: str) -> tuple[str, ...]:
+def segments_in_blob(log: EventLog, key: str) -> tuple[str, ...]:
     """Return the segments that a blob holds, as far as that can be told of a damaged one."""
     return (_stem(key),) if key.startswith(f"{SEGMENTS}/") else tuple(sorted(log.packs().get(_stem(key), ())))
 
 
-def published_once(log: EventLog) -> frozenset[str]:
+def published_segments(log: EventLog) -> frozenset[str]:
     """Return every segment that a saved snapshot holds, less what was set aside before it came into service."""
-    return log.saved.union() - quarantined(log)
+    return log.saved.union() - quarantined_segments(log)
 
 
-def lost(log: EventLog) -> frozenset[str]:
+def lost_segments(log: EventLog) -> frozenset[str]:
     """Return every segment that any saved snapshot or damaged blob held, and that is neither there nor forgotten."""
-    return _gone(log, log.saved.union() | quarantined(log))
+    return _gone(log, log.saved.union() | quarantined_segments(log))
 
 
 def require_complete(log: EventLog, names: Set[str]) -> None:
@@ -151,48 +151,50 @@ def require_complete(log: EventLog, names: Set[str]) -> None:
 
 def _gone(log: EventLog, names: Set[str]) -> frozenset[str]:
     gone = frozenset(names - log.snapshot().segments)
-    return gone - forgotten(log) if gone else gone
+    return gone - forgotten_segments(log) if gone else gone
 
 
-def quarantined(log: EventLog) -> frozenset[str]:
+def quarantined_segments(log: EventLog) -> frozenset[str]:
     """Return the segments that were in blobs set aside; some may have been given back since."""
     return _named_by(log, SegmentQuarantined)
 
 
-def forgotten(log: EventLog) -> frozenset[str]:
+def forgotten_segments(log: EventLog) -> frozenset[str]:
     """Return the segments that somebody gave up for lost."""
     return _named_by(log, SegmentsForgotten)
 
 
-def forget(log: EventLog, names: Collection[str], *, by: str | None = None) -> None:
+def forget_segments(log: EventLog, names: Collection[str], *, by: str | None = None) -> None:
     """Record that these lost segments are given up. Raises InvalidInput for one that is there or never was."""
     if not names:
         raise InvalidInput("Nothing is to be forgotten: name lost segments, or `all` for every one.")
     present = log.snapshot().segments
     if here := sorted(set(names) & present):
-        raise InvalidInput(f"{some(here)} is in the log: only what is gone can be forgotten.")
-    if unknown := sorted(set(names) - log.saved.union() - quarantined(log)):
+        raise InvalidInput(f"{summarize(here)} is in the log: only what is gone can be forgotten.")
+    if unknown := sorted(set(names) - log.saved.union() - quarantined_segments(log)):
         raise InvalidInput(
-            f"No snapshot of this log ever held {some(unknown)}: `accel db validate` names what is gone."
+            f"No snapshot of this log ever held {summarize(unknown)}: `accel db validate` names what is gone."
         )
     payload = SegmentsForgotten(segments=tuple(sorted(names)), by=by)
     key = seal.sha256("\n".join(payload.segments).encode())[:32]
     log.append([Event.of(payload, source="integrity")], key=f"{_EVENTS}forgotten-{key}")
 
 
-def give_back(log: EventLog, names: Collection[str], copy: LogCopy) -> set[str]:
+def restore_segments(log: EventLog, names: Collection[str], copy: LogCopy) -> set[str]:
     """Publish missing segments anew from a copy of the log; returns those that are back.
 
     Where the copy has a segment itself no more, a pack of it may.
     """
     wanted = {segment_key(name) for name in names} & copy.keys
     found = copy.read(wanted)
-    lost = set(names) - {_stem(key) for key in found}
+    lost_segments = set(names) - {_stem(key) for key in found}
     for key in sorted(key for key in copy.keys if key.startswith(f"{PACKS}/") and key.endswith(SUFFIX)):
-        if lost:
-            held = {key: data for key, data in copy.read([key]).items() if lost & members_of(pa.BufferReader(data))}
+        if lost_segments:
+            held = {
+                key: data for key, data in copy.read([key]).items() if lost_segments & members_of(pa.BufferReader(data))
+            }
             found |= held
-            lost -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
+            lost_segments -= {name for data in held.values() for name in members_of(pa.BufferReader(data))}
     checks = Checks(log)
     for key, content in found.items():
         if checks.problem_in(key, content) is None:
@@ -200,7 +202,7 @@ def give_back(log: EventLog, names: Collection[str], copy: LogCopy) -> set[str]:
     return set(names) & log.snapshot().segments
 
 
-def some(texts: Collection[str], most: int = _EXAMPLES) -> str:
+def summarize(texts: Collection[str], most: int = _EXAMPLES) -> str:
     """Return the first few of the texts and how many more there are."""
     listed = list(texts)
     rest = len(listed) - most
@@ -231,7 +233,7 @@ class Checks:
         if not key.endswith(SUFFIX):
             return None
         if seal.is_sealed(data):
-            return seal.broken(data, key)
+            return seal.mismatch_reason(data, key)
         recorded = self._known().get(key)
         if recorded is not None:
             return None if recorded == seal.sha256(data) else "its content is not what was recorded of it"
@@ -258,7 +260,7 @@ def _unreadable(data: bytes) -> str | None:
         return "it is empty"
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
-            if seal.names_a_blob(file.metadata.metadata):
+            if seal.has_blob_key(file.metadata.metadata):
                 return "its seal is broken"
             if missing := [name for name in codec.SCHEMA.names if name not in file.schema_arrow.names]:
                 return f"it is no file of events: it has no column {', '.join(missing)}"

@@ -37,7 +37,7 @@ _PACKS_LISTED_FOR_S = 1_800.0
 
 
 @dataclass(frozen=True)
-class Appended:
+class AppendResult:
     """What an append did: `new` is False where the segment was there already and nothing was written."""
 
     segment: str
@@ -73,7 +73,7 @@ class EventLog:
     def location(self) -> str:
         return self.store.location
 
-    def append(self, events: Sequence[Event], *, key: str | None = None) -> Appended:
+    def append(self, events: Sequence[Event], *, key: str | None = None) -> AppendResult:
         """Store the events as one segment, durably, all or none; returning is the acknowledgement.
 
         `key` names the segment and makes the append idempotent: a retry or a second writer with the same key is a
@@ -82,7 +82,7 @@ class EventLog:
         """
         return self.append_rows(codec.to_rows(events), key=key)
 
-    def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> Appended:
+    def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> AppendResult:
         """`append` for events that are rows already, made by `codec.to_rows` here or in another process."""
         if not rows:
             raise InvalidInput("An append needs at least one event.")
@@ -92,11 +92,11 @@ class EventLog:
             raise InvalidInput(f"Segment key {key!r} must be 1-181 letters, digits, '.', '_' or '-'.")
         return self.append_table(codec.rows_to_arrow(rows), key=key)
 
-    def append_table(self, table: pa.Table, *, key: str) -> Appended:
+    def append_table(self, table: pa.Table, *, key: str) -> AppendResult:
         """`append` for events that are a table of `codec.SCHEMA` already."""
         blob = segment_key(key)
         new = not self._is_packed(key) and self.store.publish(blob, codec.to_parquet(table, blob))
-        return Appended(segment=key, new=new, events=table.num_rows)
+        return AppendResult(segment=key, new=new, events=table.num_rows)
 
     def _is_packed(self, key: str) -> bool:
         """Return whether a pack holds the segment: its original may be gone, which must not make the name free.
@@ -119,7 +119,7 @@ class EventLog:
         except (OSError, ValueError) as error:
             raise LogUnavailable(f"The installation's id in {path} cannot be read: restore it from a copy.") from error
 
-    def adopt(self, path: Path) -> Appended:
+    def adopt(self, path: Path) -> AppendResult:
         """Take a segment that another log wrote, under the hash of its content; adopting it again is a no-op.
 
         Raises InvalidInput for a file that is no segment, or one of a newer version of this platform.
@@ -127,7 +127,7 @@ class EventLog:
         try:
             data = path.read_bytes()
             table = pq.read_table(pa.BufferReader(data))
-            if seal.is_sealed(data) and (reason := seal.broken(data)) is not None:
+            if seal.is_sealed(data) and (reason := seal.mismatch_reason(data)) is not None:
                 raise InvalidInput(f"{path} is damaged: {reason}. Fetch it again.")
             events = sum(1 for _ in codec.from_arrow(table.to_batches()))
         except OSError as error:
@@ -142,7 +142,7 @@ class EventLog:
     def snapshot(self) -> Snapshot:
         """The log as it is now."""
         # Packs are listed last: a segment that moves into one in between is seen in either.
-        loose = names_of(self.store.keys(SEGMENTS))
+        loose = parquet_names(self.store.keys(SEGMENTS))
         return Snapshot(frozenset(loose.union(*self.packs().values())))
 
     def save_snapshot(self, snapshot: Snapshot, *, base: str | None = None) -> str:
@@ -204,7 +204,7 @@ class EventLog:
 
     def packs(self) -> dict[str, frozenset[str]]:
         """The packs and the segments that each holds. One that does not hold what its id tells is none of them."""
-        present = names_of(self.store.keys(PACKS))
+        present = parquet_names(self.store.keys(PACKS))
         for pack in present - self._packs.keys():
             members = members_of(self.store.local_path(pack_key(pack)))
             if Snapshot(members).id == pack:
@@ -234,7 +234,7 @@ def pack_key(pack: str) -> str:
     return f"{PACKS}/{pack}{SUFFIX}"
 
 
-def names_of(keys: Collection[str]) -> set[str]:
+def parquet_names(keys: Collection[str]) -> set[str]:
     """Return the names of the blobs that are Parquet files."""
     return {key.removesuffix(SUFFIX) for key in keys if key.endswith(SUFFIX)}
 
@@ -305,4 +305,4 @@ def _may_hold(statistics: pq.Statistics | None, values: Collection[str]) -> bool
     return any(statistics.min <= value <= statistics.max for value in values)
 
 
-__all__ = ["Appended", "EventLog", "SegmentSource", "Snapshot"]
+__all__ = ["AppendResult", "EventLog", "SegmentSource", "Snapshot"]

@@ -28,14 +28,14 @@ def metadata(key: str) -> dict[str, str]:
     return {_KEY: key, _HASH: _UNHASHED.decode()}
 
 
-def close(data: bytes) -> bytes:
+def fill_hash(data: bytes) -> bytes:
     """Return the finished file with its hash in place."""
     start = _hash_at(data)
     assert start is not None, "the file was written without `metadata`"
     return b"".join((data[:start], _digest(data, start), data[start + len(_UNHASHED) :]))
 
 
-def broken(data: Bytes, key: str | None = None) -> str | None:
+def mismatch_reason(data: Bytes, key: str | None = None) -> str | None:
     """Return why a sealed blob is not what was written under `key`, or None if it is whole.
 
     Without a key only the content is checked against the blob's own seal.
@@ -54,7 +54,7 @@ def is_sealed(data: Bytes) -> bool:
     return _hash_at(data) is not None
 
 
-def names_a_blob(metadata: Mapping[bytes, bytes] | None) -> bool:
+def has_blob_key(metadata: Mapping[bytes, bytes] | None) -> bool:
     """Return whether a footer's metadata tell the blob's key; without a hash beside it the seal is broken."""
     return _KEY.encode() in (metadata or {})
 

@@ -9,22 +9,22 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Event, SnapshotTaken
 
-SHORTEST = 7
+MIN_PREFIX_LENGTH = 7
 """Digits of an id that are taken for its beginning."""
 
 _PREFIX = "snapshot-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DIGITS = re.compile(rf"[0-9a-f]{{{SHORTEST},32}}")
+_DIGITS = re.compile(rf"[0-9a-f]{{{MIN_PREFIX_LENGTH},32}}")
 
 
-def take(log: EventLog, name: str | None = None) -> SnapshotTaken:
+def take_snapshot(log: EventLog, name: str | None = None) -> SnapshotTaken:
     """Keep the log as it is now, under a name if one is given; a name is given once and for ever.
 
     Raises InvalidInput for a name that is taken, or could be taken for a date or an id, and for an empty log.
     """
     if name is not None:
         _require_usable(name)
-        if any(name == _payload(event).name for event in taken(log)):
+        if any(name == _payload(event).name for event in read_snapshot_events(log)):
             raise InvalidInput(f"There is a snapshot {name!r} already, and it stays: choose another name.")
     snapshot = log.snapshot()
     if not snapshot.segments:
@@ -41,20 +41,20 @@ def take(log: EventLog, name: str | None = None) -> SnapshotTaken:
     return payload
 
 
-def taken(log: EventLog) -> list[Event]:
+def read_snapshot_events(log: EventLog) -> list[Event]:
     """The SnapshotTaken events, oldest first."""
     found = log.read(log.snapshot().beginning(_PREFIX), types={SnapshotTaken.__name__})
     return sorted(found, key=lambda event: event.recorded_at)
 
 
-def find(log: EventLog, ref: str) -> Snapshot:
+def find_snapshot(log: EventLog, ref: str) -> Snapshot:
     """The snapshot that `ref` means: the name of one that was taken, the beginning of the id of any that was read or
     taken, or a date or time (UTC unless it says otherwise; a date is its whole day), for the log as recorded by then.
 
     Raises NotFound, InvalidInput for the beginning of several.
     """
     ref = ref.strip()
-    events = taken(log)
+    events = read_snapshot_events(log)
     named = [_payload(event).snapshot_id for event in events if _payload(event).name == ref]
     if not named and _DIGITS.fullmatch(ref):
         named = sorted(known for known in log.saved_snapshots() if known.startswith(ref))
@@ -62,7 +62,7 @@ def find(log: EventLog, ref: str) -> Snapshot:
             raise InvalidInput(f"{ref!r} begins several ids: {', '.join(named[:5])}. Write more of it.")
     if named:
         return log.load_snapshot(named[0])
-    moment = moment_of(ref)
+    moment = parse_moment(ref)
     if moment is None:
         names = ", ".join(name for event in events if (name := _payload(event).name))
         raise NotFound(
@@ -75,7 +75,7 @@ def find(log: EventLog, ref: str) -> Snapshot:
     return then
 
 
-def moment_of(text: str) -> datetime | None:
+def parse_moment(text: str) -> datetime | None:
     """A date's end or a time, None for what is neither."""
     try:
         moment = datetime.fromisoformat(text)
@@ -89,7 +89,7 @@ def moment_of(text: str) -> datetime | None:
 def _require_usable(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"{name!r} is no name: use up to 64 letters, digits, '.', '_' or '-'.")
-    if _DIGITS.fullmatch(name) or moment_of(name) is not None:
+    if _DIGITS.fullmatch(name) or parse_moment(name) is not None:
         raise InvalidInput(f"{name!r} could be taken for an id or a date: choose another name.")
 
 

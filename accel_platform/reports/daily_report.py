@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from accel_platform.analysis.regressions.snapshot_comparison import Difference
+from accel_platform.analysis.regressions.snapshot_comparison import TableChanges
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.reports.regressions import cell
 from accel_platform.warehouse.reader import Reader
@@ -18,7 +18,7 @@ FROM regressions WHERE state = 'open' ORDER BY found_at DESC, regression_id
 """
 
 
-def day_report(day: date, found: Difference, after: Reader) -> str:
+def day_report(day: date, found: TableChanges, after: Reader) -> str:
     """The page: what came between the two snapshots of `found`, and which regressions are open in `after`."""
     medians = [
         {

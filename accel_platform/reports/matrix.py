@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, by_family
+from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, group_by_family
 from accel_platform.table_io import text
 from accel_platform.table_io.values import shown
 from accel_platform.warehouse.reader import Reader
@@ -68,7 +68,7 @@ def documented(reader: Reader, matrix: Matrix) -> dict[str, Any]:
 
     A model is named under its family; failed and untested, which that form cannot tell apart, have a `state`.
     """
-    families = by_family(reader, matrix)
+    families = group_by_family(reader, matrix)
     ids = [one for cells in matrix["models"].values() for cell in cells.values() for one in cell["evidence"]]
     times = {str(row["result_id"]): row["occurred_at"] for row in reader.rows(_TIMES, {"ids": ids})} if ids else {}
     return {

@@ -48,7 +48,7 @@ _ASKING = threading.Lock()
 
 
 @cache
-def sql_of(table: str) -> str:
+def table_sql(table: str) -> str:
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     return text.replace("$broken_rules", broken_rules_sql())
 
@@ -66,7 +66,7 @@ def schema_id() -> str:
         layers.JUDGED,
         layers.USABLE,
     ]
-    tables = [f"{table} {sql_of(table)}" for table in (*PER_EVENT, *DERIVED) if table != "events"]
+    tables = [f"{table} {table_sql(table)}" for table in (*PER_EVENT, *DERIVED) if table != "events"]
     return hashlib.sha256("\0".join([repr(versions), _QUANTILE, _EVENTS, *views, *tables]).encode()).hexdigest()[:16]
 
 
@@ -76,7 +76,7 @@ def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Proj
     Returns the number of events in the layer.
     """
     try:
-        with layers.writing(path.parent):
+        with layers.translate_write_errors(path.parent):
             return _fill_layer(path, log, segments, below)
     except BaseException:
         # On a full disk it would take the room that everything else needs.
@@ -93,8 +93,8 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
         try:
             lower = layers.attach(con, below.directory, below.layers) if below else []
         except duckdb.Error as error:
-            raise layers.unreadable(path.parent, error) from error
-        con.execute(f"ATTACH '{layers.quoted(path)}' AS layer")
+            raise layers.read_error(path.parent, error) from error
+        con.execute(f"ATTACH '{layers.escape_quotes(path)}' AS layer")
         con.execute(_EVENTS)
         try:
             con.execute(f"INSERT INTO layer.events SELECT {_COLUMNS} FROM {stored_events(con, log, segments)}")
@@ -104,13 +104,13 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
             raise LogUnavailable(f"A log segment cannot be read: {error}. Restore it from a copy.") from error
         _drop_doubles(con, lower)
         con.execute("CREATE VIEW new_events AS SELECT * FROM layer.events")
-        con.execute(f"CREATE TABLE layer.result_rows AS {sql_of('result_rows')}")
+        con.execute(f"CREATE TABLE layer.result_rows AS {table_sql('result_rows')}")
         con.execute("CREATE VIEW new_results AS SELECT * FROM layer.result_rows")
         for table in PER_EVENT[2:]:
-            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
+            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
         layers.define_views(con, [*lower, "layer"], derived_in=None)
         for table in DERIVED[:-1]:
-            con.execute(f"CREATE TABLE layer.{table} AS {sql_of(table)}")
+            con.execute(f"CREATE TABLE layer.{table} AS {table_sql(table)}")
         [(events,)] = con.execute("SELECT count(*) FROM layer.events").fetchall()
         con.execute("DETACH layer")
         return int(events)
@@ -141,24 +141,24 @@ def _rules() -> duckdb.DuckDBPyConnection:
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
     con.execute(_QUANTILE)
     con.from_arrow(codec.SCHEMA.empty_table()).create("new_events")
-    broken = f"SELECT event_id, broken_rules FROM ({sql_of('result_rows')}) WHERE broken_rules IS NOT NULL"
+    broken = f"SELECT event_id, broken_rules FROM ({table_sql('result_rows')}) WHERE broken_rules IS NOT NULL"
     con.execute(f"PREPARE broken AS {broken}")
     return con
 
 
 def add_matrix(staged: Projection) -> None:
     """Compute `compat_matrix` in the newest layer of a projection that nobody reads yet."""
-    with layers.writing(staged.directory), duckdb.connect(":memory:") as con:
+    with layers.translate_write_errors(staged.directory), duckdb.connect(":memory:") as con:
         *lower, newest = staged.layers
         names = layers.attach(con, staged.directory, tuple(lower))
-        con.execute(f"ATTACH '{layers.quoted(staged.directory / newest.file)}' AS layer")
+        con.execute(f"ATTACH '{layers.escape_quotes(staged.directory / newest.file)}' AS layer")
         layers.define_views(con, [*names, "layer"], derived_in="layer")
         con.execute("DROP VIEW IF EXISTS compat_matrix")
-        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {sql_of('compat_matrix')}")
+        con.execute(f"CREATE OR REPLACE TABLE layer.compat_matrix AS {table_sql('compat_matrix')}")
         con.execute("DETACH layer")
 
 
-def layers_to_keep(below: Sequence[Layer], arriving: int) -> int:
+def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
     """How many of the lower layers a new one with `arriving` events leaves alone; it absorbs the others.
 
     A layer is kept while it is at least four times as large as all above it, so that there are about log4(n) layers
@@ -211,4 +211,4 @@ def _scans(sources: Sequence[SegmentSource]) -> list[str]:
 
 
 def _list(values: Collection[object]) -> str:
-    return ", ".join(f"'{layers.quoted(value)}'" for value in values)
+    return ", ".join(f"'{layers.escape_quotes(value)}'" for value in values)

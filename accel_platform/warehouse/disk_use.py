@@ -12,7 +12,7 @@ from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import WarehouseDamaged, current
 
-ABANDONED_S = 3_600
+LEFTOVER_AGE_S = 3_600
 """A temporary file this old is nobody's: writing one takes seconds, building tables or a predictor minutes."""
 _LOG_FOLDERS = {
     "segments": "events, one file per append",
@@ -24,7 +24,7 @@ _LOG_FOLDERS = {
 
 
 @dataclass(frozen=True)
-class Use:
+class DiskUse:
     """One part of an installation."""
 
     part: str
@@ -34,14 +34,14 @@ class Use:
     """As the file system counts it; in an object store, the sum of the objects."""
 
 
-def measure(settings: Settings) -> list[Use]:
+def measure_disk_use(settings: Settings) -> list[DiskUse]:
     """Return what each part of the installation takes, the log first; parts that are not there are left out."""
     store = EventLog.open(settings).store
     used = []
     for folder, what in _LOG_FOLDERS.items():
         if "://" in settings.log_location:
             blobs = store.blobs(folder).values()
-            used.append(Use(f"log/{folder}", what, len(blobs), sum(blob.size_bytes for blob in blobs)))
+            used.append(DiskUse(f"log/{folder}", what, len(blobs), sum(blob.size_bytes for blob in blobs)))
         else:
             used.append(_use(f"log/{folder}", what, Path(settings.log_location) / folder))
     serving = _in_service(settings)
@@ -52,12 +52,12 @@ def measure(settings: Settings) -> list[Use]:
     used.append(_use("predictors", "trained, the one in service and those to go back to", settings.models_dir))
     used.append(_use("cache", "can be made again: delete it when you like", settings.cache_dir))
     used.append(_use("dagster", "runs and their logs", settings.home / "dagster"))
-    left = list(left_overs(settings, older_than_s=0))
+    left = list(find_leftovers(settings, older_than_s=0))
     used.append(_sum("unfinished", "being written, or left by killed processes", left))
     return [use for use in used if use.files]
 
 
-def left_overs(settings: Settings, *, older_than_s: float = ABANDONED_S) -> Iterator[Path]:
+def find_leftovers(settings: Settings, *, older_than_s: float = LEFTOVER_AGE_S) -> Iterator[Path]:
     """Yield files and folders that were never given their final name; readers do not see them."""
     places = [settings.warehouse_dir, settings.models_dir]
     if "://" not in settings.log_location:
@@ -69,9 +69,9 @@ def left_overs(settings: Settings, *, older_than_s: float = ABANDONED_S) -> Iter
                 yield path
 
 
-def remove_left_overs(settings: Settings) -> list[Path]:
+def remove_leftovers(settings: Settings) -> list[Path]:
     """Delete what no process can still be writing; returns it."""
-    gone = list(left_overs(settings))
+    gone = list(find_leftovers(settings))
     for path in gone:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -96,12 +96,12 @@ def _in_service(settings: Settings) -> set[str]:
     return {layer.file for layer in projection.layers} if projection else set()
 
 
-def _use(part: str, what: str, folder: Path) -> Use:
+def _use(part: str, what: str, folder: Path) -> DiskUse:
     return _sum(part, what, [path for path in folder.rglob("*") if not path.name.startswith(".")])
 
 
-def _sum(part: str, what: str, paths: list[Path]) -> Use:
+def _sum(part: str, what: str, paths: list[Path]) -> DiskUse:
     files = [entry for path in paths for entry in ([path, *path.rglob("*")] if path.is_dir() else [path])]
     unique = {entry: entry.stat() for entry in files if entry.exists()}
     count = sum(1 for entry in unique if entry.is_file())
-    return Use(part, what, count, sum(stat.st_blocks * 512 for stat in unique.values()))
+    return DiskUse(part, what, count, sum(stat.st_blocks * 512 for stat in unique.values()))

@@ -9,7 +9,7 @@ import duckdb
 from accel_platform.errors import InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.table_io import files
-from accel_platform.warehouse.layers import RENAMED, TABLES, quoted, require_current
+from accel_platform.warehouse.layers import RENAMED, TABLES, escape_quotes, require_current
 
 _COPIED: dict[files.Kind, str] = {
     "json": "FORMAT json, ARRAY true",
@@ -39,7 +39,7 @@ def _copy(con: duckdb.DuckDBPyConnection, table: str, path: Path, options: str) 
     try:
         # Rows of a table are in no order; to keep one a million results would lie in memory, nine times as large.
         con.execute("SET preserve_insertion_order = false")
-        con.execute(f"COPY (FROM {table}) TO '{quoted(path)}' ({options})")
+        con.execute(f"COPY (FROM {table}) TO '{escape_quotes(path)}' ({options})")
     except duckdb.IOException as error:
         raise OSError(str(error)) from error
     [(rows,)] = con.execute(f"SELECT count(*) FROM {table}").fetchall()

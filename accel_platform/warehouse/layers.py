@@ -118,7 +118,7 @@ class Projection:
     def name(self) -> str:
         """Its own, also among projections of one snapshot: what CURRENT names is never written again."""
         newest = self.layers[-1].file.removeprefix("layer-").removesuffix(".duckdb")
-        return f"{prefix(self.snapshot_id, self.schema_id)}-{newest}.json"
+        return f"{name_prefix(self.snapshot_id, self.schema_id)}-{newest}.json"
 
     def save(self) -> None:
         """Write the list of layers under the projection's name."""
@@ -132,7 +132,7 @@ class Projection:
             layers = tuple(Layer(**layer) for layer in content["layers"])
             return cls(path.parent, content["snapshot_id"], content["schema_id"], layers)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise unreadable(path, error) from error
+            raise read_error(path, error) from error
 
     def open(self) -> duckdb.DuckDBPyConnection:
         """A read-only connection in which all layers read as the tables in TABLES (those that are built).
@@ -146,7 +146,7 @@ class Projection:
             define_views(con, names, derived_in=names[-1] if names else None)
         except duckdb.Error as error:
             con.close()
-            raise unreadable(self.directory, error) from error
+            raise read_error(self.directory, error) from error
         return con
 
     def count_rows(self) -> dict[str, int]:
@@ -158,7 +158,7 @@ class Projection:
         return dict(zip(tables, row, strict=True))
 
 
-def prefix(snapshot_id: str, schema_id: str) -> str:
+def name_prefix(snapshot_id: str, schema_id: str) -> str:
     """What the names of all projections of one snapshot and schema begin with."""
     return f"projection-{snapshot_id}-{schema_id}"
 
@@ -174,7 +174,7 @@ def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer,
 def attach_statements(directory: Path, layers: tuple[Layer, ...]) -> dict[str, str]:
     """What attaches each layer read-only, by its catalogue name, lowest first."""
     return {
-        (name := f"layer_{number}"): f"ATTACH '{quoted(directory / layer.file)}' AS {name} (READ_ONLY)"
+        (name := f"layer_{number}"): f"ATTACH '{escape_quotes(directory / layer.file)}' AS {name} (READ_ONLY)"
         for number, layer in enumerate(layers)
     }
 
@@ -202,7 +202,7 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
                 con.execute(f"CREATE VIEW {table} AS SELECT * FROM {derived_in}.{table}")
 
 
-def unreadable(path: Path, error: Exception) -> AccelError:
+def read_error(path: Path, error: Exception) -> AccelError:
     """Return what to say where a part of the warehouse cannot be read: it is out of reach, or it is damaged."""
     if isinstance(error, duckdb.OutOfMemoryException):
         return AccelError(f"There is not enough memory to read the warehouse at {path}: close other programs.")
@@ -212,7 +212,7 @@ def unreadable(path: Path, error: Exception) -> AccelError:
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[None]:
+def translate_write_errors(directory: Path) -> Iterator[None]:
     """Turn the system's refusal to write into the warehouse into a sentence. Raises StorageUnavailable."""
     try:
         yield
@@ -240,10 +240,10 @@ class WarehouseDamaged(AccelError):
 
 def current(settings: Settings) -> Projection | None:
     """The projection in service, None before the first. Raises WarehouseDamaged."""
-    return in_service(settings.warehouse_dir)
+    return load_current(settings.warehouse_dir)
 
 
-def in_service(directory: Path) -> Projection | None:
+def load_current(directory: Path) -> Projection | None:
     """What the pointer of a warehouse directory names, as `current`."""
     pointer = directory / "CURRENT"
     try:
@@ -251,7 +251,7 @@ def in_service(directory: Path) -> Projection | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise unreadable(pointer, error) from error
+        raise read_error(pointer, error) from error
     return Projection.load(directory / (name or "nothing"))
 
 
@@ -266,6 +266,6 @@ def require_current(settings: Settings) -> Projection:
     return projection
 
 
-def quoted(value: object) -> str:
+def escape_quotes(value: object) -> str:
     """The text of `value` for use between single quotes in SQL."""
     return str(value).replace("'", "''")

@@ -6,7 +6,7 @@ By the rule of the table `compat_matrix`, over the same views: only what they ar
 from __future__ import annotations
 
 from accel_platform.warehouse import layers
-from accel_platform.warehouse.build_layer import sql_of
+from accel_platform.warehouse.build_layer import table_sql
 
 _EVER = "judged_results AS (SELECT r.* FROM memory.main.judged_results AS r WHERE {condition})"
 # Every judgement of the views is made again from what the log held by then: a result, its verification, a suspicion.
@@ -37,13 +37,13 @@ judged_results AS ({layers.JUDGED})
 """
 
 
-def matrix_of(condition: str) -> str:
+def filtered_matrix_sql(condition: str) -> str:
     """SQL for `compat_matrix` of the results `r` that hold a condition."""
-    return f"WITH {_EVER.format(condition=condition)} FROM ({sql_of('compat_matrix')})"
+    return f"WITH {_EVER.format(condition=condition)} FROM ({table_sql('compat_matrix')})"
 
 
-def matrix_by_then() -> str:
+def matrix_history_sql() -> str:
     """SQL for `compat_matrix` as it stood before each of `$moments`, a column `moment` first, of these `$models` and
     families; of all if none."""
-    cells = f"WITH {_BY_THEN} FROM ({sql_of('compat_matrix')})"
+    cells = f"WITH {_BY_THEN} FROM ({table_sql('compat_matrix')})"
     return f"WITH {_DATED} SELECT m.moment, c.* FROM (SELECT unnest($moments) AS moment) AS m, LATERAL ({cells}) AS c"

@@ -18,7 +18,15 @@ from accel_platform.events import EventLog, Snapshot, integrity
 from accel_platform.events.snapshot_files import SnapshotDamaged
 from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import build_layer
-from accel_platform.warehouse.layers import Layer, Projection, WarehouseDamaged, current, in_service, prefix, writing
+from accel_platform.warehouse.layers import (
+    Layer,
+    Projection,
+    WarehouseDamaged,
+    current,
+    load_current,
+    name_prefix,
+    translate_write_errors,
+)
 from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
 
 _KEPT = 3
@@ -40,7 +48,7 @@ class ChecksFailed(AccelError):
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedProjection:
     """A built projection that is not in service yet (or already is: then nothing is left to do)."""
 
     projection: Projection
@@ -56,7 +64,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """What a refresh published."""
 
     snapshot_id: str
@@ -66,7 +74,7 @@ class Refreshed:
     seconds: float
 
 
-def refresh(settings: Settings, *, full: bool = False, progress: Progress | None = None) -> Refreshed:
+def refresh(settings: Settings, *, full: bool = False, progress: Progress | None = None) -> RefreshResult:
     """Bring the warehouse up to the log: stage, audit, add the matrix, publish.
 
     Raises ChecksFailed if a data rule is broken, LogUnavailable if the log cannot be read.
@@ -80,7 +88,7 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     checks = check(staged)
     say(f"checked {len(checks)} data rules")
     publish(settings, staged)
-    return Refreshed(
+    return RefreshResult(
         snapshot_id=staged.snapshot_id,
         mode=staged.mode,
         rows=staged.projection.count_rows(),
@@ -99,7 +107,7 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
         refresh(settings, progress=progress)
 
 
-def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> Staged:
+def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> StagedProjection:
     """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible.
 
     Every file of the log that is read is checked. One that is damaged is set aside; without it the tables are made
@@ -114,9 +122,9 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         set_aside: list[integrity.Damage] = []
         while True:
             snapshot = wanted or log.snapshot()
-            built_before = sorted(directory.glob(prefix(snapshot.id, build_layer.schema_id()) + "-*.json"))
+            built_before = sorted(directory.glob(name_prefix(snapshot.id, build_layer.schema_id()) + "-*.json"))
             if built_before and not full:
-                return Staged(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
+                return StagedProjection(Projection.load(built_before[-1]), "current", time.perf_counter() - started)
             expected = frozenset() if wanted is None else wanted.segments
             if not isinstance(settings, SnapshotSettings):
                 expected |= _published_once(log, published, full=full)
@@ -143,7 +151,7 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
         built = Projection(directory, snapshot.id, build_layer.schema_id(), layers)
         built.save()
     mode = "full" if below is None else "incremental"
-    return Staged(built, mode, time.perf_counter() - started, tuple(set_aside))
+    return StagedProjection(built, mode, time.perf_counter() - started, tuple(set_aside))
 
 
 def require_complete(settings: Settings) -> None:
@@ -155,7 +163,7 @@ def require_complete(settings: Settings) -> None:
 
 def _published_once(log: EventLog, published: frozenset[str] | None, *, full: bool) -> frozenset[str]:
     """Return the segments of the tables in service, and where all is made anew, those of any saved snapshot, too."""
-    ever = integrity.published_once(log) if full or published is None else frozenset()
+    ever = integrity.published_segments(log) if full or published is None else frozenset()
     return (published or frozenset()) | ever
 
 
@@ -166,13 +174,13 @@ def _layers_below(
 
     What is new decides how many layers stay; the new layer holds all that lies above them.
     """
-    kept = _kept(below, build_layer.layers_to_keep(below.layers, log.count_events(new))) if below else None
+    kept = _kept(below, build_layer.count_kept_layers(below.layers, log.count_events(new))) if below else None
     if kept is None:
         return None, snapshot.segments
     return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
 
 
-def check(staged: Staged, *, by_expectations: bool = False) -> list[CheckResult]:
+def check(staged: StagedProjection, *, by_expectations: bool = False) -> list[CheckResult]:
     """Audit what is new in the staged `results`; the rest was audited before, in files that never change.
 
     Raises ChecksFailed, with all verdicts, if one rule is broken.
@@ -180,13 +188,13 @@ def check(staged: Staged, *, by_expectations: bool = False) -> list[CheckResult]
     `by_expectations` checks with Great Expectations instead of SQL.
     """
     known = _layers_in_service(staged.projection)
-    checks = audited(staged.projection, known=known, by_expectations=by_expectations)
+    checks = audit_projection(staged.projection, known=known, by_expectations=by_expectations)
     if not all(result.passed for result in checks):
         raise ChecksFailed(checks)
     return checks
 
 
-def audited(
+def audit_projection(
     projection: Projection, *, known: Collection[Layer] = (), by_expectations: bool = False
 ) -> list[CheckResult]:
     """Return the verdict of every rule over the `results` of a projection.
@@ -210,7 +218,7 @@ def audited(
         return audit_by_expectations(con.execute(rows.format(selected)).df())
 
 
-def publish(settings: Settings, staged: Staged) -> None:
+def publish(settings: Settings, staged: StagedProjection) -> None:
     """Add the matrix and move the pointer; what is in service stays if it is this projection or holds more."""
     directory = settings.warehouse_dir
     with _lock(directory):
@@ -226,7 +234,7 @@ def publish(settings: Settings, staged: Staged) -> None:
 def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
     """Of the warehouse that the projection lies in; none where they are of another version of the rules."""
     try:
-        serving = in_service(projection.directory)
+        serving = load_current(projection.directory)
     except WarehouseDamaged:
         return ()
     return serving.layers if serving and serving.schema_id == projection.schema_id else ()
@@ -240,7 +248,7 @@ def _serving(settings: Settings) -> Projection | None:
         return None
 
 
-def _holds_more(serving: Projection, staged: Staged, settings: Settings) -> bool:
+def _holds_more(serving: Projection, staged: StagedProjection, settings: Settings) -> bool:
     """Whether another process published a later snapshot since this one was staged."""
     ours, theirs = (segments_of(p, EventLog.open(settings)) for p in (staged.projection, serving))
     assert ours is not None, "it was staged from this log"
@@ -302,7 +310,7 @@ def _retire(directory: Path, *, keep: Projection) -> None:
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
     """One builder at a time; the kernel releases it when the process dies."""
-    with writing(directory):
+    with translate_write_errors(directory):
         make_directory(directory)
         with open(directory / ".lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

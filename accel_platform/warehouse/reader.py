@@ -13,7 +13,7 @@ import pyarrow as pa
 from accel_platform.errors import AccelError, InvalidInput
 from accel_platform.settings import Settings
 from accel_platform.warehouse.build_layer import schema_id
-from accel_platform.warehouse.layers import Projection, WarehouseDamaged, require_current, unreadable
+from accel_platform.warehouse.layers import Projection, WarehouseDamaged, read_error, require_current
 
 _SANDBOX = """
 SET autoinstall_known_extensions = false;
@@ -123,7 +123,7 @@ def _in_words(projection: Projection) -> Iterator[None]:
     try:
         yield
     except duckdb.IOException as error:
-        raise unreadable(projection.directory, error) from error
+        raise read_error(projection.directory, error) from error
     except duckdb.Error as error:
         if isinstance(error, duckdb.BinderException | duckdb.CatalogException) and projection.schema_id != schema_id():
             raise AccelError(

@@ -50,7 +50,7 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SandboxRows:
     """What a query found."""
 
     table: pa.Table
@@ -60,7 +60,7 @@ class Rows:
     elapsed_ms: float
 
 
-class Cancelled(AccelError):
+class QueryCancelled(AccelError):
     """Whoever asked has gone."""
 
 
@@ -93,7 +93,7 @@ class Sandbox:
 
     def query(
         self, sql: str, parameters: Parameters = (), *, max_rows: int, cancelled: threading.Event | None = None
-    ) -> Rows:
+    ) -> SandboxRows:
         """The first `max_rows` rows of one SELECT.
 
         Raises InvalidInput, with the database's words or the limit it met, where it does not run; Busy;
@@ -117,7 +117,7 @@ class Sandbox:
         finally:
             self._turns.release()
 
-    def _answer(self, child: _Child, question: bytes, snapshot_id: str, cancelled: threading.Event) -> Rows:
+    def _answer(self, child: _Child, question: bytes, snapshot_id: str, cancelled: threading.Event) -> SandboxRows:
         started = time.perf_counter()
         deadline = time.monotonic() + self._limits.wall_s
         child.send(question)
@@ -133,7 +133,7 @@ class Sandbox:
                 f"processor time and {self._limits.memory_mib} MiB of memory. Ask for less at a time."
             ) from error
         table = pa.ipc.open_stream(content).read_all()
-        return Rows(table, bool(said["truncated"]), snapshot_id, (time.perf_counter() - started) * 1e3)
+        return SandboxRows(table, bool(said["truncated"]), snapshot_id, (time.perf_counter() - started) * 1e3)
 
     def _take(self) -> tuple[Projection, _Child]:
         """A child with the newest tables open: the one that waits, where nothing newer came."""
@@ -233,7 +233,7 @@ class _Child:
         poller.register(self._stdout, select.POLLIN | select.POLLHUP)
         while not poller.poll(50):
             if cancelled.is_set():
-                raise Cancelled("The query was given up: whoever asked has gone.")
+                raise QueryCancelled("The query was given up: whoever asked has gone.")
             if time.monotonic() > deadline:
                 raise _Ended("it took too long")
         data = os.read(self._stdout.fileno(), 1 << 20)

@@ -7,7 +7,7 @@ import shutil
 import time
 
 from accel_platform.events import EventLog, Snapshot
-from accel_platform.events.snapshots import find
+from accel_platform.events.snapshots import find_snapshot
 from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import build_layer, publish
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, current
@@ -22,7 +22,7 @@ def tables_as_of(settings: Settings, ref: str, *, progress: publish.Progress | N
 
     Raises NotFound or InvalidInput for the reference, ChecksFailed where those tables break a data rule.
     """
-    return tables_at(settings, find(EventLog.open(settings), ref), progress=progress)
+    return tables_at(settings, find_snapshot(EventLog.open(settings), ref), progress=progress)
 
 
 def tables_at(settings: Settings, snapshot: Snapshot, *, progress: publish.Progress | None = None) -> SnapshotSettings:

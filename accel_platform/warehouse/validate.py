@@ -15,13 +15,13 @@ import duckdb
 
 from accel_platform.errors import LogUnavailable
 from accel_platform.events import Event, EventLog, Snapshot, integrity
-from accel_platform.events.integrity import some
-from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, names_of, pack_key, segment_key
+from accel_platform.events.integrity import summarize
+from accel_platform.events.log import PACKS, SEGMENTS, SegmentSource, pack_key, parquet_names, segment_key
 from accel_platform.events.types import ModelDescribed
 from accel_platform.settings import Settings
 from accel_platform.warehouse import build_layer, publish
-from accel_platform.warehouse.disk_use import left_overs, remove_left_overs
-from accel_platform.warehouse.layers import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, unreadable
+from accel_platform.warehouse.disk_use import find_leftovers, remove_leftovers
+from accel_platform.warehouse.layers import PER_EVENT, TABLES, Projection, WarehouseDamaged, current, read_error
 from accel_platform.warehouse.rules import RULES
 
 Describe = Callable[[str], Callable[[], ModelDescribed] | None]
@@ -140,18 +140,20 @@ def _look(settings: Settings, describe: Describe) -> Validation:
 def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
     damaged = _damaged(log)
     if damaged:
-        what = f"{some([str(damage) for damage in damaged])}: not what was written"
+        what = f"{summarize([str(damage) for damage in damaged])}: not what was written"
         yield Finding("segments_damaged", len(damaged), what, "set aside")
     if bad := log.saved.damaged():
-        what = f"{some(bad)}: going back to these is not possible any more"
+        what = f"{summarize(bad)}: going back to these is not possible any more"
         yield Finding("snapshots_damaged", len(bad), what)
     whole = sorted(snapshot.segments - {name for damage in damaged for name in damage.segments})
     broken = [problem for name in whole if (problem := _problem(log, name)) is not None]
     if broken:
-        yield Finding("segments_unreadable", len(broken), f"{some(broken, _EXAMPLES)}: written by a newer version?")
-    if gone := integrity.lost(log):
+        yield Finding(
+            "segments_unreadable", len(broken), f"{summarize(broken, _EXAMPLES)}: written by a newer version?"
+        )
+    if gone := integrity.lost_segments(log):
         what = (
-            f"{some(sorted(gone), _EXAMPLES)}: the log has lost them; `--fix --from BACKUP` brings them back, "
+            f"{summarize(sorted(gone), _EXAMPLES)}: the log has lost them; `--fix --from BACKUP` brings them back, "
             "`accel db rebuild --forget NAMES` gives them up"
         )
         yield Finding("segments_gone", len(gone), what)
@@ -159,7 +161,10 @@ def _of_log(log: EventLog, snapshot: Snapshot) -> Iterator[Finding]:
 
 def _damaged(log: EventLog) -> list[integrity.Damage]:
     """Check every file of events that the log holds, those without a manifest too."""
-    keys = [*map(segment_key, names_of(log.store.keys(SEGMENTS))), *map(pack_key, names_of(log.store.keys(PACKS)))]
+    keys = [
+        *map(segment_key, parquet_names(log.store.keys(SEGMENTS))),
+        *map(pack_key, parquet_names(log.store.keys(PACKS))),
+    ]
     in_packs = frozenset[str]().union(*log.packs().values())
     emptied = {segment_key(name) for name in in_packs}  # as earlier versions of the platform left them
     sources = [SegmentSource(log.store.local_path(key), key) for key in sorted(keys)]
@@ -177,9 +182,11 @@ def _problem(log: EventLog, segment: str) -> str | None:
 
 
 def _left_overs(settings: Settings) -> Iterator[Finding]:
-    found = [str(path) for path in left_overs(settings)]
+    found = [str(path) for path in find_leftovers(settings)]
     if found:
-        yield Finding("left_overs", len(found), f"{some(found, _EXAMPLES)}, of writers that were killed", "delete")
+        yield Finding(
+            "find_leftovers", len(found), f"{summarize(found, _EXAMPLES)}, of writers that were killed", "delete"
+        )
 
 
 def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
@@ -188,7 +195,7 @@ def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
         for table in (*TABLES, *PER_EVENT):
             con.execute(f"SELECT bit_xor(hash(t)) FROM {table} AS t").fetchall()
     except duckdb.Error as error:
-        raise unreadable(directory, error) from error
+        raise read_error(directory, error) from error
 
 
 def _against_log(
@@ -224,13 +231,13 @@ def _references(con: duckdb.DuckDBPyConnection, describe: Describe) -> Iterator[
     ):
         examples = [row[0] for row in con.execute(sql).fetchall()]
         if examples:
-            yield Finding(name, len(examples), f"{what}: {some(examples, _EXAMPLES)}")
+            yield Finding(name, len(examples), f"{what}: {summarize(examples, _EXAMPLES)}")
     models = [row[0] for row in con.execute(_UNDESCRIBED).fetchall() if describe(row[0]) is not None]
     if models:
         yield Finding(
             "models_undescribed",
             len(models),
-            f"known models without a description: {some(models, _EXAMPLES)}",
+            f"known models without a description: {summarize(models, _EXAMPLES)}",
             "describe",
         )
 
@@ -242,7 +249,7 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
     aside = {rule: sum(found.values()) for rule, found in origins.items()}
     return tuple(
         RuleVerdict(check.rule, check.rows + aside[check.rule], aside[check.rule], check.broken, origins[check.rule])
-        for check in publish.audited(projection, by_expectations=True)
+        for check in publish.audit_projection(projection, by_expectations=True)
     )
 
 
@@ -251,20 +258,20 @@ def _repair(
 ) -> Iterator[str]:
     """Make the repairs, and say each as it is done."""
     names = {finding.name for finding in findings}
-    if "left_overs" in names:
-        for path in remove_left_overs(settings):
+    if "find_leftovers" in names:
+        for path in remove_leftovers(settings):
             yield f"left_overs: deleted {path}, which no writer ever finished"
     repaired = list(_repair_log(settings, copy, damaged="segments_damaged" in names))
     yield from repaired
     log = EventLog.open(settings)
-    if "segments_unreadable" in names or integrity.lost(log):
+    if "segments_unreadable" in names or integrity.lost_segments(log):
         return  # tables that hold more than the log are the last copy of it
     wrong = {finding.name for finding in findings if finding.repair == "rebuild"}
     if wrong or repaired or "tables_behind" in names:
         yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
     described = _described(settings, describe)
     if described:
-        yield f"models_undescribed: described {some(described, _EXAMPLES)}; {_refreshed(settings, full=False)}"
+        yield f"models_undescribed: described {summarize(described, _EXAMPLES)}; {_refreshed(settings, full=False)}"
 
 
 def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: bool) -> Iterator[str]:
@@ -273,11 +280,11 @@ def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: 
     for damage in _damaged(log) if damaged else ():
         integrity.set_aside(log, [damage])
         yield f"segments_damaged: set {damage} aside"
-    gone = integrity.lost(log)
+    gone = integrity.lost_segments(log)
     if gone and copy is not None:
-        back = integrity.give_back(log, gone, copy)
+        back = integrity.restore_segments(log, gone, copy)
         if back:
-            yield f"segments_gone: brought {some(sorted(back), _EXAMPLES)} back from the back-up"
+            yield f"segments_gone: brought {summarize(sorted(back), _EXAMPLES)} back from the back-up"
 
 
 def _refreshed(settings: Settings, *, full: bool) -> str:

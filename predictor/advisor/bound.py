@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Literal, cast
 
-from accel_platform.analysis.summaries.roofline import ItemWork, limits_of
+from accel_platform.analysis.summaries.roofline import ItemWork, roofline_limits
 from accel_platform.hardware.catalog import DeviceSpec
 from predictor.advisor.resolved_query import ResolvedQuery
 from predictor.data.samples import Sample
@@ -28,7 +28,7 @@ def roofline_bound(query: ResolvedQuery, spec: DeviceSpec) -> Bound | None:
     if precision == "int8":
         spec = replace(spec, peak_fp32_tflops=spec.peak_int8_tensor_tops)
     work = ItemWork(cost.parameters, cost.flops, cost.written_bytes)
-    limits = limits_of(work, precision, query.batch_size, spec)
+    limits = roofline_limits(work, precision, query.batch_size, spec)
     if limits is None or limits.compute_ms is None or limits.memory_ms is None:
         return None
     by = cast("Literal['compute', 'memory']", limits.bound)

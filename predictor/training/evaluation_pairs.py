@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from accel_platform.analysis.query.filters import Selection, recorded_id, require_no_choice
+from accel_platform.analysis.query.filters import Selection, canonical_model_id, reject_choices
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.settings import Settings
@@ -29,7 +29,7 @@ def holdout_rows(settings: Settings, selection: Selection) -> list[dict[str, Any
     Raises NothingToDraw where no predictor is in service that can be read, and InvalidInput for a filter that does not
     apply to samples.
     """
-    require_no_choice(selection.hardware)
+    reject_choices(selection.hardware)
     if unknown := {"provenance", "status", "since", "until"} & {*selection.model_dump(exclude_defaults=True)}:
         raise InvalidInput(f"Cases of a predictor have no {' and no '.join(sorted(unknown))}: leave that filter out.")
     try:
@@ -65,7 +65,7 @@ def _row(sample: Sample, lacking: str, error: float) -> dict[str, Any]:
 
 
 def _matches(sample: Sample, selection: Selection) -> bool:
-    names = [recorded_id(name) for name in selection.model]
+    names = [canonical_model_id(name) for name in selection.model]
     return (
         (not names or sample.model in names or sample.family in names)
         and (not selection.hardware or sample.hardware in selection.hardware)

@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from accel_platform.events import Event, EventLog, Snapshot
-from accel_platform.events.audited import AuditedLog, Writer
+from accel_platform.events.audited import AuditedLog, AuditedWriter
 from accel_platform.events.types import MeasuredSeries, RegressionFound, WriteAudited
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -164,7 +164,7 @@ def test_a_key_means_one_body_whatever_comes_in_which_order(
     from factories import result
 
     home = Settings(home=tmp_path_factory.mktemp("keys"))
-    writer = Writer(by="ci", key_id="7", client=None, method="POST", path="/results", request_id="1")
+    writer = AuditedWriter(by="ci", key_id="7", client=None, method="POST", path="/results", request_id="1")
     log = AuditedLog.for_writer(home, writer)
     owners: dict[str, int] = {}
     for key, body in sent:

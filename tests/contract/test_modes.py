@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.base import Eager
 from accel_platform.backends.registry import make_backend
 from accel_platform.bench.measure import generation, job, training, worker
@@ -84,7 +84,7 @@ class ModesContract:
         figures = answer["figures"]
         assert len(figures["token_samples_ns"]) == len(answer["samples_ns"]) * (generation.NEW_TOKENS - 1)
         assert sum(figures["token_samples_ns"]) < sum(answer["samples_ns"])
-        if len(answer["samples_ns"]) >= MEDIAN_COUNT:  # a busy machine gives fewer, and then there is no median
+        if len(answer["samples_ns"]) >= MIN_MEDIAN_SAMPLES:  # a busy machine gives fewer, and then there is no median
             assert 0 < figures["prefill_ms"] <= figures["time_to_first_token_ms"] < max(answer["samples_ns"]) / 1e6
 
     @pytest.mark.parametrize("spec", [GPT, T5], ids=lambda spec: spec.model_id)
@@ -117,7 +117,7 @@ class ModesContract:
             assert answer["verdict"]["relative_error"] < 1e-5
             assert answer["notes"]["loss_last"] < answer["notes"]["loss_first"]
             steps = [answer["figures"][name] for name in ("forward_ms", "backward_ms", "optimizer_ms")]
-            if len(answer["samples_ns"]) >= MEDIAN_COUNT:
+            if len(answer["samples_ns"]) >= MIN_MEDIAN_SAMPLES:
                 assert all(0 < part < max(answer["samples_ns"]) / 1e6 for part in steps)
 
     def test_a_wrong_gradient_is_found(self, prepared: Prepared) -> None:

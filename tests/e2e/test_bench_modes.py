@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.bench.plan.plan import plan_cells
 from accel_platform.bench.plan.presets import EFFORTS
@@ -45,7 +45,7 @@ def test_every_mode_is_recorded_with_its_figures(home: Path) -> None:
     rows = {(r["model_id"], r["mode"]): r for r in Reader(Settings(home=home)).rows("SELECT * FROM results")}
     generated = rows["gpt2-tiny", "generation"]
     assert generated["output_tokens"] == NEW_TOKENS
-    if generated["samples"] >= MEDIAN_COUNT:  # a busy machine gives fewer, and then there is no median
+    if generated["samples"] >= MIN_MEDIAN_SAMPLES:  # a busy machine gives fewer, and then there is no median
         assert 0 < generated["prefill_ms"] <= generated["time_to_first_token_ms"] < generated["latency_p50_ms"]
     assert 0 < generated["time_per_output_token_ms"] < generated["latency_mean_ms"]
     assert generated["throughput_tokens_per_s"] == pytest.approx(NEW_TOKENS * generated["throughput_items_per_s"])
@@ -53,7 +53,7 @@ def test_every_mode_is_recorded_with_its_figures(home: Path) -> None:
     trained = rows["gpt2-tiny", "training"]
     assert (trained["status"], trained["processes"], trained["scaling_efficiency"]) == ("ok", 1, None)
     parts = [trained[name] for name in ("forward_ms", "backward_ms", "optimizer_ms")]
-    assert all(part > 0 for part in parts) if trained["samples"] >= MEDIAN_COUNT else parts == [None] * 3
+    assert all(part > 0 for part in parts) if trained["samples"] >= MIN_MEDIAN_SAMPLES else parts == [None] * 3
     assert trained["output_tokens"] is None
     refused = rows["bert-tiny", "generation"]
     assert (refused["status"], refused["failure_class"]) == ("failed", "unsupported_mode")
@@ -112,7 +112,7 @@ def test_two_processes_train_together(home: Path) -> None:
     assert len(environment["memory_peak_per_process_mib"]) == 2
     assert together.memory_peak_mib == pytest.approx(sum(environment["memory_peak_per_process_mib"]))
     alone, both = environment["alone_samples_ns"], together.samples_ns
-    if min(len(alone), len(both)) >= MEDIAN_COUNT:
+    if min(len(alone), len(both)) >= MIN_MEDIAN_SAMPLES:
         assert row["throughput_items_per_s"] == pytest.approx(2 * 2 * 1e9 / median_ns(both))
         assert row["scaling_efficiency"] == pytest.approx(median_ns(alone) / median_ns(both))
         assert 0 < row["scaling_efficiency"] < 2

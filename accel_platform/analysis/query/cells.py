@@ -13,7 +13,7 @@ from accel_platform.analysis.query.filters import Selection
 from accel_platform.warehouse.reader import Reader
 
 Row = Mapping[str, Any]
-EVIDENCE_KEPT = 20
+EVIDENCE_LIMIT = 20
 """Result ids kept per cell, newest first."""
 # A figure of a cell is the median over its results; low and high are the extremes over them, and the standard deviation
 # is that of the samples within one. Runtime versions may differ between the results of a cell, and `fingerprints` says
@@ -51,7 +51,7 @@ def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -
     Without `evidence`, the ids of its results and the newest one's time, which take long to read, are None.
     """
     condition, values = selection.where()
-    ids = f"max(r.result_id, {EVIDENCE_KEPT})" if evidence else "NULL"
+    ids = f"max(r.result_id, {EVIDENCE_LIMIT})" if evidence else "NULL"
     newest = "max(r.occurred_at)" if evidence else "NULL"
     return reader.rows(_CELLS.format(evidence=ids, newest=newest, condition=condition), values)
 
@@ -59,7 +59,7 @@ def read_cells(reader: Reader, selection: Selection, *, evidence: bool = True) -
 _ALIKE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
 
 
-def comparable(cells: Sequence[Row]) -> list[list[Row]]:
+def group_comparable(cells: Sequence[Row]) -> list[list[Row]]:
     """For each model the cells of one shape, that which most places ran (then the smallest); most places first.
 
     Precisions and provenances stand side by side in it.

@@ -44,7 +44,7 @@ class Selection(BaseModel):
     @field_validator("since", "until", mode="before")
     @classmethod
     def _written(cls, value: object) -> object:
-        return dated(value)
+        return require_date(value)
 
     def where(self, table: str = "r") -> tuple[str, dict[str, Any]]:
         """A SQL condition over columns of `results` under this alias, and its named parameters."""
@@ -85,19 +85,19 @@ class Selection(BaseModel):
 
     def recorded_models(self) -> list[str]:
         """The models as they are recorded. A name that is an alias and a family's, such as bert, is both."""
-        return list(dict.fromkeys([*self.model, *map(recorded_id, self.model)]))
+        return list(dict.fromkeys([*self.model, *map(canonical_model_id, self.model)]))
 
 
 def require_known(reader: Reader, selection: Selection) -> None:
     """Raises NotFound for a model, hardware name or device that nothing knows, with those that are spelt alike, and
     InvalidInput for a choice that its runtime cannot have.
 
-    One that is known and was not measured is no error: there is nothing to answer with then, and `how_to_measure`.
+    One that is known and was not measured is no error: there is nothing to answer with then, and `measure_command`.
     """
     models = reader.rows("SELECT model_id, family FROM models")
     names = {name for row in models for name in row.values() if name}
     for model in selection.model:
-        if recorded_id(model) == model and model not in names and not _in_catalogue(model):
+        if canonical_model_id(model) == model and model not in names and not _in_catalogue(model):
             raise NotFound(_unknown("model or family", model, names, "SELECT model_id, family FROM models"))
     if selection.hardware or selection.device:
         places = reader.rows("SELECT DISTINCT hardware, choice, device_id, device_name FROM results")
@@ -118,7 +118,7 @@ def require_known(reader: Reader, selection: Selection) -> None:
             raise NotFound(_unknown("device", selection.device, devices, sql))
 
 
-def require_no_choice(hardware: Iterable[str]) -> None:
+def reject_choices(hardware: Iterable[str]) -> None:
     """Raises InvalidInput where a name has a choice and what is asked about tells devices, not choices, apart."""
     for name in hardware:
         if ":" in name:
@@ -128,7 +128,7 @@ def require_no_choice(hardware: Iterable[str]) -> None:
             )
 
 
-def how_to_measure(selection: Selection) -> str:
+def measure_command(selection: Selection) -> str:
     """The command that measures what the selection speaks of."""
     options = {
         "models": ",".join(selection.model),
@@ -159,7 +159,7 @@ def _in_catalogue(name: str) -> bool:
     return True
 
 
-def recorded_id(name: str) -> str:
+def canonical_model_id(name: str) -> str:
     """A key, alias or hub id as the id it is recorded under; a name that only results know stays as it is."""
     from accel_platform.workloads.model_catalog import resolve_model
 
@@ -169,7 +169,7 @@ def recorded_id(name: str) -> str:
         return name
 
 
-def dated(value: object) -> object:
+def require_date(value: object) -> object:
     """The value as it is. Raises ValueError for a number: nobody writes seconds since 1970 and means a date."""
     text = isinstance(value, str) and not _DAY.fullmatch(value) and re.fullmatch(r"[-+\d.e_ ]*", value.casefold())
     if text or isinstance(value, int | float):
@@ -183,7 +183,7 @@ def _instant(value: date | datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def equal(**columns: Any) -> tuple[str, dict[str, Any]]:
+def equality_condition(**columns: Any) -> tuple[str, dict[str, Any]]:
     """A condition over a table as `r`, and its values; a column whose value is None leaves nothing out."""
     given = {column: value for column, value in columns.items() if value is not None}
     return " AND ".join(["true", *(f'r."{column}" = ${column}' for column in given)]), given

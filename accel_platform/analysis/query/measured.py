@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from accel_platform.analysis.stats.medians import DISAGREE
+from accel_platform.analysis.stats.medians import DISAGREEMENT_PREFIX
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
 
@@ -29,7 +29,7 @@ WHERE event_id IN (SELECT unnest($ids))
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessResult:
     """What one measuring process found for one cell."""
 
     result_id: UUID
@@ -48,10 +48,10 @@ class Process:
     samples_ns: tuple[int, ...] = ()
 
 
-Measured = dict[MeasuredSeries, list[Process]]
+MeasuredProcesses = dict[MeasuredSeries, list[ProcessResult]]
 
 
-def read_measured(reader: Reader, *, model: str | None = None, hardware: str | None = None) -> Measured:
+def read_measured_series(reader: Reader, *, model: str | None = None, hardware: str | None = None) -> MeasuredProcesses:
     """Every series, or those of one model (its id or family) or hardware name; samples are not read."""
     condition = (
         "($model IS NULL OR r.model_id = $model OR r.model_family = $model)"
@@ -61,13 +61,13 @@ def read_measured(reader: Reader, *, model: str | None = None, hardware: str | N
     return _grouped(rows)
 
 
-def read_around(reader: Reader, run_ids: Collection[str]) -> Measured:
+def read_series_of_runs(reader: Reader, run_ids: Collection[str]) -> MeasuredProcesses:
     """The series in which these runs took part, whole, and others of the same models."""
     condition = "r.model_id IN (SELECT model_id FROM results WHERE list_contains($runs, run_id))"
     return _grouped(reader.rows(_ROWS.format(condition=condition), {"runs": list(run_ids)}))
 
 
-def with_samples(reader: Reader, processes: Iterable[Process]) -> dict[UUID, Process]:
+def attach_samples(reader: Reader, processes: Iterable[ProcessResult]) -> dict[UUID, ProcessResult]:
     """The processes with their samples and what is doubtful about them, by result."""
     known = {process.result_id: process for process in processes}
     if not known:
@@ -76,11 +76,11 @@ def with_samples(reader: Reader, processes: Iterable[Process]) -> dict[UUID, Pro
     return {result_id: _detailed(process, details[result_id]) for result_id, process in known.items()}
 
 
-def _grouped(rows: Sequence[Mapping[str, Any]]) -> Measured:
-    found: dict[tuple[Any, ...], list[Process]] = {}
+def _grouped(rows: Sequence[Mapping[str, Any]]) -> MeasuredProcesses:
+    found: dict[tuple[Any, ...], list[ProcessResult]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in _IDENTITY), []).append(
-            Process(
+            ProcessResult(
                 result_id=row["result_id"],
                 run_id=row["run_id"],
                 commit=row["commit"],
@@ -97,7 +97,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> Measured:
     }
 
 
-def _detailed(process: Process, details: Mapping[str, Any]) -> Process:
+def _detailed(process: ProcessResult, details: Mapping[str, Any]) -> ProcessResult:
     reason = details["noisy_reason"] if process.noisy else None
-    doubt = reason if reason and not reason.startswith(DISAGREE) else None
+    doubt = reason if reason and not reason.startswith(DISAGREEMENT_PREFIX) else None
     return replace(process, samples_ns=tuple(details["samples_ns"] or ()), doubt=doubt)

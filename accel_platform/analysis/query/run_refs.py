@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.warehouse.reader import Reader
 
-SHORTEST = 7
+MIN_PREFIX_LENGTH = 7
 """Characters of a commit, or of a run's id, that are taken for a prefix."""
 
 _RUNS = """SELECT run_id, "commit" FROM runs WHERE kind = 'benchmark' ORDER BY run_id"""
 
 
 @dataclass(frozen=True)
-class Side:
+class RunSet:
     """Runs on one side of a comparison."""
 
     ref: str
@@ -33,7 +36,7 @@ class Side:
         return f"{self.ref} ({runs}{f' of {commit}' if commit and not self.ref.startswith(commit) else ''})"
 
 
-def runs_of(reader: Reader, ref: str, *, folder: Path | None = None) -> Side:
+def resolve_runs(reader: Reader, ref: str, *, folder: Path | None = None) -> RunSet:
     """The benchmark runs that `ref` means: a run's id, the commit that runs are labelled with, or a unique prefix of
     either, else what git calls that commit in `folder` (default: the current one).
 
@@ -42,19 +45,19 @@ def runs_of(reader: Reader, ref: str, *, folder: Path | None = None) -> Side:
     ref = ref.strip()
     runs: dict[str, str | None] = {row["run_id"]: row["commit"] for row in reader.rows(_RUNS)}
     if ref in runs:
-        return Side(ref, (ref,), runs[ref])
+        return RunSet(ref, (ref,), runs[ref])
     commits = {commit for commit in runs.values() if commit}
-    meant = {name for name in {*runs, *commits} if len(ref) >= SHORTEST and name.startswith(ref)}
+    meant = {name for name in {*runs, *commits} if len(ref) >= MIN_PREFIX_LENGTH and name.startswith(ref)}
     name = ref if ref in commits else None
     if name is None and len(meant) > 1:
         raise InvalidInput(f"{ref!r} begins several names: {', '.join(sorted(meant)[:5])}. Write more of it.")
     if name is None and meant:
         [name] = meant
     if name in runs:
-        return Side(ref, (name,), runs[name])
+        return RunSet(ref, (name,), runs[name])
     if name is None and (resolved := _git_commit(ref, folder)) is not None:
         # A label may be a short commit.
-        name = next((c for c in commits if len(c) >= SHORTEST and resolved.startswith(c)), None)
+        name = next((c for c in commits if len(c) >= MIN_PREFIX_LENGTH and resolved.startswith(c)), None)
         if name is None:
             known = f" Commits that were: {', '.join(sorted(c[:12] for c in commits)[:8])}." if commits else ""
             raise NotFound(
@@ -66,7 +69,7 @@ def runs_of(reader: Reader, ref: str, *, folder: Path | None = None) -> Side:
             f"{ref!r} is no run, no commit of a run and nothing that git knows here. "
             'Runs: `accel db query "SELECT run_id, started_at, \\"commit\\" FROM runs"`.'
         )
-    return Side(ref, tuple(run for run, commit in runs.items() if commit == name), name)
+    return RunSet(ref, tuple(run for run, commit in runs.items() if commit == name), name)
 
 
 def _git_commit(ref: str, folder: Path | None) -> str | None:
@@ -78,3 +81,27 @@ def _git_commit(ref: str, folder: Path | None) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+
+_DEVICES = """
+SELECT run_id, payload->>'$.hardware' AS hardware, payload->>'$.choice' AS choice, payload->>'$.driver' AS driver,
+    payload->'$.runtime_versions' AS versions
+FROM events
+WHERE type = 'DeviceObserved' AND list_contains($runs, run_id)
+"""
+ObservedDevices = dict[tuple[str, str, str | None], dict[str, Any]]
+"""By run, hardware name and choice: the driver and the versions of the runtime's packages."""
+
+
+def observed_devices(reader: Reader, run_ids: Collection[str]) -> ObservedDevices:
+    """What these runs saw of their devices."""
+    found: ObservedDevices = {}
+    for row in reader.rows(_DEVICES, {"runs": list(run_ids)}):
+        versions = json.loads(row["versions"] or "{}")
+        found[row["run_id"], row["hardware"], row["choice"]] = {"driver": row["driver"], **versions}
+    return found
+
+
+def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The names under which two hold different things, in order."""
+    return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from accel_platform.analysis.query.measured import Measured, Process
+from accel_platform.analysis.query.measured import MeasuredProcesses, ProcessResult
 from accel_platform.analysis.regressions.regression_test import Decision
 from accel_platform.analysis.regressions.triage import ShiftDecisions
-from accel_platform.analysis.stats.changepoint import ChangePoint, watch
+from accel_platform.analysis.stats.changepoint import ChangePoint, watch_changes
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries, RegressionFound
 
 
 @dataclass(frozen=True)
-class History:
+class SeriesHistory:
     """One series in order of time, and the shifts that a watcher of it would have told."""
 
     series: MeasuredSeries
@@ -26,7 +26,9 @@ class History:
     shifts: tuple[RegressionFound, ...]
 
 
-def histories(measured: Measured, decided: ShiftDecisions, *, min_change_percent: float) -> list[History]:
+def find_shifts(
+    measured: MeasuredProcesses, decided: ShiftDecisions, *, min_change_percent: float
+) -> list[SeriesHistory]:
     """Every series that works. An accepted shift begins a new baseline; what was before it is watched as before. What
     was rejected is not looked at."""
     found = []
@@ -39,13 +41,15 @@ def histories(measured: Measured, decided: ShiftDecisions, *, min_change_percent
         shifts = [
             _found(series, points[left:right], change)
             for left, right in pairwise(bounds)
-            for change in watch([_ms(point) for point in points[left:right]], min_change_percent=min_change_percent)
+            for change in watch_changes(
+                [_ms(point) for point in points[left:right]], min_change_percent=min_change_percent
+            )
         ]
-        found.append(History(series, len(points), _ms(points[-1]), tuple(shifts)))
+        found.append(SeriesHistory(series, len(points), _ms(points[-1]), tuple(shifts)))
     return found
 
 
-def regression_of(decision: Decision) -> RegressionFound:
+def regression_event(decision: Decision) -> RegressionFound:
     """The event of a decision that alerts for sure. Raises ValueError for another."""
     if not decision.moved or decision.first_result is None:
         raise ValueError(f"A decision {decision.state!r} is no finding.")
@@ -69,7 +73,7 @@ def regression_of(decision: Decision) -> RegressionFound:
     )
 
 
-def record(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
+def record_regressions(log: EventLog, found: Iterable[RegressionFound], *, source: str) -> int:
     """Append what was found, each once: finding it again changes nothing. Returns how many are new."""
     return sum(
         log.append([Event.of(payload, source=source)], key=f"regression-{payload.regression_id}").new
@@ -82,7 +86,7 @@ def regression_id(series: MeasuredSeries, first_result: UUID) -> str:
     return hashlib.sha256(f"{series.model_dump_json()} {first_result}".encode()).hexdigest()[:12]
 
 
-def _found(series: MeasuredSeries, points: Sequence[Process], change: ChangePoint) -> RegressionFound:
+def _found(series: MeasuredSeries, points: Sequence[ProcessResult], change: ChangePoint) -> RegressionFound:
     evidence = points[change.index : change.known_at + 1]
     before, first = points[change.index - 1], points[change.index]
     return RegressionFound(
@@ -103,6 +107,6 @@ def _found(series: MeasuredSeries, points: Sequence[Process], change: ChangePoin
     )
 
 
-def _ms(process: Process) -> float:
+def _ms(process: ProcessResult) -> float:
     assert process.median_ms is not None
     return process.median_ms

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 from uuid import UUID
 
-from accel_platform.analysis.query.fingerprints import Seen, devices_seen, differing
-from accel_platform.analysis.query.measured import Process, read_around, with_samples
-from accel_platform.analysis.query.run_refs import Side
+from accel_platform.analysis.query.measured import ProcessResult, attach_samples, read_series_of_runs
+from accel_platform.analysis.query.run_refs import ObservedDevices, RunSet, differing_keys, observed_devices
 from accel_platform.analysis.regressions.regression_test import (
-    EARLIER_LEAST,
     MIN_CHANGE_PERCENT,
+    MIN_EARLIER_PROCESSES,
     Decision,
     State,
     decide,
@@ -31,8 +30,8 @@ _STATES: tuple[State, ...] = get_args(State)
 class Check:
     """All cells of both sides."""
 
-    baseline: Side
-    candidate: Side
+    baseline: RunSet
+    candidate: RunSet
     decisions: tuple[Decision, ...]
     snapshot_id: str
 
@@ -49,8 +48,8 @@ class Check:
 
 def check(
     reader: Reader,
-    baseline: Side,
-    candidate: Side,
+    baseline: RunSet,
+    candidate: RunSet,
     *,
     min_change_percent: float = MIN_CHANGE_PERCENT,
     again: Collection[str] = (),
@@ -64,7 +63,7 @@ def check(
     snapshot_id = reader.snapshot_id
     decided = read_decisions(reader)
     cells = _cells(reader, old, new, set(again), decided)
-    devices = devices_seen(reader, old | new)
+    devices = observed_devices(reader, old | new)
     alike: dict[MeasuredSeries, list[_Cell]] = {}
     for cell in cells:
         alike.setdefault(_subject(cell.series), []).append(cell)
@@ -78,7 +77,7 @@ def check(
     return Check(baseline, candidate, tuple(told), snapshot_id)
 
 
-def suspects(checked: Check) -> tuple[Decision, ...]:
+def suspicious_cells(checked: Check) -> tuple[Decision, ...]:
     """The cells that measuring again would settle."""
     return tuple(decision for decision in checked.decisions if decision.alerts)
 
@@ -88,11 +87,11 @@ class _Cell:
     """The processes of one series that count, in order of time."""
 
     series: MeasuredSeries
-    before: list[Process]
-    after: list[Process]
-    again: list[Process]
+    before: list[ProcessResult]
+    after: list[ProcessResult]
+    again: list[ProcessResult]
     """Of `after`, those that were made to confirm."""
-    others: list[Process]
+    others: list[ProcessResult]
     """All but the candidate's."""
     rejected: int
     """How many of the candidate's do not count."""
@@ -100,11 +99,13 @@ class _Cell:
 
 def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decided: ShiftDecisions) -> list[_Cell]:
     """The series in which either side took part, those processes with their samples that may be compared."""
-    measured = {series: found for series, found in read_around(reader, old | new).items() if _of(found, old | new)}
+    measured = {
+        series: found for series, found in read_series_of_runs(reader, old | new).items() if _of(found, old | new)
+    }
     cells = [_cell(series, found, decided.counted(found), old, new, again) for series, found in measured.items()]
-    known = with_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
+    known = attach_samples(reader, [p for cell in cells for p in (*cell.before, *cell.after, *_newest(cell.others))])
 
-    def sampled(processes: Sequence[Process]) -> list[Process]:
+    def sampled(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
         return [known.get(process.result_id, process) for process in processes]
 
     return [
@@ -121,8 +122,8 @@ def _cells(reader: Reader, old: set[str], new: set[str], again: set[str], decide
 
 def _cell(
     series: MeasuredSeries,
-    found: Sequence[Process],
-    counted: Sequence[Process],
+    found: Sequence[ProcessResult],
+    counted: Sequence[ProcessResult],
     old: Collection[str],
     new: Collection[str],
     again: Collection[str],
@@ -156,7 +157,7 @@ def _both(cell: _Cell, accepted: Sequence[UUID], min_change_percent: float) -> D
     return replace(decided, first_result=cell.after[0].result_id)
 
 
-def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: Seen) -> Decision | None:
+def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: ObservedDevices) -> Decision | None:
     """A cell of one side only; None where the other side's unlike cell tells it already."""
     told = decide(cell.series, cell.before, cell.after, ())
     if not cell.before:
@@ -168,13 +169,17 @@ def _one_sided(cell: _Cell, alike: Sequence[_Cell], devices: Seen) -> Decision |
     return replace(told, processes_after=len(unlike.after), reason=f"not comparable: {what}")
 
 
-def _differences(before: Process, after: Process, series: MeasuredSeries, other: MeasuredSeries, devices: Seen) -> str:
+def _differences(
+    before: ProcessResult, after: ProcessResult, series: MeasuredSeries, other: MeasuredSeries, devices: ObservedDevices
+) -> str:
     """What makes two fingerprints unlike, from what the runs saw of their devices."""
     was, now = (
         {**devices.get((p.run_id, s.hardware, s.choice), {}), "device": s.device_id, "threads": p.threads}
         for p, s in ((before, series), (after, other))
     )
-    told = [f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in differing(was, now)]
+    told = [
+        f"{name} {was.get(name, 'unknown')} before, {now.get(name, 'unknown')} now" for name in differing_keys(was, now)
+    ]
     return "; ".join(told) or f"fingerprint {series.fingerprint} before, {other.fingerprint} now"
 
 
@@ -183,17 +188,17 @@ def _subject(series: MeasuredSeries) -> MeasuredSeries:
     return series.model_copy(update={"device_id": "", "fingerprint": ""})
 
 
-def _of(processes: Sequence[Process], run_ids: Collection[str]) -> list[Process]:
+def _of(processes: Sequence[ProcessResult], run_ids: Collection[str]) -> list[ProcessResult]:
     return [process for process in processes if process.run_id in run_ids]
 
 
-def _others(processes: Sequence[Process], run_ids: Collection[str]) -> list[Process]:
+def _others(processes: Sequence[ProcessResult], run_ids: Collection[str]) -> list[ProcessResult]:
     return [process for process in processes if process.run_id not in run_ids]
 
 
-def _newest(processes: Sequence[Process]) -> list[Process]:
+def _newest(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
     """The last few: as many as tell the noise, so that they outweigh a candidate."""
-    return list(processes[-EARLIER_LEAST:])
+    return list(processes[-MIN_EARLIER_PROCESSES:])
 
 
 def _order(decision: Decision) -> tuple[Any, ...]:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accel_platform.analysis.query.run_refs import SHORTEST, Side
-from accel_platform.analysis.regressions.changepoint_history import record, regression_of
+from accel_platform.analysis.query.run_refs import MIN_PREFIX_LENGTH, RunSet
+from accel_platform.analysis.regressions.changepoint_history import record_regressions, regression_event
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import CommitChecked
@@ -32,7 +32,7 @@ _OUTCOMES = {0: "passed", 1: "regressed", 2: "undecided"}
 
 
 @dataclass(frozen=True)
-class Commit:
+class MeasuredCommit:
     """One commit and all its runs that ended."""
 
     name: str
@@ -49,17 +49,17 @@ class Commit:
         return hashlib.sha256(" ".join(self.run_ids).encode()).hexdigest()[:16]
 
     @property
-    def side(self) -> Side:
-        return Side(self.name, self.run_ids, self.name)
+    def side(self) -> RunSet:
+        return RunSet(self.name, self.run_ids, self.name)
 
 
-def commits(reader: Reader) -> list[Commit]:
+def measured_commits(reader: Reader) -> list[MeasuredCommit]:
     """Every commit that was measured, in the order in which they first were."""
     found: dict[str, list[dict[str, object]]] = {}
     for row in reader.rows(_RUNS):
         found.setdefault(row["commit"], []).append(row)
     return [
-        Commit(
+        MeasuredCommit(
             name,
             tuple(str(row["run_id"]) for row in rows),
             tuple(str(row["run_id"]) for row in rows if row["confirms"]),
@@ -70,12 +70,12 @@ def commits(reader: Reader) -> list[Commit]:
     ]
 
 
-def due(reader: Reader) -> list[Commit]:
+def unchecked_commits(reader: Reader) -> list[MeasuredCommit]:
     """The newest commits with runs that no check has seen, oldest first. The first of all has nothing before it."""
     checked: dict[str, set[str]] = {}
     for row in reader.rows(_CHECKED):
         checked.setdefault(row["commit"], set()).update(json.loads(row["runs"]))
-    known = commits(reader)
+    known = measured_commits(reader)
     return [
         commit
         for commit in known[-_NEWEST:]
@@ -83,7 +83,7 @@ def due(reader: Reader) -> list[Commit]:
     ]
 
 
-def baseline_of(commit: Commit, known: Sequence[Commit]) -> Commit | str:
+def find_baseline(commit: MeasuredCommit, known: Sequence[MeasuredCommit]) -> MeasuredCommit | str:
     """What a commit is held against: the one that its label `baseline` names, else the one measured last before it
     under the same label `branch` (or under none, where it has none). Where there is none, why.
     """
@@ -100,9 +100,9 @@ def baseline_of(commit: Commit, known: Sequence[Commit]) -> Commit | str:
     return f"no commit {where}was measured before it, and no label `baseline` names one"
 
 
-def check_commit(reader: Reader, commit: Commit) -> tuple[Check | None, CommitChecked]:
+def check_commit(reader: Reader, commit: MeasuredCommit) -> tuple[Check | None, CommitChecked]:
     """Hold a commit against its baseline. The check is None where there is no baseline; the event says why."""
-    baseline = baseline_of(commit, commits(reader))
+    baseline = find_baseline(commit, measured_commits(reader))
     if isinstance(baseline, str):
         return None, CommitChecked(
             commit=commit.name,
@@ -114,7 +114,7 @@ def check_commit(reader: Reader, commit: Commit) -> tuple[Check | None, CommitCh
         )
     checked = check(reader, baseline.side, commit.side, again=commit.again)
     states = [decision.state for decision in checked.decisions]
-    found = [regression_of(d) for d in checked.decisions if d.moved]
+    found = [regression_event(d) for d in checked.decisions if d.moved]
     return checked, CommitChecked.model_validate(
         {
             "commit": commit.name,
@@ -133,7 +133,7 @@ def record_check(log: EventLog, checked: Check | None, payload: CommitChecked, *
     """Append what moved, then the outcome; the same check of the same runs is told once."""
     if checked is not None:
         moved = (d for d in checked.decisions if d.moved)
-        record(log, map(regression_of, moved), source=source)
+        record_regressions(log, map(regression_event, moved), source=source)
     sides = json.dumps([payload.commit, payload.baseline_runs, payload.candidate_runs])
     key = f"checked-{hashlib.sha256(sides.encode()).hexdigest()[:32]}"
     log.append([Event.of(payload, source=source)], key=key)
@@ -147,4 +147,4 @@ def _last(rows: Sequence[dict[str, object]], label: str) -> str | None:
 def _same(name: str, other: str) -> bool:
     """Either may be shortened."""
     short, long = sorted((name, other), key=len)
-    return name == other or (len(short) >= SHORTEST and long.startswith(short))
+    return name == other or (len(short) >= MIN_PREFIX_LENGTH and long.startswith(short))

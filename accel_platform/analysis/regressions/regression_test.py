@@ -16,15 +16,15 @@ from uuid import UUID
 
 import numpy as np
 
-from accel_platform.analysis.query.measured import Process
+from accel_platform.analysis.query.measured import ProcessResult
 from accel_platform.analysis.stats.changepoint import find_changes
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.analysis.stats.significance import (
-    SMALLEST_EFFECT,
+    MIN_EFFECT,
     SampleComparison,
     compare,
-    noise_between,
-    noise_level_of,
+    estimate_comparison_noise,
+    estimate_noise_level,
     processes_needed,
 )
 from accel_platform.events.types import MeasuredSeries
@@ -33,17 +33,17 @@ State = Literal["regressed", "suspicious", "improved", "insufficient_data", "ok"
 
 MIN_CHANGE_PERCENT = 3.0
 """A smaller change of the median alerts nobody, unless it is asked for."""
-PROCESSES_LEAST = 2
+MIN_PROCESSES = 2
 """One process may have been unlucky: with its memory, its neighbours, its clock."""
-EARLIER_LEAST = 5
-EARLIER_MOST = 50
+MIN_EARLIER_PROCESSES = 5
+MAX_EARLIER_PROCESSES = 50
 """The noise of a series is known from so many of its processes; it changes over the years."""
-PROCESSES_OWN = 3
+MIN_PROCESSES_FOR_OWN_NOISE = 3
 """From so many a side on, what the compared processes differ by among themselves counts too."""
-SPIKE = 5.0
-DISTURBED_MOST = 1.0
+MAX_SPIKE_DEVIATIONS = 5.0
+MAX_DISTURBANCE = 1.0
 """Processes that others disturbed were seen to take 1.7 times as long; a greater change is not put down to that."""
-NOISE_MOST = 0.25
+MAX_NOISE = 0.25
 """Where noise alone passes this, that nothing is seen says nothing."""
 
 
@@ -84,9 +84,9 @@ class Decision:
 
 def decide(
     series: MeasuredSeries,
-    baseline: Sequence[Process],
-    candidate: Sequence[Process],
-    others: Sequence[Process],
+    baseline: Sequence[ProcessResult],
+    candidate: Sequence[ProcessResult],
+    others: Sequence[ProcessResult],
     *,
     min_change_percent: float = MIN_CHANGE_PERCENT,
     accepted: Collection[UUID] = (),
@@ -97,8 +97,8 @@ def decide(
     its noise. `accepted` are the results from which on a new level was accepted. Raises ValueError for a least change
     that no comparison makes.
     """
-    if min_change_percent < 100 * SMALLEST_EFFECT:
-        raise ValueError(f"No comparison tells less than {SMALLEST_EFFECT:.0%}.")
+    if min_change_percent < 100 * MIN_EFFECT:
+        raise ValueError(f"No comparison tells less than {MIN_EFFECT:.0%}.")
     told = Decision(
         series,
         "insufficient_data",
@@ -117,16 +117,16 @@ def decide(
     before, after = _working(baseline), _working(candidate)
     if not before or not after:
         return _failing(told, baseline, candidate)
-    if any(len(process.samples_ns) < MEDIAN_COUNT for process in (*before, *after)):
-        return replace(told, reason=f"a process has fewer than {MEDIAN_COUNT} samples, which a median needs")
+    if any(len(process.samples_ns) < MIN_MEDIAN_SAMPLES for process in (*before, *after)):
+        return replace(told, reason=f"a process has fewer than {MIN_MEDIAN_SAMPLES} samples, which a median needs")
     return _compared(told, before, after, others, min_change_percent / 100, accepted)
 
 
 def _compared(
     told: Decision,
-    before: Sequence[Process],
-    after: Sequence[Process],
-    others: Sequence[Process],
+    before: Sequence[ProcessResult],
+    after: Sequence[ProcessResult],
+    others: Sequence[ProcessResult],
     least: float,
     accepted: Collection[UUID],
 ) -> Decision:
@@ -146,39 +146,39 @@ def _compared(
     medians = [value for level in levels for value in level.even]
     if found.ratio is None:
         return replace(told, reason="its samples are 0 ns long")
-    if len(medians) < EARLIER_LEAST:
-        more = EARLIER_LEAST - len(medians)
+    if len(medians) < MIN_EARLIER_PROCESSES:
+        more = MIN_EARLIER_PROCESSES - len(medians)
         return replace(told, reason=f"its noise is unknown: {more} more earlier processes of this series are needed")
     of_each_side = 2 * len(before) * len(after) / (len(before) + len(after))
-    noise = noise_level_of(medians, processes=of_each_side)
+    noise = estimate_noise_level(medians, processes=of_each_side)
     told = replace(told, noise_percent=100 * noise)
     if abs(math.log(found.ratio)) <= math.log1p(least):
-        if noise <= NOISE_MOST:
+        if noise <= MAX_NOISE:
             return replace(told, state="ok")
-        needed = processes_needed(medians, effect=NOISE_MOST)
-        return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {NOISE_MOST:.0%}")
-    if min(len(before), len(after)) >= PROCESSES_OWN:
-        noise = max(noise, noise_between(_medians_ns(before), _medians_ns(after)))
+        needed = processes_needed(medians, effect=MAX_NOISE)
+        return replace(told, processes_needed=needed, reason=f"too noisy to tell a change by {MAX_NOISE:.0%}")
+    if min(len(before), len(after)) >= MIN_PROCESSES_FOR_OWN_NOISE:
+        noise = max(noise, estimate_comparison_noise(_medians_ns(before), _medians_ns(after)))
         told = replace(told, noise_percent=100 * noise)
     found = compare(first, second, noise_level=max(noise, least))
     if (why_not := _doubt(found, before, after, levels)) is None:
         return replace(told, state="regressed" if found.verdict == "slower" else "improved")
     assert found.ratio is not None
     needed = processes_needed(medians, effect=max(found.ratio, 1 / found.ratio) - 1)
-    return replace(told, state="suspicious", reason=why_not, processes_needed=max(needed, PROCESSES_LEAST))
+    return replace(told, state="suspicious", reason=why_not, processes_needed=max(needed, MIN_PROCESSES))
 
 
 def _doubt(
-    found: SampleComparison, before: Sequence[Process], after: Sequence[Process], levels: Sequence[_Level]
+    found: SampleComparison, before: Sequence[ProcessResult], after: Sequence[ProcessResult], levels: Sequence[_Level]
 ) -> str | None:
     """Why a change that the samples show is not to be believed yet; None where it is."""
     if not found.different:
         return f"{len(after)} against {len(before)} processes: noise alone may do that"
-    if len(after) < PROCESSES_LEAST:
+    if len(after) < MIN_PROCESSES:
         return "one process alone says so"
     # Where the baseline is as noisy, the noise of the series is known with it.
     assert found.ratio is not None
-    small = max(found.ratio, 1 / found.ratio) - 1 <= DISTURBED_MOST
+    small = max(found.ratio, 1 / found.ratio) - 1 <= MAX_DISTURBANCE
     doubtful = [process.doubt for process in after if process.doubt]
     if (
         small
@@ -191,7 +191,7 @@ def _doubt(
     return None
 
 
-def _failing(told: Decision, baseline: Sequence[Process], candidate: Sequence[Process]) -> Decision:
+def _failing(told: Decision, baseline: Sequence[ProcessResult], candidate: Sequence[ProcessResult]) -> Decision:
     """Where all processes of a side failed."""
     was, now = (next((p.failure for p in side if p.failure), None) for side in (baseline, candidate))
     if _working(candidate):
@@ -202,18 +202,18 @@ def _failing(told: Decision, baseline: Sequence[Process], candidate: Sequence[Pr
     return replace(told, state="regressed", before_ms=median(known), reason=f"it fails now: {now}")
 
 
-def _working(processes: Sequence[Process]) -> list[Process]:
+def _working(processes: Sequence[ProcessResult]) -> list[ProcessResult]:
     """Those that have figures to believe; calm ones alone where they are enough."""
     works = [process for process in processes if process.verified and process.failure is None]
     calm = [process for process in works if process.doubt is None]
-    return calm if len(calm) >= PROCESSES_LEAST else works
+    return calm if len(calm) >= MIN_PROCESSES else works
 
 
-def _medians_ns(processes: Sequence[Process]) -> list[float]:
+def _medians_ns(processes: Sequence[ProcessResult]) -> list[float]:
     return [median_ns(process.samples_ns) for process in processes]
 
 
-def _pooled(processes: Sequence[Process]) -> list[int]:
+def _pooled(processes: Sequence[ProcessResult]) -> list[int]:
     """Their samples, as many of each: the one that took most must not outvote the others."""
     count = min(len(process.samples_ns) for process in processes)
     pool: list[int] = []
@@ -235,17 +235,17 @@ class _Level:
     def even(self) -> list[float]:
         """The medians over their own middle: levels side by side then differ by noise alone.
 
-        A spike counts as `SPIKE` standard deviations (by the median deviation) at most: one in thirty would double the
-        noise and hide real shifts, and what it might do to a comparison `_stands` prevents.
+        A spike counts as `MAX_SPIKE_DEVIATIONS` standard deviations (by the median deviation) at most: one in thirty
+        would double the noise and hide real shifts, and what it might do to a comparison `_stands` prevents.
         """
         logs = np.log(self.medians) - math.log(median(self.medians))
-        width = SPIKE * 1.4826 * float(np.median(np.abs(logs)))
+        width = MAX_SPIKE_DEVIATIONS * 1.4826 * float(np.median(np.abs(logs)))
         return [math.exp(value) for value in np.clip(logs, -width, width)]
 
 
-def _levels(others: Sequence[Process], accepted: Collection[UUID]) -> list[_Level]:
+def _levels(others: Sequence[ProcessResult], accepted: Collection[UUID]) -> list[_Level]:
     """The newest of the other processes, divided where the series moved and where a person accepted that it did."""
-    known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-EARLIER_MOST:]
+    known = [(p.result_id, p.median_ms) for p in others if p.verified and p.median_ms][-MAX_EARLIER_PROCESSES:]
     if not known:
         return []
     ids, medians = zip(*known, strict=True)
@@ -256,7 +256,12 @@ def _levels(others: Sequence[Process], accepted: Collection[UUID]) -> list[_Leve
 
 
 def _stands(
-    before: Sequence[Process], after: Sequence[Process], earlier: Sequence[_Level], *, slower: bool, effect: float
+    before: Sequence[ProcessResult],
+    after: Sequence[ProcessResult],
+    earlier: Sequence[_Level],
+    *,
+    slower: bool,
+    effect: float,
 ) -> bool:
     """Whether the change is there without the process that speaks for it most, on either side.
 
@@ -273,5 +278,5 @@ def _stands(
     return sign * math.log(rest / reference) > math.log1p(effect)
 
 
-def _commits(processes: Sequence[Process]) -> tuple[str, ...]:
+def _commits(processes: Sequence[ProcessResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(process.commit for process in processes if process.commit))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Any, Literal, get_args
 from uuid import UUID
 
 from accel_platform.analysis.query.filters import Selection, require_known
+from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
 from accel_platform.analysis.stats.changepoint import ChangePoint, find_changes
 from accel_platform.events.types import MeasuredSeries
 from accel_platform.warehouse.reader import Reader
@@ -21,9 +23,8 @@ Metric = Literal[
     "latency_ms", "throughput_items_per_s", "memory_peak_mib", "first_ms", "load_ms", "energy_j_per_item"
 ]  # fmt: skip
 METRICS: tuple[Metric, ...] = get_args(Metric)
-GROWS = ("throughput_items_per_s",)
+HIGHER_IS_BETTER = ("throughput_items_per_s",)
 """Of these more is better; of all others less."""
-MIN_CHANGE_PERCENT = 3.0
 IDENTITY = (*MeasuredSeries.model_fields, "provenance")
 
 _COLUMNS = {"latency_ms": "coalesce(r.latency_p50_ms, r.latency_mean_ms)"}
@@ -183,7 +184,7 @@ def _shift(
         change.before if change else None,
         change.after if change else None,
         change.change_percent if change else recorded["change_percent"],
-        up != (metric in GROWS),
+        up != (metric in HIGHER_IS_BETTER),
         change.p_value if change else None,
         recorded.get("regression_id"),
         recorded.get("state"),
@@ -192,3 +193,51 @@ def _shift(
         recorded.get("rejected_by"),
         recorded.get("rejected_reason"),
     )
+
+
+MAX_SERIES = 40
+"""Series that are looked at."""
+MIN_POINTS = 3
+"""Points below which nothing is a trend."""
+
+
+def trend_rows(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
+    """A row per point: the level it belongs to, and where a shift begins with it `shift_percent` and `shift_p`."""
+    found = trends(reader, selection, "latency_ms", longest=MAX_SERIES)
+    return [
+        row for number, trend in enumerate(found) if len(trend.points) >= MIN_POINTS for row in _rows(number, trend)
+    ]
+
+
+def _rows(number: int, trend: Trend) -> list[dict[str, Any]]:
+    shifts = {shift.point.result_id: shift for shift in trend.shifts}
+    starts = [0, *(i for i, p in enumerate(trend.points) if i and p.result_id in shifts), len(trend.points)]
+    levels = [
+        median(p.value for p in trend.points[left:right])
+        for left, right in pairwise(starts)
+        for _ in range(right - left)
+    ]
+    rows = []
+    for order, (point, level) in enumerate(zip(trend.points, levels, strict=True), 1):
+        shift = shifts.get(point.result_id)
+        rows.append(
+            {
+                **trend.series,
+                "series": number,
+                "order": order,
+                "run_id": point.run_id,
+                "commit": point.commit,
+                "occurred_at": point.at,
+                "samples": point.samples,
+                "results": 1,
+                "runs": 1,
+                "noisy": point.noisy,
+                "median_ms": point.value,
+                "low_ms": None if point.std is None else point.value - point.std,
+                "high_ms": None if point.std is None else point.value + point.std,
+                "level_ms": level,
+                "shift_percent": None if shift is None else shift.change_percent,
+                "shift_p": None if shift is None else shift.p_value,
+            }
+        )
+    return rows

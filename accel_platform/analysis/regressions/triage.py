@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from accel_platform.analysis.query.measured import Process, read_measured
+from accel_platform.analysis.query.measured import ProcessResult, read_measured_series
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events.types import MeasuredSeries, ShiftAccepted, ShiftRejected
 from accel_platform.warehouse.reader import Reader
@@ -28,7 +28,7 @@ class ShiftDecisions:
     rejected: frozenset[UUID] = frozenset()
     """Results at rejected levels: neither candidate nor baseline, and no measure of the noise of their series."""
 
-    def counted(self, processes: Iterable[Process]) -> list[Process]:
+    def counted(self, processes: Iterable[ProcessResult]) -> list[ProcessResult]:
         """Those that were not rejected."""
         return [process for process in processes if process.result_id not in self.rejected]
 
@@ -40,7 +40,7 @@ def read_decisions(reader: Reader) -> ShiftDecisions:
     return ShiftDecisions(accepted, frozenset(row["result_id"] for row in reader.rows(_REJECTED)))
 
 
-def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
+def build_acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftAccepted:
     """The event by which a person takes the level of a recorded regression for granted, named by the beginning of its
     id.
 
@@ -50,7 +50,7 @@ def acceptance(reader: Reader, beginning: str, *, by: str, reason: str) -> Shift
     return ShiftAccepted(**_about(row, by, reason))
 
 
-def rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftRejected:
+def build_rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftRejected:
     """The event by which a person says that a recorded regression is none, named as in `acceptance`.
 
     It names the results that no longer count: the evidence, and what else its series has measured so far from the
@@ -61,13 +61,13 @@ def rejection(reader: Reader, beginning: str, *, by: str, reason: str) -> ShiftR
     series, evidence = _series(row), {row["first_result"], *row["evidence"]}
     recorded = reader.rows("SELECT * FROM regressions WHERE model_id = ?", (series.model_id,))
     later = [r["first_result"] for r in recorded if _series(r) == series and r["first_result"] > max(evidence)]
-    measured = read_measured(reader, model=series.model_id, hardware=series.hardware).get(series, [])
+    measured = read_measured_series(reader, model=series.model_id, hardware=series.hardware).get(series, [])
     since = [p for p in measured if row["first_result"] <= p.result_id and all(p.result_id < first for first in later)]
     results = evidence | {process.result_id for process in since if not _as_before(process, row)}
     return ShiftRejected(**_about(row, by, reason), results=tuple(sorted(results)))
 
 
-def _as_before(process: Process, row: Mapping[str, Any]) -> bool:
+def _as_before(process: ProcessResult, row: Mapping[str, Any]) -> bool:
     """Whether it lies nearer to where the series was than to where it moved: what makes a shift `gone`, too."""
     if row["after_ms"] is None:
         return process.failure is None

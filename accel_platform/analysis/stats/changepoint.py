@@ -17,13 +17,13 @@ from scipy.special import ndtr, stdtr
 
 Values = npt.NDArray[np.float64]
 
-EDGE = 5
+MIN_SEGMENT = 5
 """The scan leaves at least so many values on either side of a change: fewer have too few ranks to tell."""
-RECENT = 3
+RECENT_VALUES = 3
 """So many values must agree before a watcher says anything: the change is known two values after it happened."""
-BASELINE = 8
+MIN_BASELINE = 8
 """A watcher needs so many values to know the noise."""
-WINDOW = 120
+MAX_WINDOW = 120
 """A watcher remembers so many values of the level in force: noise changes over the years."""
 ALPHA = 0.01
 """Looking back: the chance that a series without a change shows one somewhere."""
@@ -74,7 +74,7 @@ def find_changes(values: Sequence[float], *, min_change_percent: float = 1.0) ->
     return changes
 
 
-def watch(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
+def watch_changes(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[ChangePoint]:
     """The alerts of a watcher who sees the values one by one, and after each alert takes the new level for granted.
 
     Raises ValueError for a value that is not finite.
@@ -82,11 +82,11 @@ def watch(values: Sequence[float], *, min_change_percent: float = 1.0) -> list[C
     series = _checked(values)
     changes: list[ChangePoint] = []
     start = 0
-    for seen in range(BASELINE + RECENT, len(series) + 1):
-        first = max(start, seen - WINDOW)
+    for seen in range(MIN_BASELINE + RECENT_VALUES, len(series) + 1):
+        first = max(start, seen - MAX_WINDOW)
         level = series[first:seen]
         found = _recent_change(level, min_change_percent, ALPHA_RECENT)
-        if found is None and len(level) >= 2 * BASELINE:
+        if found is None and len(level) >= 2 * MIN_BASELINE:
             cut, p_value = _scan(level)
             if p_value < ALPHA_SCAN_ONLINE and _moved(level[:cut], level[cut:], min_change_percent):
                 found = cut, p_value
@@ -102,7 +102,7 @@ def _segment(series: Values) -> list[int]:
     pending, cuts = [(0, len(series))], []
     while pending:
         left, right = pending.pop()
-        if right - left < 2 * EDGE:
+        if right - left < 2 * MIN_SEGMENT:
             continue
         cut, p_value = _scan(series[left:right])
         if p_value < ALPHA:
@@ -138,12 +138,12 @@ def _scan(values: Values, at: int | None = None) -> tuple[int, float]:
     ranks = _ranks(values)
     centred = ranks - ranks.mean()
     spread = float(centred @ centred)
-    if count < 2 * EDGE or spread == 0.0:
+    if count < 2 * MIN_SEGMENT or spread == 0.0:
         return count // 2, 1.0
     before = np.arange(1, count)
     sums = np.abs(np.cumsum(centred)[:-1])
     clarity = sums / np.sqrt(spread * before * (count - before) / (count * (count - 1)))
-    clarity[: EDGE - 1] = clarity[count - EDGE :] = 0.0
+    clarity[: MIN_SEGMENT - 1] = clarity[count - MIN_SEGMENT :] = 0.0
     cut = int(np.argmax(clarity)) + 1 if at is None else at
     strength = float(sums[cut - 1] / np.sqrt(spread * cut * (count - cut) / (count * (count - 1))))
     return cut, _scan_p_value(strength / _memory(values[:cut], values[cut:]), count)
@@ -157,7 +157,7 @@ def _scan_p_value(strength: float, count: int) -> float:
     """
     if strength <= 1.0:
         return 1.0
-    share = np.arange(EDGE, count - EDGE + 1) / count
+    share = np.arange(MIN_SEGMENT, count - MIN_SEGMENT + 1) / count
     step = strength / np.sqrt(count * share * (1 - share))
     half = step / 2
     overshoot = (2 / step) * (ndtr(half) - 0.5) / (half * ndtr(half) + _density(half))
@@ -197,13 +197,13 @@ def _memory(before: Values, after: Values) -> float:
 def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tuple[int, float] | None:
     """Where the last few values left the level of those before them, and the chance of it; None where they did not.
 
-    Each of the last `RECENT` values has a chance of lying so far on that side, and the nearest of them decides: two
-    spikes beside an ordinary value are no level. The chance is that of a heavy-tailed noise of the series' own width,
-    or the share of earlier values as far out where that is larger: in a series that jumps now and then, a jump is no
-    news.
+    Each of the last `RECENT_VALUES` values has a chance of lying so far on that side, and the nearest of them decides:
+    two spikes beside an ordinary value are no level. The chance is that of a heavy-tailed noise of the series' own
+    width, or the share of earlier values as far out where that is larger: in a series that jumps now and then, a jump
+    is no news.
     """
-    baseline, recent = level[:-RECENT], level[-RECENT:]
-    if len(baseline) < BASELINE:
+    baseline, recent = level[:-RECENT_VALUES], level[-RECENT_VALUES:]
+    if len(baseline) < MIN_BASELINE:
         return None
     middle = float(np.median(baseline))
     width = _width(baseline, middle)
@@ -213,7 +213,7 @@ def _recent_change(level: Values, min_change_percent: float, alpha: float) -> tu
             continue
         seen = (side * (baseline - middle))[:, None] >= away
         chances = np.maximum(stdtr(_TAIL, -away / width), seen.sum(axis=0) / (len(baseline) + 1))
-        p_value = min(1.0, 2 * float(chances.max()) ** RECENT)
+        p_value = min(1.0, 2 * float(chances.max()) ** RECENT_VALUES)
         if p_value < alpha:
             return _first_of(level, middle, float(np.median(recent))), p_value
     return None
@@ -233,8 +233,8 @@ def _width(baseline: Values, middle: float) -> float:
 
 def _first_of(level: Values, old: float, new: float) -> int:
     """The first of the last values that is nearer to the new level than to the old, without a gap behind it."""
-    first = len(level) - RECENT
-    while first > BASELINE and abs(level[first - 1] - new) < abs(level[first - 1] - old):
+    first = len(level) - RECENT_VALUES
+    while first > MIN_BASELINE and abs(level[first - 1] - new) < abs(level[first - 1] - old):
         first -= 1
     while abs(level[first] - new) > abs(level[first] - old):
         first += 1

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-MEDIAN_COUNT = 11
+MIN_MEDIAN_SAMPLES = 11
 """The fewest samples that give a median, by the early-stopping rule of MLPerf."""
 _Z_95 = 1.96
-PROCESSES_MOST = 10
-DISAGREE = "the medians of the last"
+MAX_PROCESSES = 10
+DISAGREEMENT_PREFIX = "the medians of the last"
 """How the reason begins where processes disagree: what compares processes knows that without being told."""
-SPREAD_MOST = 0.02
+MAX_SPREAD = 0.02
 """How far the medians of processes that measured one thing may vary, as their coefficient of variation."""
 
 
@@ -45,14 +45,14 @@ def median_interval_ns(samples: Sequence[int]) -> tuple[int, float, int]:
     return ordered[rank], median_ns(ordered), ordered[count - 1 - rank]
 
 
-def unsettled(medians_ns: Sequence[float]) -> str | None:
+def disagreement_reason(medians_ns: Sequence[float]) -> str | None:
     """Why one process's figure should not be trusted to a few per cent, by what others found; None where it can.
 
     `medians_ns` are those of processes that measured the same thing, the newest last. A machine that other guests use
     too, or memory laid out anew, moves all samples of a process alike: they look calm, and only others show it.
     """
-    newest = medians_ns[-PROCESSES_MOST:]
+    newest = medians_ns[-MAX_PROCESSES:]
     if len(newest) < 3:
         return None
     spread = stdev(newest) / mean(newest)
-    return f"{DISAGREE} {len(newest)} processes vary by {spread:.1%}" if spread > SPREAD_MOST else None
+    return f"{DISAGREEMENT_PREFIX} {len(newest)} processes vary by {spread:.1%}" if spread > MAX_SPREAD else None

@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_interval_ns, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_interval_ns, median_ns
 
 ALPHA = 0.05
 """How often noise alone may pass either test."""
-SMALLEST_EFFECT = 0.01
+MIN_EFFECT = 0.01
 """Relative change of the median below which nobody should act, however sure it is."""
 
 Verdict = Literal["same", "slower", "faster", "undecided"]
@@ -43,13 +43,13 @@ class SampleComparison:
 def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: float) -> SampleComparison:
     """Compare latencies, of one process each or pooled from several measured in turns.
 
-    `noise_level` is the relative change that noise alone seldom passes, as `noise_level_of` finds it. Fewer than
-    MEDIAN_COUNT samples on either side are `undecided`. Raises ValueError for a negative or undefined noise level.
+    `noise_level` is the relative change that noise alone seldom passes, as `estimate_noise_level` finds it. Fewer than
+    MIN_MEDIAN_SAMPLES samples on either side are `undecided`. Raises ValueError for a negative or NaN noise level.
     """
     if not noise_level >= 0:
         raise ValueError(f"A noise level must be 0 or more, not {noise_level}.")
-    effect = max(noise_level, SMALLEST_EFFECT)
-    if min(len(baseline), len(candidate)) < MEDIAN_COUNT:
+    effect = max(noise_level, MIN_EFFECT)
+    if min(len(baseline), len(candidate)) < MIN_MEDIAN_SAMPLES:
         return SampleComparison("undecided", None, None, effect)
     before, after = median_ns(baseline), median_ns(candidate)
     if min(before, after) <= 0:
@@ -67,22 +67,22 @@ def compare(baseline: Sequence[int], candidate: Sequence[int], *, noise_level: f
 def processes_needed(medians_ns: Sequence[float], *, effect: float, power: float = 0.95) -> int:
     """How many processes a side find a slowdown by `effect` (0.03 is 3 %) with probability `power`.
 
-    `medians_ns` as for `noise_level_of`, at whose level the comparison is made. Raises ValueError as that does, and for
-    an effect or power that no number of processes gives.
+    `medians_ns` as for `estimate_noise_level`, at whose level the comparison is made. Raises ValueError as that does,
+    and for an effect or power that no number of processes gives.
     """
-    if not (effect > SMALLEST_EFFECT and 0 < power < 1):
+    if not (effect > MIN_EFFECT and 0 < power < 1):
         raise ValueError(f"No number of processes finds {effect:.1%} with probability {power}.")
     # Drift counts here: a machine that wanders will do so while the sides take turns, too.
     spread = max(_spread(medians_ns), float(np.std(np.log(np.asarray(medians_ns, dtype=np.float64)), ddof=1)))
     both = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
     for_noise = 2 * (both * spread / math.log1p(effect)) ** 2
-    # Below this level the comparison asks for SMALLEST_EFFECT instead, which leaves the rest of the effect to power.
-    rest = math.log1p(effect) - math.log1p(SMALLEST_EFFECT)
+    # Below this level the comparison asks for MIN_EFFECT instead, which leaves the rest of the effect to power.
+    rest = math.log1p(effect) - math.log1p(MIN_EFFECT)
     for_least = 2 * (NormalDist().inv_cdf(power) * spread / rest) ** 2
     return max(1, math.ceil(max(for_noise, for_least)))
 
 
-def noise_level_of(medians_ns: Sequence[float], *, processes: float = 1) -> float:
+def estimate_noise_level(medians_ns: Sequence[float], *, processes: float = 1) -> float:
     """The relative change of a median that noise alone passes with probability ALPHA.
 
     `medians_ns` are those of single processes that measured the same thing, in order of time; `processes` is how many
@@ -101,7 +101,9 @@ def _spread(medians_ns: Sequence[float]) -> float:
     return math.sqrt(float(np.mean(steps**2)) / 2)
 
 
-def noise_between(baseline_ns: Sequence[float], candidate_ns: Sequence[float], *, in_turns: bool = False) -> float:
+def estimate_comparison_noise(
+    baseline_ns: Sequence[float], candidate_ns: Sequence[float], *, in_turns: bool = False
+) -> float:
     """The relative change that noise alone passes with probability ALPHA, by the very processes that are compared.
 
     The medians of each side's processes vary around their own middle; Student's t makes up for there being few of
@@ -139,9 +141,12 @@ def ratio_interval(
 
     With two processes or more a side, from how their medians vary: Welch's t on logarithms. Else from the order
     statistics of the samples, each side's interval of the median put together by the square-and-add rule (Zou & Donner,
-    Statistics in Medicine 27, 2008): that covers no difference between processes. None below `MEDIAN_COUNT` samples.
+    Statistics in Medicine 27, 2008): that covers no difference between processes. None below
+    `MIN_MEDIAN_SAMPLES` samples.
     """
-    if any(len(samples) < MEDIAN_COUNT or min(samples) <= 0 for samples in (*first, *second)) or not (first and second):
+    if any(len(samples) < MIN_MEDIAN_SAMPLES or min(samples) <= 0 for samples in (*first, *second)) or not (
+        first and second
+    ):
         return None
     if min(len(first), len(second)) >= 2:
         logs = [np.log([median_ns(samples) for samples in side]) for side in (first, second)]

@@ -14,7 +14,7 @@ _PLAIN = ("cpu", "cuda", "rocm", "mps")
 """Hardware names that PyTorch drives: what a model runs on when nobody chose anything."""
 
 
-def optimisations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+def best_configurations(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """A row per model and device: the plainest configuration measured, the best, and what each choice alone gained.
 
     Cells are those of `Rooflines.rows`; emulated ones, which say nothing of a device, do not count. The plainest is

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, how_to_measure, recorded_id, require_known
-from accel_platform.analysis.query.fingerprints import Seen, devices_seen, differing
+from accel_platform.analysis.query.filters import Selection, canonical_model_id, measure_command, require_known
+from accel_platform.analysis.query.run_refs import ObservedDevices, differing_keys, observed_devices
 from accel_platform.analysis.stats.significance import ratio_interval
 from accel_platform.events.types import Provenance
 from accel_platform.warehouse.reader import Reader
@@ -41,7 +41,7 @@ class Comparison:
     """Names without any figure, and the command that would measure one."""
 
 
-def side_by_side(
+def compare_side_by_side(
     reader: Reader, selection: Selection, by: By, *, cells: Sequence[dict[str, Any]] | None = None
 ) -> Comparison:
     """The selection's models on one hardware name (`by` is `model_id`), or one model on its hardware names.
@@ -70,7 +70,9 @@ def side_by_side(
         rows=[row for group in pairs for row in _compared(group, by, names, details)],
         unpaired=[cell for group in alone for cell in group],
         lacking={
-            name: how_to_measure(selection.model_copy(update={part: (name,)})) for name in names if name not in measured
+            name: measure_command(selection.model_copy(update={part: (name,)}))
+            for name in names
+            if name not in measured
         },
     )
 
@@ -81,7 +83,7 @@ def _names(cells: Sequence[Mapping[str, Any]], asked: Sequence[str], by: By) -> 
     if not asked or by == "hardware":
         return tuple(dict.fromkeys(asked)) or tuple(measured)
     families = {cell["model_id"]: cell["model_family"] for cell in cells}
-    members = [[one for one in measured if families[one] == name] or [recorded_id(name)] for name in asked]
+    members = [[one for one in measured if families[one] == name] or [canonical_model_id(name)] for name in asked]
     return tuple(dict.fromkeys(model for found in members for model in found))
 
 
@@ -96,14 +98,14 @@ class _Details:
     """Of the newest results of every cell: their samples, threads, and what their runs saw of the device."""
 
     results: Mapping[UUID, Mapping[str, Any]]
-    seen: Seen
+    seen: ObservedDevices
 
     @classmethod
     def of(cls, reader: Reader, cells: Iterable[Mapping[str, Any]]) -> _Details:
         ids = [result_id for cell in cells for result_id in cell["evidence"]]
         rows = {row["result_id"]: row for row in reader.rows(_DETAILS, {"ids": ids})} if ids else {}
         runs = {row["run_id"] for row in rows.values() if row["run_id"]}
-        return cls(rows, devices_seen(reader, runs) if runs else {})
+        return cls(rows, observed_devices(reader, runs) if runs else {})
 
     def samples(self, cell: Mapping[str, Any]) -> list[Sequence[int]]:
         return [self.results[result_id]["samples_ns"] or () for result_id in cell["evidence"]]
@@ -171,7 +173,7 @@ def _differs(cell: Mapping[str, tuple[str, ...]], first: Mapping[str, tuple[str,
     both = {*cell} & {*first}
     return [
         f"{name} {' and '.join(cell[name])} against {' and '.join(first[name])}"
-        for name in differing({n: cell[n] for n in both}, {n: first[n] for n in both})
+        for name in differing_keys({n: cell[n] for n in both}, {n: first[n] for n in both})
     ] + [f"{name} {' and '.join(values)} within" for name, values in cell.items() if len(values) > 1]
 
 

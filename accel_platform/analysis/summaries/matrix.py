@@ -7,14 +7,14 @@ from collections import Counter
 from typing import Any, Literal, TypedDict, get_args
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.warehouse.matrix_at import matrix_of
+from accel_platform.warehouse.matrix_at import filtered_matrix_sql
 from accel_platform.warehouse.reader import Reader
 
 Verdict = Literal["high", "medium", "low", "n/a", "failed", "untested"]
 """`n/a` works, and no other device measured any shape of that model to hold it against."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-RULE = (
+RATING_RULE = (
     "speed against the best device for equal shapes, the median over shapes: high >= 0.8, medium >= 0.4, low below; "
     "n/a: it works, and no other device is there to hold it against; only verified measurements and unsuspected imports"
 )
@@ -85,7 +85,7 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     first publish.
     """
     selection = selection or Selection()
-    matrix, values = matrix_over(selection)
+    matrix, values = matrix_sql(selection)
     outer = {"mode": mode, "models": selection.recorded_models(), "hardware": selection.hardware_names,
              "device": selection.device}  # fmt: skip
     rows = reader.rows(_BEST.format(matrix=matrix), outer | values)
@@ -100,7 +100,7 @@ def compatibility_matrix(reader: Reader, selection: Selection | None = None, *, 
     return Matrix(snapshot_id=reader.snapshot_id, hardware=hardware, models=models)
 
 
-def matrix_over(selection: Selection) -> tuple[str, dict[str, Any]]:
+def matrix_sql(selection: Selection) -> tuple[str, dict[str, Any]]:
     """SQL for `compat_matrix` over the evidence that the selection leaves, and its values.
 
     Models, devices, modes and plain hardware names leave no evidence out, because a cell is rated against the others:
@@ -114,10 +114,10 @@ def matrix_over(selection: Selection) -> tuple[str, dict[str, Any]]:
         condition += f" AND (NOT list_contains($with_choices, r.hardware) OR {chosen})"
         names = {name.partition(":")[0] for name in selection.choices} - set(selection.hardware)
         values |= {"choices": list(selection.choices), "with_choices": sorted(names)}
-    return (matrix_of(condition) if values else "FROM compat_matrix"), values
+    return (filtered_matrix_sql(condition) if values else "FROM compat_matrix"), values
 
 
-def by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:
+def group_by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]]:
     """The matrix with a row per family; a model of no known family stands under `unknown`."""
     known = {row["model_id"]: row["family"] for row in reader.rows("SELECT model_id, family FROM models")}
     found: dict[str, dict[str, dict[str, RatedCell]]] = {}
@@ -130,7 +130,7 @@ def by_family(reader: Reader, matrix: Matrix) -> dict[str, dict[str, FamilyCell]
     }
 
 
-def verdict_of(state: str, rating: str | None) -> Verdict:
+def cell_verdict(state: str, rating: str | None) -> Verdict:
     """The one word of a cell of `compat_matrix`."""
     if state != "compatible":
         return "failed" if state == "failed" else "untested"
@@ -159,7 +159,7 @@ def _seen(reader: Reader, values: dict[str, Any]) -> dict[tuple[str, str], Seen]
 
 def _cell(row: dict[str, Any], seen: Seen) -> RatedCell:
     return RatedCell(
-        verdict=verdict_of(row["state"], row["rating"]),
+        verdict=cell_verdict(row["state"], row["rating"]),
         state=row["state"],
         rating=row["rating"],
         relative_speed=row["relative_speed"],

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from accel_platform.analysis.query.filters import Selection, require_no_choice
-from accel_platform.analysis.summaries.matrix import Verdict, verdict_of
-from accel_platform.warehouse.matrix_at import matrix_by_then
+from accel_platform.analysis.query.filters import Selection, reject_choices
+from accel_platform.analysis.summaries.matrix import Verdict, cell_verdict
+from accel_platform.warehouse.matrix_at import matrix_history_sql
 from accel_platform.warehouse.reader import Reader
 
-DAYS_MOST = 120
+MAX_DAYS = 120
 """So many of the newest days on which something was recorded are replayed."""
 
 _OF_MODELS = "(len($models) = 0 OR list_contains($models, r.model_id) OR list_contains($models, r.model_family))"
@@ -58,23 +58,23 @@ def matrix_history(
     """Every change of a verdict, the oldest first, of the selection's models and hardware in one mode or all.
 
     The matrix is computed anew for the end of each day (UTC) on which results, or doubts of results, were recorded:
-    what was imported, suspected or overruled later does not count before. Of more than `DAYS_MOST` such days the newest
+    what was imported, suspected or overruled later does not count before. Of more than `MAX_DAYS` such days the newest
     are told, and what stood before them is where they begin. Other filters are not heeded: all evidence is replayed.
     Raises WarehouseEmpty, and InvalidInput for hardware with a choice.
     """
     selection = selection or Selection()
-    require_no_choice(selection.hardware)
+    reject_choices(selection.hardware)
     models = selection.recorded_models()
     days = [row["day"] for row in reader.rows(_DAYS, {"models": models})]
-    cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-DAYS_MOST:]}
+    cells: dict[datetime, dict[Key, Row]] = {day: {} for day in days[-MAX_DAYS:]}
     moments = [day + timedelta(days=1) for day in cells]
-    for row in reader.rows(matrix_by_then(), {"moments": moments, "models": models}) if moments else ():
+    for row in reader.rows(matrix_history_sql(), {"moments": moments, "models": models}) if moments else ():
         if mode in (None, row["mode"]) and (not selection.hardware or row["hardware"] in selection.hardware):
             cells[row["moment"] - timedelta(days=1)][tuple(row[name] for name in _KEY)] = row
     changes: list[MatrixChange] = []
     before: dict[Key, Row] = {}
     for number, (day, now) in enumerate(cells.items()):
-        if number or len(days) <= DAYS_MOST:
+        if number or len(days) <= MAX_DAYS:
             keys = sorted({*before, *now}, key=lambda key: tuple(map(str, key)))
             changes += [
                 change for key in keys if (change := _change(day, before.get(key), now.get(key))) is not None
@@ -86,7 +86,7 @@ def matrix_history(
 def _change(day: datetime, before: Row | None, after: Row | None) -> MatrixChange | None:
     known = after or before
     assert known is not None, "it is in one of them"
-    old, new = (verdict_of(row["state"], row["rating"]) if row else "untested" for row in (before, after))
+    old, new = (cell_verdict(row["state"], row["rating"]) if row else "untested" for row in (before, after))
     if old == new:
         return None
     return MatrixChange(

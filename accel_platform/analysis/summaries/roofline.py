@@ -46,7 +46,7 @@ class RooflineLimits:
         return max((ms for ms in (self.compute_ms, self.memory_ms) if ms is not None), default=None)
 
 
-def limits_of(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> RooflineLimits | None:
+def roofline_limits(work: ItemWork, precision: str | None, batch_size: int, spec: DeviceSpec) -> RooflineLimits | None:
     """Of one forward pass; None where the precision's width or the activations are not known.
 
     compute = FLOPs / peak; memory = (weights once + activations written) / bandwidth (Williams, Waterman and
@@ -161,7 +161,7 @@ class Rooflines:
         if not cell["latency_ms"] or not cell["batch_size"]:
             return told | {"unavailable": "the cell has no latency or no batch size"}
         spec = self.spec_of(cell)
-        limits = limits_of(work, cell["precision"], cell["batch_size"], spec)
+        limits = roofline_limits(work, cell["precision"], cell["batch_size"], spec)
         if limits is None:
             return told | {
                 "unavailable": f"how many bytes {cell['precision'] or 'an unstated precision'} moves is not known"

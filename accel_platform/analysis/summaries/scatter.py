@@ -7,9 +7,9 @@ from typing import Any
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.warehouse.reader import Reader
 
-CELLS = 6
-PROCESSES = 12
-SAMPLES = 200
+MAX_CELLS = 6
+MAX_PROCESSES_PER_CELL = 12
+MAX_SAMPLES = 200
 """Kept per process, evenly spaced in order of time."""
 
 _IDENTITY = (
@@ -27,14 +27,14 @@ WITH counted AS (
 ),
 best AS (
     SELECT cell, (SELECT count(*) FROM counted) AS cells FROM counted
-    ORDER BY least(members, {PROCESSES}) DESC, total DESC, cell LIMIT {CELLS}
+    ORDER BY least(members, {MAX_PROCESSES_PER_CELL}) DESC, total DESC, cell LIMIT {MAX_CELLS}
 ),
 kept AS (
     SELECT {_COLUMNS}, r.device_name, r.noisy, r.run_id, r.result_id, r.occurred_at, r.samples,
         r.latency_p50_ms AS median_ms, b.cell, b.cells
     FROM judged_results AS r JOIN best AS b ON b.cell = hash({_COLUMNS})
     WHERE {_WHICH}
-    QUALIFY row_number() OVER (PARTITION BY b.cell ORDER BY r.result_id DESC) <= {PROCESSES}
+    QUALIFY row_number() OVER (PARTITION BY b.cell ORDER BY r.result_id DESC) <= {MAX_PROCESSES_PER_CELL}
 )
 SELECT k.*, list_transform(e.samples_ns, lambda ns: ns / 1e6) AS samples_ms FROM kept AS k
 JOIN events AS e ON e.event_id = k.result_id
@@ -43,7 +43,7 @@ ORDER BY k.cell, k.result_id DESC
 """
 
 
-def scatter(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
+def read_scatter(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
     """A row per process: its samples in milliseconds, their median and quartiles; `cells` is how many cells there were.
 
     Only own measurements have samples.
@@ -53,6 +53,6 @@ def scatter(reader: Reader, selection: Selection) -> list[dict[str, Any]]:
     for row in rows:
         ordered = sorted(row["samples_ms"])
         row["q25_ms"], row["q75_ms"] = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
-        row["samples_ms"] = row["samples_ms"][:: max(1, -(-len(ordered) // SAMPLES))]
+        row["samples_ms"] = row["samples_ms"][:: max(1, -(-len(ordered) // MAX_SAMPLES))]
         row["results"] = row["runs"] = 1
     return rows

@@ -32,12 +32,12 @@ LIMIT ?
 """
 
 
-def read_provenance(reader: Reader) -> dict[str, int]:
+def count_by_provenance(reader: Reader) -> dict[str, int]:
     """Imported results by what counts as their provenance now. Raises WarehouseEmpty before the first publish."""
     return {row["provenance"]: row["results"] for row in reader.rows(_PROVENANCE)}
 
 
-def read_verdicts(reader: Reader, *, reasons: int) -> list[dict[str, Any]]:
+def count_by_rule(reader: Reader, *, reasons: int) -> list[dict[str, Any]]:
     """Per rule and verdict how many results, how sure, how many overruled, and so many of the most frequent reasons."""
     return [
         {**row, "reasons": reader.rows(_REASONS, (row["rule"], row["verdict"], reasons))}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.backends.base import Arrays, UnsupportedMode
 from accel_platform.bench.measure.observation import MeterTarget, observe
 from accel_platform.bench.measure.sampling import Sampling
@@ -200,8 +200,8 @@ def generation_figures(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def median_ms(samples_ns: Sequence[int]) -> float | None:
-    """Return the median in milliseconds; None below MEDIAN_COUNT samples."""
-    return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MEDIAN_COUNT else None
+    """Return the median in milliseconds; None below MIN_MEDIAN_SAMPLES samples."""
+    return median_ns(samples_ns) / 1e6 if len(samples_ns) >= MIN_MEDIAN_SAMPLES else None
 
 
 def first_wrong_token(

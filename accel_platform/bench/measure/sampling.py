@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns, relative_error
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns, relative_error
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Sampling:
     """Stopping rules: a cell ends with `min_count`, `min_time_s` and `target_error` reached, or at a limit."""
 
     min_time_s: float = 1.5
-    min_count: int = MEDIAN_COUNT
+    min_count: int = MIN_MEDIAN_SAMPLES
     target_error: float = 0.02
     """Half width of the median's 95 % confidence interval, relative to the median."""
     max_time_s: float = 6.0

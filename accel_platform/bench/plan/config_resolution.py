@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.backends.registry import RUNTIMES, in_browser, runtime_for
 from accel_platform.bench.plan.config import WEB, BenchmarkConfig, is_web
 from accel_platform.bench.plan.presets import Effort, effort_preset
@@ -22,7 +22,7 @@ def resolve_effort(config: BenchmarkConfig) -> Effort:
     if config.warmup_iterations is not None:
         sampling = replace(sampling, warmup_min_count=config.warmup_iterations)
     if config.benchmark_iterations is not None:
-        sampling = replace(sampling, min_count=max(MEDIAN_COUNT, config.benchmark_iterations))
+        sampling = replace(sampling, min_count=max(MIN_MEDIAN_SAMPLES, config.benchmark_iterations))
     if config.timeout is not None:
         # End sampling at half the timeout, because a killed cell loses its samples; compiling and warmup need the rest.
         half = config.timeout / 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT, median_ns
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES, median_ns
 from accel_platform.backends.detect import Inventory, fingerprint_of
 from accel_platform.backends.registry import Artifact, runtime_for
 from accel_platform.errors import InvalidInput
@@ -169,7 +169,7 @@ def previous_medians(log: EventLog) -> dict[CellKey, list[float]]:
     for event in log.read(Snapshot(frozenset(newest)), types={"ResultRecorded"}):
         result = event.payload
         assert isinstance(result, ResultRecorded)
-        if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MEDIAN_COUNT:
+        if result.status == "ok" and result.fingerprint is not None and len(result.samples_ns) >= MIN_MEDIAN_SAMPLES:
             found.setdefault(result_key(result), []).append((event.event_id, median_ns(result.samples_ns)))
     # A UUIDv7 begins with its time, so it sorts by it.
     return {key: [median for _, median in sorted(medians)] for key, medians in found.items()}

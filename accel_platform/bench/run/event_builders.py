@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accel_platform.analysis.stats.medians import median_ns, unsettled
+from accel_platform.analysis.stats.medians import disagreement_reason, median_ns
 from accel_platform.backends.detect import fingerprint_of
 from accel_platform.bench.measure import authenticity
 from accel_platform.bench.measure.contention import Contention, contention_reason
@@ -66,7 +66,7 @@ def measured_result(
     why_noisy = (
         noise_reason(samples, sampling)
         or contention_reason(Contention(**answer["contention"]))
-        or unsettled([*earlier_ns, median_ns(samples)])
+        or disagreement_reason([*earlier_ns, median_ns(samples)])
     )
     why = rejection_reason(answer)
     return ResultRecorded(

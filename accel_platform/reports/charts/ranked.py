@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accel_platform.analysis.query.cells import comparable
+from accel_platform.analysis.query.cells import group_comparable
 from accel_platform.reports.charts.parts import (
     PLACE,
     Row,
@@ -273,7 +273,7 @@ def _bars(
 
 def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
     """The cells of one shape of each of a few models, and how many models there are."""
-    groups = comparable(cells)
+    groups = group_comparable(cells)
     return groups[:_PANELS], len(groups)
 
 

@@ -12,10 +12,10 @@ import altair as alt
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.regressions.over_time import over_time
+from accel_platform.analysis.regressions.trend import trend_rows
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.roofline import Rooflines
-from accel_platform.analysis.summaries.scatter import scatter
+from accel_platform.analysis.summaries.scatter import read_scatter
 from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import NotFound
 from accel_platform.reports.charts import curves, fields, ranked, times
@@ -63,11 +63,11 @@ def _categories(reader: Reader, _: Selection, cells: Sequence[Row]) -> Sequence[
 
 
 def _trend(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
-    return over_time(reader, selection)
+    return trend_rows(reader, selection)
 
 
 def _noise(reader: Reader, selection: Selection, _: Sequence[Row]) -> Sequence[Row]:
-    return scatter(reader, selection)
+    return read_scatter(reader, selection)
 
 
 def _curve(figure: str, rows: Sequence[Row], about: Sequence[str]) -> alt.ConcatChart:

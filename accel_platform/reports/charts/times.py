@@ -32,7 +32,7 @@ _STEADY, _SHIFTED = PALETTE[0], PALETTE[1]
 
 def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     """The median of each process of a series in order of time, the level between its shifts, and a rule with the commit
-    where it shifted; rows are those of `analysis.over_time`. Raises NothingToDraw.
+    where it shifted; rows are those of `trend_rows`. Raises NothingToDraw.
     """
     require(rows, "No cell has three dated results under one fingerprint.")
     series = sorted(grouped(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))

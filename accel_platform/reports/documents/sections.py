@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from accel_platform.analysis.query.cells import comparable
-from accel_platform.analysis.summaries.best_configurations import optimisations
-from accel_platform.analysis.summaries.matrix import RULE, matrix_over
+from accel_platform.analysis.query.cells import group_comparable
+from accel_platform.analysis.summaries.best_configurations import best_configurations
+from accel_platform.analysis.summaries.matrix import RATING_RULE, matrix_sql
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts.parts import label
 from accel_platform.reports.documents.model import ReportTable, Section, Text
@@ -77,7 +77,7 @@ def overview(source: ReportSource) -> Section:
 def fastest(source: ReportSource) -> Section:
     """Where each model runs fastest, and how the places compare."""
     known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
-    groups = comparable(known)
+    groups = group_comparable(known)
     rows = []
     for group in groups:
         for provenance in sorted({cell["provenance"] for cell in group}):
@@ -144,7 +144,7 @@ def speed(source: ReportSource) -> Section:
 
 def compatibility(source: ReportSource) -> Section:
     """What runs where, by the rule of the matrix."""
-    matrix, evidence = matrix_over(source.selection)
+    matrix, evidence = matrix_sql(source.selection)
     condition, values = source.rows_of_matrix().where("m")
     rows = source.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
     counts = Counter(
@@ -159,7 +159,7 @@ def compatibility(source: ReportSource) -> Section:
     return Section(
         "Compatibility",
         [
-            Text(f"Rated by {RULE}. What nobody tested is in no line here: `accel matrix` has it."),
+            Text(f"Rated by {RATING_RULE}. What nobody tested is in no line here: `accel matrix` has it."),
             ReportTable(
                 "Models on devices by hardware and verdict",
                 by_state,
@@ -211,7 +211,7 @@ def coverage(source: ReportSource) -> Section:
 
 def optimisation(source: ReportSource) -> Section:
     """How far from the roofline, what bounds it, what the best configuration does differently."""
-    found = optimisations(source.rooflines)
+    found = best_configurations(source.rooflines)
     reasons = Counter(row["unavailable"] for row in found if row["unavailable"])
     return Section(
         "Optimisation",

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.regressions.trend import Metric, Point, Shift, trends
-from accel_platform.analysis.summaries.comparison import By, side_by_side
+from accel_platform.analysis.summaries.comparison import By, compare_side_by_side
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
 from predictor.service.background.past_tables import PastTables
@@ -100,7 +100,9 @@ def router(advisor: Advisor, past: PastTables) -> APIRouter:
 
         Nothing is averaged over unlike shapes, devices or provenance.
         """
-        return table_response(reader, request, lambda tables: asdict(side_by_side(tables, _selection(query), query.by)))
+        return table_response(
+            reader, request, lambda tables: asdict(compare_side_by_side(tables, _selection(query), query.by))
+        )
 
     @routes.get("/changes", responses=problems)
     def changed(query: Annotated[ChangesQuery, Query()]) -> Changed:

@@ -9,10 +9,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equal
+from accel_platform.analysis.query.filters import equality_condition
 from accel_platform.errors import NotFound
 from accel_platform.events import EventLog
-from accel_platform.events.snapshots import taken
+from accel_platform.events.snapshots import read_snapshot_events
 from accel_platform.events.types import SnapshotTaken
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -62,7 +62,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
         """List events as the tables have them, the latest recorded first."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = equal(**query.model_dump(include={"type", "run_id", "host_id", "source"}))
+            condition, values = equality_condition(**query.model_dump(include={"type", "run_id", "host_id", "source"}))
             for name, sign in (("since", ">="), ("until", "<")):
                 if (moment := getattr(query, name)) is not None:
                     condition += f" AND r.recorded_at {sign} ${name}"
@@ -98,7 +98,7 @@ def router(advisor: Advisor, log: EventLog) -> APIRouter:
     def snapshots() -> Snapshots:
         """Return the snapshot of the log, that of the tables, and those taken by users."""
         found = []
-        for event in taken(log):
+        for event in read_snapshot_events(log):
             payload = event.payload
             assert isinstance(payload, SnapshotTaken)
             found.append(NewSnapshot(taken_at=event.recorded_at, **payload.model_dump()))

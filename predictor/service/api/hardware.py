@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equal
+from accel_platform.analysis.query.filters import equality_condition
 from accel_platform.backends.registry import RUNTIMES
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import catalog
@@ -142,7 +142,9 @@ def router(advisor: Advisor) -> APIRouter:
         """List each hardware name on each host as last seen: the device behind it, or why there is none."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = equal(host_id=query.host_id, hardware=query.hardware, available=query.available)
+            condition, values = equality_condition(
+                host_id=query.host_id, hardware=query.hardware, available=query.available
+            )
             rows, more = _DEVICES.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             return {
                 "devices": parse_json_columns(rows, "runtime_versions"),

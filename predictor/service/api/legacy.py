@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, recorded_id
+from accel_platform.analysis.query.filters import Selection, canonical_model_id
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -168,7 +168,7 @@ def router(advisor: Advisor) -> APIRouter:
                 }
                 for cell in cells
             ]
-            return {"model_name": recorded_id(model), "comparison": figures, "snapshot_id": tables.snapshot_id}
+            return {"model_name": canonical_model_id(model), "comparison": figures, "snapshot_id": tables.snapshot_id}
 
         return table_response(reader, request, read)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, equal
+from accel_platform.analysis.query.filters import Selection, equality_condition
 from accel_platform.analysis.summaries.matrix_history import MatrixChange, matrix_history
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -85,7 +85,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(exclude={"limit", "cursor"})
-            rows, more = _COVERAGE.page(tables, *equal(**filters), limit=query.limit, cursor=query.cursor)
+            rows, more = _COVERAGE.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
             found = parse_json_columns(rows, "versions")
             return {"coverage": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 

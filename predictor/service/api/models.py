@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equal, recorded_id
+from accel_platform.analysis.query.filters import canonical_model_id, equality_condition
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.model_catalog import find_model, sets_of
@@ -57,7 +57,7 @@ def router(advisor: Advisor) -> APIRouter:
         """List models by id: those that were described, and those that have results."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            condition, values = equal(family=query.family, modality=query.modality)
+            condition, values = equality_condition(family=query.family, modality=query.modality)
             rows, more = _MODELS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             return {
                 "models": parse_json_columns(rows, "aliases", "config"),
@@ -75,7 +75,7 @@ def router(advisor: Advisor) -> APIRouter:
         """Return one model, by its id or another name that the catalogue has for it."""
 
         def read(tables: Reader) -> dict[str, Any]:
-            values = {"model": recorded_id(model_id)}
+            values = {"model": canonical_model_id(model_id)}
             rows = parse_json_columns(tables.rows(_ONE, values), "aliases", "config")
             if not rows:
                 known = find_model(model_id)

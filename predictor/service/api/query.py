@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import Busy
 from accel_platform.table_io import files
-from accel_platform.warehouse.sandbox import Rows, Sandbox
+from accel_platform.warehouse.sandbox import Sandbox, SandboxRows
 from predictor.service.http.problems import problem_responses
 from predictor.service.http.streaming import TYPES
 
@@ -103,7 +103,7 @@ async def _watch_disconnect(request: Request, disconnected: threading.Event) -> 
     disconnected.set()
 
 
-def _headers(result: Rows) -> dict[str, str]:
+def _headers(result: SandboxRows) -> dict[str, str]:
     return {"X-Truncated": str(result.truncated).lower(), "X-Snapshot-ID": result.snapshot_id}
 
 
@@ -123,7 +123,7 @@ def _csv(table: pa.Table) -> bytes:
 _ENCODERS = {ARROW: _arrow, TYPES["csv"]: _csv}
 
 
-def _json(result: Rows) -> bytes:
+def _json(result: SandboxRows) -> bytes:
     columns = [[_plain(value) for value in column.to_pylist()] for column in result.table.columns]
     return (
         SqlRows(

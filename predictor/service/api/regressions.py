@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import equal, recorded_id
-from accel_platform.analysis.regressions.triage import acceptance, rejection
+from accel_platform.analysis.query.filters import canonical_model_id, equality_condition
+from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection
 from accel_platform.errors import Conflict, NotFound
 from accel_platform.events import Event
 from accel_platform.events.types import ShiftAccepted, ShiftRejected
@@ -71,7 +71,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(include={"hardware", "mode", "state", "direction"})
-            condition, values = equal(**filters, model_id=query.model and recorded_id(query.model))
+            condition, values = equality_condition(**filters, model_id=query.model and canonical_model_id(query.model))
             rows, more = _REGRESSIONS.page(tables, condition, values, limit=query.limit, cursor=query.cursor)
             return {"regressions": rows, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 
@@ -98,7 +98,9 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
         The last decision counts.
         """
-        return _store_decision(request, response, regression_id, decision, idempotency_key, acceptance, "accepted")
+        return _store_decision(
+            request, response, regression_id, decision, idempotency_key, build_acceptance, "accepted"
+        )
 
     @routes.post("/regressions/{regression_id}/reject", status_code=202, responses=problems, dependencies=body)
     def reject(
@@ -108,7 +110,7 @@ def router(advisor: Advisor, log_for: LogFor, request_update: Callable[[], None]
 
         The same level measured again is a regression again. The last decision counts.
         """
-        return _store_decision(request, response, regression_id, decision, idempotency_key, rejection, "rejected")
+        return _store_decision(request, response, regression_id, decision, idempotency_key, build_rejection, "rejected")
 
     def _store_decision(
         request: Request,

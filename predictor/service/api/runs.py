@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from accel_platform.analysis.query.filters import equal
+from accel_platform.analysis.query.filters import equality_condition
 from accel_platform.errors import NotFound
 from accel_platform.warehouse.reader import Reader
 from predictor.advisor.advisor import Advisor
@@ -56,7 +56,7 @@ def router(advisor: Advisor) -> APIRouter:
 
         def read(tables: Reader) -> dict[str, Any]:
             filters = query.model_dump(include={"kind", "status", "host_id", "commit"})
-            rows, more = _RUNS.page(tables, *equal(**filters), limit=query.limit, cursor=query.cursor)
+            rows, more = _RUNS.page(tables, *equality_condition(**filters), limit=query.limit, cursor=query.cursor)
             found = parse_json_columns(rows, "plan", "software", "labels")
             return {"runs": found, "next_cursor": more, "snapshot_id": tables.snapshot_id}
 

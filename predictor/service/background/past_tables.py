@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.regressions.cell_changes import Changes, changes
+from accel_platform.analysis.regressions.snapshot_comparison import CellChanges, compare_cells
 from accel_platform.errors import Busy
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
@@ -19,7 +19,7 @@ class PastTables:
         self._settings, self._reader = settings, reader
         self._building = threading.Lock()
 
-    def compare(self, before: str, after: str | None, selection: Selection, min_change_percent: float) -> Changes:
+    def compare(self, before: str, after: str | None, selection: Selection, min_change_percent: float) -> CellChanges:
         """Return the changes between two snapshots, each a name, an id or a date; None is the one in service.
 
         Raises Busy while another client's tables are built, NotFound or InvalidInput for an unknown snapshot.
@@ -29,6 +29,6 @@ class PastTables:
         try:
             old = Reader(tables_as_of(self._settings, before))
             new = self._reader.pinned() if after is None else Reader(tables_as_of(self._settings, after))
-            return changes(old, new, selection, min_change_percent=min_change_percent)
+            return compare_cells(old, new, selection, min_change_percent=min_change_percent)
         finally:
             self._building.release()

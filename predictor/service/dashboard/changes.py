@@ -1,4 +1,4 @@
-"""The page of what changed between two snapshots. What a change is, is `analysis/regressions/cell_changes.py`."""
+"""Page of the changes between two snapshots."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.regressions.cell_changes import Verdict
 from accel_platform.analysis.regressions.regression_test import MIN_CHANGE_PERCENT
+from accel_platform.analysis.regressions.snapshot_comparison import Verdict
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
-from accel_platform.events.snapshots import taken
+from accel_platform.events.snapshots import read_snapshot_events
 from accel_platform.events.types import SnapshotTaken
 from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard.models import known_models
@@ -46,7 +46,9 @@ def router(site: DashboardSite, past: PastTables) -> APIRouter:
 
 
 def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) -> dict[str, Any]:
-    snapshots = [e.payload for e in taken(EventLog.open(site.settings)) if isinstance(e.payload, SnapshotTaken)]
+    snapshots = [
+        e.payload for e in read_snapshot_events(EventLog.open(site.settings)) if isinstance(e.payload, SnapshotTaken)
+    ]
     content: dict[str, Any] = {
         "query": query,
         "snapshots": [one.name for one in snapshots[::-1] if one.name],

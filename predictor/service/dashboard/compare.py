@@ -10,7 +10,7 @@ from pydantic import Field
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.summaries.comparison import Comparison, side_by_side
+from accel_platform.analysis.summaries.comparison import Comparison, compare_side_by_side
 from accel_platform.events.types import Provenance
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
@@ -74,7 +74,7 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
 
 
 def _held(site: DashboardSite, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
-    return side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
+    return compare_side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
 
 
 def _table(cells: list[dict[str, Any]], query: ComparePageParams) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

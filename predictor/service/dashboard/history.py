@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.summaries.suspicions import read_provenance, read_verdicts
+from accel_platform.analysis.summaries.suspicions import count_by_provenance, count_by_rule
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
 
@@ -54,8 +54,8 @@ def _content(site: DashboardSite, query: HistoryPageParams) -> dict[str, Any]:
     kept = site.once(
         "history",
         lambda: {
-            "provenance": read_provenance(reader),
-            "verdicts": read_verdicts(reader, reasons=_REASONS),
+            "provenance": count_by_provenance(reader),
+            "verdicts": count_by_rule(reader, reasons=_REASONS),
             "ledger": reader.rows(_LEDGER),
             "rules": reader.rows(
                 "SELECT rule, count(*) AS records FROM quarantine GROUP BY rule ORDER BY records DESC, rule"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matrix
-from accel_platform.analysis.summaries.matrix_history import DAYS_MOST, matrix_history
+from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.urls import asked
@@ -113,7 +113,7 @@ def _history(site: DashboardSite, query: CellQuery) -> dict[str, Any]:
     changes = [
         change for change in matrix_history(site.reader, selection, mode=query.mode) if change.model_id == query.model
     ]
-    return {"query": query, "changes": changes[::-1], "days": DAYS_MOST}
+    return {"query": query, "changes": changes[::-1], "days": MAX_DAYS}
 
 
 def _require_known(site: DashboardSite, model_id: str) -> None:

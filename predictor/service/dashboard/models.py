@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.query.cells import read_cells
-from accel_platform.analysis.query.filters import Selection, recorded_id
+from accel_platform.analysis.query.filters import Selection, canonical_model_id
 from accel_platform.errors import NotFound
 from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
@@ -124,7 +124,7 @@ def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
 
 
 def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
-    reader, model_id = site.reader, recorded_id(name)
+    reader, model_id = site.reader, canonical_model_id(name)
     described = reader.rows("SELECT * FROM models WHERE model_id = ?", (model_id,))
     if not described:
         raise NotFound(f"No result and no description is of a model {name!r}: the list of models shows all there are")

@@ -10,8 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from accel_platform.analysis.query.measured import read_measured
-from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
+from accel_platform.analysis.query.measured import read_measured_series
+from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
 from accel_platform.events.types import MeasuredSeries
@@ -106,7 +106,7 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
         raise NotFound(f"No regression {regression_id!r} is recorded: the list of regressions shows all there are")
     [row] = found
     series = MeasuredSeries.model_validate({name: row[name] for name in MeasuredSeries.model_fields})
-    processes = read_measured(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
+    processes = read_measured_series(site.reader, model=series.model_id, hardware=series.hardware).get(series, [])
     points = [process for process in processes if process.median_ms is not None]
     return {
         "regression": {**row, "cell": _cell(row)},
@@ -129,7 +129,7 @@ def _decide(
     site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str
 ) -> None:
     """Store the person's word, and bring the tables up to it."""
-    make = acceptance if word == "accept" else rejection
+    make = build_acceptance if word == "accept" else build_rejection
     event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
     log.append([event], key=f"decided-{event.event_id}")
     bring_up_to_date(settings)

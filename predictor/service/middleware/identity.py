@@ -8,7 +8,7 @@ from fastapi import Request
 
 from accel_platform.api_keys import Scope
 from accel_platform.errors import InvalidInput
-from accel_platform.events.audited import AuditedLog, Writer
+from accel_platform.events.audited import AuditedLog, AuditedWriter
 from accel_platform.settings import Settings
 
 
@@ -53,7 +53,7 @@ def decision_author(request: Request, by: str | None) -> str:
 def audited_log_for(request: Request, settings: Settings) -> AuditedLog:
     """Return the event log for a route that writes: each append records the caller and the request."""
     caller = get_caller(request)
-    writer = Writer(
+    writer = AuditedWriter(
         by=caller.name,
         key_id=caller.key_id,
         client=request.client.host if request.client else None,

@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from accel_platform.analysis.query.filters import Selection, dated, equal, recorded_id, require_no_choice
+from accel_platform.analysis.query.filters import (
+    Selection,
+    canonical_model_id,
+    equality_condition,
+    reject_choices,
+    require_date,
+)
 
 
 class PageQuery(BaseModel):
@@ -35,11 +41,14 @@ class MatrixQuery(PageQuery):
 
     def where(self) -> tuple[str, dict[str, Any]]:
         """Return an SQL condition over the matrix (as `r`), and its values."""
-        require_no_choice([self.hardware] if self.hardware else ())
-        condition, values = equal(hardware=self.hardware, mode=self.mode, state=self.state)
+        reject_choices([self.hardware] if self.hardware else ())
+        condition, values = equality_condition(hardware=self.hardware, mode=self.mode, state=self.state)
         if self.model is None:
             return condition, values
-        return f"{condition} AND $model IN (r.model_id, r.model_family)", {**values, "model": recorded_id(self.model)}
+        return f"{condition} AND $model IN (r.model_id, r.model_family)", {
+            **values,
+            "model": canonical_model_id(self.model),
+        }
 
 
 class ModelsQuery(PageQuery):
@@ -86,7 +95,7 @@ class CoverageQuery(PageQuery):
     status: Name
 
 
-Moment = Annotated[AwareDatetime | None, BeforeValidator(dated)]
+Moment = Annotated[AwareDatetime | None, BeforeValidator(require_date)]
 
 
 class EventsQuery(PageQuery):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel_platform.analysis.query.series import read_series
-from accel_platform.analysis.stats.changepoint import RECENT, find_changes, watch
+from accel_platform.analysis.stats.changepoint import RECENT_VALUES, find_changes, watch_changes
 from accel_platform.errors import InvalidInput, NotFound
 
 LABELLED = Path(__file__).parents[4] / "shared" / "data" / "changepoints" / "sap_hana_small_2021" / "data"
@@ -40,20 +40,20 @@ def test_a_step_is_found_where_it_is(seed: int, after: float, direction: str) ->
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_watcher_knows_a_large_step_two_values_later(seed: int) -> None:
-    [change] = watch(noisy([(100, 30), (120, 30)], seed=seed))
+    [change] = watch_changes(noisy([(100, 30), (120, 30)], seed=seed))
     assert (change.index, change.known_at) == (30, 32)
 
 
 def test_several_steps_are_each_found_once() -> None:
     values = noisy([(100, 40), (110, 30), (90, 35), (95, 50)])
     expected = [40, 70, 105]
-    for find in (find_changes, watch):
+    for find in (find_changes, watch_changes):
         found = [c.index for c in find(values)]
         assert len(found) == 3
         assert all(abs(a - b) <= 2 for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("find", [find_changes, watch])
+@pytest.mark.parametrize("find", [find_changes, watch_changes])
 @pytest.mark.parametrize("size", [1.5, 10, 1000])
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_spike_is_no_change(find: Find, size: float, width: int) -> None:
@@ -64,14 +64,14 @@ def test_a_spike_is_no_change(find: Find, size: float, width: int) -> None:
 
 
 def test_the_end_of_a_finished_series_is_looked_at_too() -> None:
-    [change] = find_changes(noisy([(100, 30), (130, RECENT)]))
+    [change] = find_changes(noisy([(100, 30), (130, RECENT_VALUES)]))
     assert change.index == 30
 
 
 def test_jumping_is_no_news_in_a_series_that_jumps() -> None:
     generator = np.random.default_rng(5)
     values = np.where(generator.random(200) < 0.3, 140.0, 100.0) * (1 + 0.01 * generator.standard_normal(200))
-    assert watch(list(values)) == []
+    assert watch_changes(list(values)) == []
     assert find_changes(list(values)) == []
 
 
@@ -89,7 +89,7 @@ def test_noise_that_wanders_is_not_a_staircase() -> None:
     assert len(find_changes([100 + 0.5 * w for w in walk])) <= 1
 
 
-@pytest.mark.parametrize("find", [find_changes, watch])
+@pytest.mark.parametrize("find", [find_changes, watch_changes])
 def test_short_and_constant_series_have_no_change(find: Find) -> None:
     for values in ([], [1.0], [1.0, 2.0] * 3, [5.0] * 100, [0.0] * 50):
         assert find(values) == []
@@ -107,23 +107,23 @@ def test_the_unit_does_not_matter(values: list[float], factor: float) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(finite, max_size=60))
 def test_a_watcher_never_takes_back_what_it_said(values: list[float]) -> None:
-    said = watch(values)
+    said = watch_changes(values)
     for end in range(len(values)):
-        assert watch(values[:end]) == [c for c in said if c.known_at < end]
+        assert watch_changes(values[:end]) == [c for c in said if c.known_at < end]
 
 
 def test_false_alarms_are_as_rare_as_promised() -> None:
     generator = np.random.default_rng(7)
     series = [list(100 + 5 * generator.standard_t(4, 100)) for _ in range(150)]
     assert sum(len(find_changes(values)) for values in series) <= 4
-    assert sum(len(watch(values)) for values in series[:60]) <= 1
+    assert sum(len(watch_changes(values)) for values in series[:60]) <= 1
 
 
 @pytest.mark.skipif(not LABELLED.is_dir(), reason="the labelled series are not here")
 def test_labelled_regressions_are_known_within_two_builds_and_nothing_else_is() -> None:
     alerts = {}
     for path in sorted(LABELLED.glob("*.csv")):
-        found = watch(read_series(path, value="Measurement", group="GHC").values)
+        found = watch_changes(read_series(path, value="Measurement", group="GHC").values)
         alerts[path.stem] = [(c.index, c.known_at - c.index, c.direction) for c in found]
     assert {name: found for name, found in alerts.items() if found} == {
         "0002": [(14, 2, "up")],

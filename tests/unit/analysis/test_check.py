@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from accel_platform.analysis.query.measured import read_measured
-from accel_platform.analysis.query.run_refs import runs_of
-from accel_platform.analysis.regressions.changepoint_history import histories, regression_of
+from accel_platform.analysis.query.measured import read_measured_series
+from accel_platform.analysis.query.run_refs import resolve_runs
+from accel_platform.analysis.regressions.changepoint_history import find_shifts, regression_event
 from accel_platform.analysis.regressions.check import Check, check
 from accel_platform.analysis.regressions.regression_test import Decision
-from accel_platform.analysis.regressions.triage import acceptance, read_decisions, rejection
+from accel_platform.analysis.regressions.triage import build_acceptance, build_rejection, read_decisions
 from accel_platform.bench.plan.run_options import COMMIT_VARIABLES, add_commit_label, parse_labels
 from accel_platform.cli import app
 from accel_platform.cli.regress_check import record_regressions
@@ -70,7 +70,7 @@ class Lab:
 
     def check(self, baseline: str = OLD, candidate: str = NEW, **options: Any) -> Check:
         reader = self.reader()
-        return check(reader, runs_of(reader, baseline), runs_of(reader, candidate), **options)
+        return check(reader, resolve_runs(reader, baseline), resolve_runs(reader, candidate), **options)
 
     def only(self, **options: Any) -> Decision:
         [decision] = self.check(**options).decisions
@@ -208,10 +208,10 @@ class TestRefs:
     def test_a_run_a_commit_and_their_prefixes(self, lab: Lab) -> None:
         first, second = lab.runs(2, OLD)
         reader = lab.reader()
-        assert runs_of(reader, first).run_ids == (first,)
-        assert runs_of(reader, OLD).run_ids == (first, second)
-        assert runs_of(reader, OLD[:7]).run_ids == (first, second)
-        assert runs_of(reader, first).commit == OLD
+        assert resolve_runs(reader, first).run_ids == (first,)
+        assert resolve_runs(reader, OLD).run_ids == (first, second)
+        assert resolve_runs(reader, OLD[:7]).run_ids == (first, second)
+        assert resolve_runs(reader, first).commit == OLD
 
     def test_what_git_calls_a_commit(self, lab: Lab, tmp_path: Path) -> None:
         repository = tmp_path / "repository"
@@ -220,23 +220,23 @@ class TestRefs:
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
         with pytest.raises(NotFound, match=f"is commit {commit[:12]}, which no run here measured"):
-            runs_of(lab.reader(), "main", folder=repository)
+            resolve_runs(lab.reader(), "main", folder=repository)
         run = lab.run(commit)
-        assert runs_of(lab.reader(), "main", folder=repository).run_ids == (run,)
+        assert resolve_runs(lab.reader(), "main", folder=repository).run_ids == (run,)
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "second"], check=True)
-        assert runs_of(lab.reader(), "HEAD~1", folder=repository).run_ids == (run,)
+        assert resolve_runs(lab.reader(), "HEAD~1", folder=repository).run_ids == (run,)
 
     @pytest.mark.parametrize("ref", ["", "aaaaaa", "nothing", "--all", "no such thing"])
     def test_what_means_no_run_is_refused(self, lab: Lab, ref: str, tmp_path: Path) -> None:
         lab.run(OLD)
         with pytest.raises(NotFound, match="is no run"):
-            runs_of(lab.reader(), ref, folder=tmp_path)
+            resolve_runs(lab.reader(), ref, folder=tmp_path)
 
     def test_the_beginning_of_two_commits_is_refused(self, lab: Lab) -> None:
         lab.run("abcdef0123")
         lab.run("abcdef0999")
         with pytest.raises(InvalidInput, match="begins several names"):
-            runs_of(lab.reader(), "abcdef0")
+            resolve_runs(lab.reader(), "abcdef0")
 
 
 class TestRecorded:
@@ -244,7 +244,7 @@ class TestRecorded:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         for _ in range(2):
-            record_regressions(lab.settings, [regression_of(lab.only())])
+            record_regressions(lab.settings, [regression_event(lab.only())])
         [row] = lab.rows()
         assert (row["state"], row["direction"], row["found_by"]) == ("open", "regressed", "check")
         assert (row["commits_before"], row["commits_after"]) == ([OLD], [NEW])
@@ -254,9 +254,9 @@ class TestRecorded:
     def test_an_accepted_level_is_the_new_baseline_and_the_history_stays(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_event(lab.only())])
         [row] = lab.rows()
-        accepted = acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
+        accepted = build_acceptance(lab.reader(), row["regression_id"][:6], by="ada", reason="more layers")
         lab.log.append([event(accepted)])
         [row] = lab.rows()
         assert (row["state"], row["accepted_by"], row["accepted_reason"]) == ("accepted", "ada", "more layers")
@@ -273,7 +273,7 @@ class TestRecorded:
     def test_a_shift_that_went_back_is_gone_after_three_results(self, lab: Lab) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_event(lab.only())])
         states = []
         for factor in (1.0, 1.3, 1.0, 1.0, 1.0):
             lab.run("c" * 40, factor)
@@ -283,7 +283,7 @@ class TestRecorded:
     def test_a_failure_is_gone_once_it_works(self, lab: Lab) -> None:
         lab.runs(2, OLD)
         lab.run(NEW, status="failed", reason="out of memory", samples_ns=())
-        record_regressions(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_event(lab.only())])
         assert lab.rows()[0]["state"] == "open"
         lab.run("c" * 40, 7.0)
         assert lab.rows()[0]["state"] == "gone"
@@ -292,9 +292,9 @@ class TestRecorded:
     def test_a_word_needs_a_name_a_reason_and_a_regression(self, lab: Lab, by: str, reason: str, which: int) -> None:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
-        record_regressions(lab.settings, [regression_of(lab.only())])
+        record_regressions(lab.settings, [regression_event(lab.only())])
         known = lab.rows()[0]["regression_id"]
-        for word in (acceptance, rejection):
+        for word in (build_acceptance, build_rejection):
             with pytest.raises((InvalidInput, NotFound)):
                 word(lab.reader(), [known, "nothing"][which], by=by, reason=reason)
 
@@ -302,17 +302,17 @@ class TestRecorded:
         lab.runs(6, OLD)
         lab.runs(3, NEW)
         with pytest.raises(ValueError, match="no finding"):
-            regression_of(lab.only())
+            regression_event(lab.only())
 
 
 class TestRejected:
     """What a person calls no real shift counts neither against a candidate nor for the level others are held to."""
 
     def _reject(self, lab: Lab, regression_id: str) -> None:
-        lab.log.append([event(rejection(lab.reader(), regression_id, by="bob", reason="it throttled"))])
+        lab.log.append([event(build_rejection(lab.reader(), regression_id, by="bob", reason="it throttled"))])
 
     def _found(self, lab: Lab, **options: Any) -> str:
-        found = regression_of(lab.only(**options))
+        found = regression_event(lab.only(**options))
         record_regressions(lab.settings, [found])
         return found.regression_id
 
@@ -345,8 +345,8 @@ class TestRejected:
         lab.runs(3, NEW, 1.3)
         again = lab.only()
         assert (again.state, again.change_percent) == ("regressed", pytest.approx(30, abs=3))
-        assert regression_of(again).regression_id != first
-        record_regressions(lab.settings, [regression_of(again)])
+        assert regression_event(again).regression_id != first
+        record_regressions(lab.settings, [regression_event(again)])
         assert sorted(row["state"] for row in lab.rows()) == ["open", "rejected"]
 
     def test_what_is_as_before_and_what_another_shift_began_still_count(self, lab: Lab) -> None:
@@ -387,7 +387,11 @@ class TestRejected:
         lab.runs(6, OLD)
         lab.runs(3, NEW, 1.3)
         found = self._found(lab)
-        for word, state in ((acceptance, "accepted"), (rejection, "rejected"), (acceptance, "accepted")):
+        for word, state in (
+            (build_acceptance, "accepted"),
+            (build_rejection, "rejected"),
+            (build_acceptance, "accepted"),
+        ):
             lab.log.append([event(word(lab.reader(), found, by="ada", reason=state))])
             [row] = lab.rows()
             assert row["state"] == state
@@ -399,7 +403,7 @@ class TestRejected:
 
 def _shifts(lab: Lab) -> list[Any]:
     reader = lab.reader()
-    [one] = histories(read_measured(reader), read_decisions(reader), min_change_percent=3.0)
+    [one] = find_shifts(read_measured_series(reader), read_decisions(reader), min_change_percent=3.0)
     return list(one.shifts)
 
 
@@ -424,7 +428,7 @@ class TestHistory:
         lab.runs(14, NEW, 1.2)
         [shift] = _shifts(lab)
         record_regressions(lab.settings, [shift])
-        lab.log.append([event(acceptance(lab.reader(), shift.regression_id, by="ada", reason="meant"))])
+        lab.log.append([event(build_acceptance(lab.reader(), shift.regression_id, by="ada", reason="meant"))])
         assert _shifts(lab) == []
         lab.runs(4, "c" * 40, 1.5)
         [later] = _shifts(lab)

@@ -6,14 +6,14 @@ import pytest
 from commits_world import NEW, OLD, Ci
 
 from accel_platform.analysis.regressions.commit_gate import (
-    Commit,
-    baseline_of,
+    MeasuredCommit,
     check_commit,
-    commits,
-    due,
+    find_baseline,
+    measured_commits,
     record_check,
+    unchecked_commits,
 )
-from accel_platform.analysis.regressions.triage import rejection
+from accel_platform.analysis.regressions.triage import build_rejection
 from accel_platform.events import EventLog
 from accel_platform.settings import Settings
 from accel_platform.warehouse import publish
@@ -33,19 +33,19 @@ def _reader(settings: Settings) -> Reader:
 
 def test_a_commit_is_due_until_all_its_ended_runs_are_checked(ci: Ci, settings: Settings) -> None:
     ci.runs(6, OLD)
-    assert due(_reader(settings)) == []  # the first of all has nothing before it
+    assert unchecked_commits(_reader(settings)) == []  # the first of all has nothing before it
     ci.run(NEW)
     ci.run(NEW, finished=False)
     reader = _reader(settings)
-    [commit] = due(reader)
+    [commit] = unchecked_commits(reader)
     assert (commit.name, commit.run_ids) == (NEW, ("run-0007",))
     for _ in range(2):
         record_check(ci.log, *check_commit(reader, commit), source="test")
     reader = _reader(settings)
-    assert due(reader) == []
+    assert unchecked_commits(reader) == []
     assert reader.rows("SELECT count(*) AS n FROM events WHERE type = 'CommitChecked'") == [{"n": 1}]
     ci.run(NEW)
-    [again] = due(_reader(settings))
+    [again] = unchecked_commits(_reader(settings))
     assert again.run_ids == ("run-0007", "run-0009")
     assert again.state != commit.state
 
@@ -54,7 +54,7 @@ def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> Non
     ci.runs(6, OLD)
     ci.runs(3, NEW, 1.3)
     reader = _reader(settings)
-    checked, told = check_commit(reader, due(reader)[0])
+    checked, told = check_commit(reader, unchecked_commits(reader)[0])
     assert (told.outcome, told.baseline, told.cells) == ("regressed", OLD, {"regressed": 1})
     assert (len(told.baseline_runs), len(told.candidate_runs)) == (6, 3)
     record_check(ci.log, checked, told, source="test")
@@ -66,27 +66,27 @@ def test_what_moved_is_kept_and_becomes_a_row(ci: Ci, settings: Settings) -> Non
         "found_by": "check",
         "commits_after": [NEW],
     }
-    said = rejection(_reader(settings), told.regressions[0], by="ada", reason="it throttled")
+    said = build_rejection(_reader(settings), told.regressions[0], by="ada", reason="it throttled")
     ci.log.append([event(said)])
     reader = _reader(settings)
-    assert check_commit(reader, commits(reader)[-1])[1].outcome == "passed"
+    assert check_commit(reader, measured_commits(reader)[-1])[1].outcome == "passed"
 
 
 def test_runs_that_confirm_decide(ci: Ci, settings: Settings) -> None:
     ci.runs(6, OLD)
     ci.runs(2, NEW, 1.3)
     reader = _reader(settings)
-    assert check_commit(reader, due(reader)[0])[1].outcome == "regressed"
+    assert check_commit(reader, unchecked_commits(reader)[0])[1].outcome == "regressed"
     ci.runs(3, NEW, 1.0, confirms="run-0008")
     reader = _reader(settings)
-    assert check_commit(reader, due(reader)[0])[1].outcome == "passed"
+    assert check_commit(reader, unchecked_commits(reader)[0])[1].outcome == "passed"
 
 
 def test_without_a_baseline_nothing_is_decided_and_the_reason_says_so(ci: Ci, settings: Settings) -> None:
     ci.runs(6, OLD, branch="main")
     ci.runs(2, NEW, branch="feature")
     reader = _reader(settings)
-    checked, told = check_commit(reader, due(reader)[0])
+    checked, told = check_commit(reader, unchecked_commits(reader)[0])
     assert checked is None
     assert (told.outcome, told.baseline) == ("undecided", None)
     assert told.reason == "no commit of branch feature was measured before it, and no label `baseline` names one"
@@ -94,14 +94,14 @@ def test_without_a_baseline_nothing_is_decided_and_the_reason_says_so(ci: Ci, se
 
 def test_the_baseline_is_what_the_label_names_or_what_came_before_on_the_branch() -> None:
     known = [
-        Commit("a" * 40, ("run-1",), branch="main"),
-        Commit("b" * 40, ("run-2",), branch="main"),
-        Commit("c" * 40, ("run-3",), branch="feature"),
-        Commit("d" * 40, ("run-4",)),
+        MeasuredCommit("a" * 40, ("run-1",), branch="main"),
+        MeasuredCommit("b" * 40, ("run-2",), branch="main"),
+        MeasuredCommit("c" * 40, ("run-3",), branch="feature"),
+        MeasuredCommit("d" * 40, ("run-4",)),
     ]
 
     def of(run: str, **labels: str) -> str:
-        found = baseline_of(Commit("e" * 40, (run,), **labels), known)
+        found = find_baseline(MeasuredCommit("e" * 40, (run,), **labels), known)
         return found if isinstance(found, str) else found.name[0]
 
     assert of("run-9", branch="main") == "b"
@@ -118,5 +118,5 @@ def test_only_the_newest_are_looked_at(ci: Ci, settings: Settings) -> None:
     for number in range(30):
         ci.run(f"{number:040d}")
     reader = _reader(settings)
-    assert len(commits(reader)) == 30
-    assert [commit.name for commit in due(reader)] == [f"{number:040d}" for number in range(10, 30)]
+    assert len(measured_commits(reader)) == 30
+    assert [commit.name for commit in unchecked_commits(reader)] == [f"{number:040d}" for number in range(10, 30)]

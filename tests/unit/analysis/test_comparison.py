@@ -11,15 +11,15 @@ import pytest
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection, require_known
-from accel_platform.analysis.regressions.cell_changes import changes
+from accel_platform.analysis.regressions.snapshot_comparison import compare_cells
 from accel_platform.analysis.stats.significance import ratio_interval
-from accel_platform.analysis.summaries.comparison import side_by_side
+from accel_platform.analysis.summaries.comparison import compare_side_by_side
 from accel_platform.analysis.summaries.matrix import compatibility_matrix
 from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli.compare import _missing_shape_reason
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import Event, EventLog
-from accel_platform.events.snapshots import take
+from accel_platform.events.snapshots import take_snapshot
 from accel_platform.events.types import RunFinished, RunStarted
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -44,7 +44,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 def test_only_equal_shapes_stand_side_by_side_and_only_like_provenance_has_a_ratio(installation: Settings) -> None:
-    found = side_by_side(
+    found = compare_side_by_side(
         Reader(installation), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
     )
     assert found.names == ("cpu", "openvino")
@@ -68,27 +68,29 @@ def test_only_equal_shapes_stand_side_by_side_and_only_like_provenance_has_a_rat
 
 def test_a_figure_of_another_provenance_has_no_ratio_and_says_so(installation: Settings) -> None:
     selection = Selection(model=("bert-base",), hardware=("cuda", "openvino"), batch_size=1)
-    found = side_by_side(Reader(installation), selection, "hardware")
+    found = compare_side_by_side(Reader(installation), selection, "hardware")
     [row] = [row for row in found.rows if row["provenance"] == "measured"]
     assert row["ratio"] is None
     assert row["note"] == "measured, and nothing measured of cuda stands at this shape"
 
 
 def test_models_stand_side_by_side_on_one_place_and_a_family_is_its_models(installation: Settings) -> None:
-    by_name = side_by_side(
+    by_name = compare_side_by_side(
         Reader(installation), Selection(model=("bert-base", "t5-small"), hardware=("cpu",)), "model_id"
     )
-    by_family = side_by_side(Reader(installation), Selection(model=("bert", "t5"), hardware=("cpu",)), "model_id")
+    by_family = compare_side_by_side(
+        Reader(installation), Selection(model=("bert", "t5"), hardware=("cpu",)), "model_id"
+    )
     assert by_name == by_family
     assert {row["model_id"] for row in by_name.rows} == {"bert-base", "t5-small"}
     # An image has no length, so nothing of vit stands beside bert.
-    alone = side_by_side(
+    alone = compare_side_by_side(
         Reader(installation), Selection(model=("bert-base", "vit-base"), hardware=("cpu",)), "model_id"
     )
     assert alone.rows == []
     assert alone.unpaired
     assert _missing_shape_reason(alone) == "There is none: bert-base reads sequences, vit-base does not."
-    other = side_by_side(
+    other = compare_side_by_side(
         Reader(installation), Selection(model=("bert-base",), hardware=("cpu", "cuda"), batch_size=16), "hardware"
     )
     assert (other.rows, _missing_shape_reason(other)) == ([], None)
@@ -98,11 +100,11 @@ def test_what_was_not_measured_is_named_with_its_command_and_what_nothing_knows_
     installation: Settings,
 ) -> None:
     reader = Reader(installation)
-    found = side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "jax")), "hardware")
+    found = compare_side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", "jax")), "hardware")
     assert found.lacking == {"jax": "accel bench run --models bert-base --hardware jax"}
     assert found.rows == []
     with pytest.raises(NotFound, match="Did you mean bert-base"):
-        side_by_side(reader, Selection(model=("bert-bas",)), "hardware")
+        compare_side_by_side(reader, Selection(model=("bert-bas",)), "hardware")
 
 
 def test_wrong_outputs_have_no_ratio(tmp_path: Path) -> None:
@@ -110,7 +112,9 @@ def test_wrong_outputs_have_no_ratio(tmp_path: Path) -> None:
         result(), verification(),
         result(hardware="openvino", backend="openvino"), verification(hardware="openvino", passed=False),
     ])  # fmt: skip
-    rows = side_by_side(Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware").rows
+    rows = compare_side_by_side(
+        Reader(made), Selection(model=("bert-base",), hardware=("cpu", "openvino")), "hardware"
+    ).rows
     assert [(row["hardware"], row["ratio"], row["note"]) for row in rows] == [
         ("cpu", None, None),
         ("openvino", None, "its outputs differ from the reference"),
@@ -123,7 +127,7 @@ def test_what_differs_between_fingerprints_is_told(tmp_path: Path) -> None:
         result(model_id="roberta-base", threads=4),
     ])  # fmt: skip
     reader = Reader(made)
-    rows = side_by_side(reader, Selection(hardware=("cpu",)), "model_id").rows
+    rows = compare_side_by_side(reader, Selection(hardware=("cpu",)), "model_id").rows
     assert [row["differs"] for row in rows] == [[], ["threads 4 against 2"]]
 
 
@@ -174,7 +178,7 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     run(log, 200, **few)
     imported = {"provenance": "imported", "samples_ns": (), "fingerprint": None, "model_id": "gpt2"}
     log.append([Event.of(result(latency_mean_ms=10.0, **imported), source="test")])
-    take(log, "before")
+    take_snapshot(log, "before")
     for number in range(8, 11):
         run(log, number, scale=1.2, **slow)
         run(log, 100 + number, **same)
@@ -182,7 +186,7 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     log.append([Event.of(result(latency_mean_ms=30.0, **imported), source="test")])
     refresh(settings)
     before, after = Reader(tables_as_of(settings, "before")), Reader(settings)
-    found = changes(before, after, Selection())
+    found = compare_cells(before, after, Selection())
     told = {(row["hardware"], row["provenance"]): row for row in found.rows}
     assert {key: row["verdict"] for key, row in told.items()} == {
         ("cpu", "measured"): "slower",
@@ -194,9 +198,9 @@ def test_what_changed_is_judged_by_the_noise_of_its_series(log: EventLog, settin
     assert "noise is unknown" in told["jax", "measured"]["reason"]
     assert told["cpu", "imported"]["ratio"] == 2.0  # the median of 10 and 30 over 10
     assert (found.only_before, found.only_after) == (0, 0)
-    only = changes(before, after, Selection(hardware=("openvino",)))
+    only = compare_cells(before, after, Selection(hardware=("openvino",)))
     assert {row["hardware"] for row in only.rows} == {"openvino"}
-    assert changes(after, after, Selection()).rows == []
+    assert compare_cells(after, after, Selection()).rows == []
 
 
 def test_a_choice_of_hardware_is_a_name_of_its_own(tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ def test_a_choice_of_hardware_is_a_name_of_its_own(tmp_path: Path) -> None:
     reader, one = Reader(settings), ("openvino:gpu.1",)
     assert {cell["choice"] for cell in read_cells(reader, Selection(hardware=one))} == {"gpu.1"}
     assert len(read_cells(reader, Selection(hardware=("openvino",)))) > 1
-    found = side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", *one)), "hardware")
+    found = compare_side_by_side(reader, Selection(model=("bert-base",), hardware=("cpu", *one)), "hardware")
     assert found.names == ("cpu", "openvino:gpu.1")
     assert found.lacking == {}
     [held] = [row for row in found.rows if row["hardware"] == "openvino"]

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accel_platform.analysis.query.filters import Selection, how_to_measure, require_known
+from accel_platform.analysis.query.filters import Selection, measure_command, require_known
 from accel_platform.cli.options import ManyValues, build_selection, with_filters
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.settings import Settings
@@ -70,4 +70,4 @@ def test_what_nothing_knows_is_told_with_its_like(reader: Reader, asked_for: dic
 def test_what_is_known_and_not_measured_is_no_error(reader: Reader) -> None:
     wanted = Selection(model=("roberta-base", "bert"), hardware=("mps",), batch_size=8)
     require_known(reader, wanted)
-    assert how_to_measure(wanted) == "accel bench run --models roberta-base,bert --hardware mps --batch-sizes 8"
+    assert measure_command(wanted) == "accel bench run --models roberta-base,bert --hardware mps --batch-sizes 8"

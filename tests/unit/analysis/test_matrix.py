@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.summaries.matrix import by_family, compatibility_matrix
+from accel_platform.analysis.summaries.matrix import compatibility_matrix, group_by_family
 from accel_platform.analysis.summaries.matrix_history import matrix_history
 from accel_platform.cli import app
 from accel_platform.events import EventLog
 from accel_platform.events.types import ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
-from accel_platform.warehouse.matrix_at import matrix_by_then
+from accel_platform.warehouse.matrix_at import matrix_history_sql
 from accel_platform.warehouse.publish import refresh
 from accel_platform.warehouse.reader import Reader
 from accel_platform.warehouse.time_travel import tables_at
@@ -110,7 +110,7 @@ def test_what_does_not_count_is_the_reason_of_an_untested_cell(log: EventLog, se
 
 
 def test_a_family_counts_its_models_and_averages_nothing(reader: Reader) -> None:
-    families = by_family(reader, compatibility_matrix(reader))
+    families = group_by_family(reader, compatibility_matrix(reader))
     assert families["bert"]["cpu"]["counts"] == {"low": 1, "n/a": 1}
     assert families["bert"]["cpu"]["verdict"] == "n/a"
     assert families["bert"]["jax"]["verdict"] == "failed"
@@ -120,7 +120,7 @@ def test_a_family_counts_its_models_and_averages_nothing(reader: Reader) -> None
 def test_history_is_what_the_tables_said_on_each_day(installation: Settings, reader: Reader) -> None:
     sql = "SELECT * FROM ({}) ORDER BY model_id, hardware, device_id, mode"
     moments = [datetime(2026, 3, 2 + day, tzinfo=UTC) for day in range(5)]
-    all_replayed = reader.rows(sql.format(matrix_by_then()), {"moments": moments, "models": []})
+    all_replayed = reader.rows(sql.format(matrix_history_sql()), {"moments": moments, "models": []})
     for moment in moments:
         then = tables_at(installation, EventLog.open(installation).recorded_until(moment - timedelta(microseconds=1)))
         replayed = [{**row} for row in all_replayed if row["moment"] == moment]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
-from accel_platform.analysis.query.measured import Process
-from accel_platform.analysis.regressions.regression_test import EARLIER_LEAST, Decision, decide
+from accel_platform.analysis.query.measured import ProcessResult
+from accel_platform.analysis.regressions.regression_test import MIN_EARLIER_PROCESSES, Decision, decide
 from accel_platform.events.types import MeasuredSeries
 
 SERIES = MeasuredSeries(
@@ -23,7 +23,7 @@ SERIES = MeasuredSeries(
 ALERTS = ("regressed", "improved")
 
 
-def process(generator: random.Random, factor: float = 1.0, *, spread: float = 0.01, **changes: Any) -> Process:
+def process(generator: random.Random, factor: float = 1.0, *, spread: float = 0.01, **changes: Any) -> ProcessResult:
     """A process with an offset of its own, as real ones have, and samples around it."""
     offset = generator.gauss(0, spread)
     samples = tuple(int(5e6 * factor * (1 + offset) * generator.lognormvariate(0, 0.02)) for _ in range(30))
@@ -31,14 +31,14 @@ def process(generator: random.Random, factor: float = 1.0, *, spread: float = 0.
         "result_id": uuid7(), "run_id": "r", "commit": None, "threads": 1, "median_ms": median(samples) / 1e6,
         "failure": None, "verified": True, "noisy": False, "samples_ns": samples,
     }  # fmt: skip
-    return Process(**{**fields, **changes})
+    return ProcessResult(**{**fields, **changes})
 
 
-def processes(generator: random.Random, count: int, factor: float = 1.0, **changes: Any) -> list[Process]:
+def processes(generator: random.Random, count: int, factor: float = 1.0, **changes: Any) -> list[ProcessResult]:
     return [process(generator, factor, **changes) for _ in range(count)]
 
 
-def failed(reason: str) -> Process:
+def failed(reason: str) -> ProcessResult:
     return process(random.Random(1), median_ms=None, failure=reason, samples_ns=())
 
 
@@ -82,7 +82,12 @@ levels = st.floats(0.05, 20)
 
 
 @given(
-    levels, st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.integers(EARLIER_LEAST, 30), st.booleans()
+    levels,
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(MIN_EARLIER_PROCESSES, 30),
+    st.booleans(),
 )
 def test_one_lone_spike_never_alerts(
     spike: float, seed: int, before: int, after: int, earlier: int, in_baseline: bool
@@ -119,13 +124,13 @@ def test_one_process_alone_is_suspicious_however_slow() -> None:
     assert found.change_percent == pytest.approx(400, rel=0.05)
 
 
-@pytest.mark.parametrize("known", range(EARLIER_LEAST))
+@pytest.mark.parametrize("known", range(MIN_EARLIER_PROCESSES))
 def test_without_a_history_it_says_how_much_of_one_it_needs(known: int) -> None:
     generator = random.Random(1)
     old = processes(generator, max(1, known))
     found = decide(SERIES, old[-1:], processes(generator, 3, 2.0), old[:known])
     assert found.state == "insufficient_data"
-    assert f"{EARLIER_LEAST - known} more earlier processes" in (found.reason or "")
+    assert f"{MIN_EARLIER_PROCESSES - known} more earlier processes" in (found.reason or "")
 
 
 def test_the_smallest_change_worth_an_alert_can_be_chosen() -> None:

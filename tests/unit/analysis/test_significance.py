@@ -12,11 +12,11 @@ from scipy.stats import mannwhitneyu
 
 from accel_platform.analysis.stats.significance import (
     ALPHA,
-    SMALLEST_EFFECT,
+    MIN_EFFECT,
     compare,
+    estimate_comparison_noise,
+    estimate_noise_level,
     mann_whitney,
-    noise_between,
-    noise_level_of,
     processes_needed,
 )
 
@@ -63,7 +63,7 @@ def test_what_is_called_different_differs_by_more_than_noise(a: list[int], b: li
     found = compare(a, b, noise_level=level)
     if found.different:
         assert found.ratio is not None
-        assert max(found.ratio, 1 / found.ratio) > 1 + max(level, SMALLEST_EFFECT) - 1e-12
+        assert max(found.ratio, 1 / found.ratio) > 1 + max(level, MIN_EFFECT) - 1e-12
         assert found.p_value is not None
         assert found.p_value < ALPHA
 
@@ -96,7 +96,7 @@ def test_noise_is_seldom_called_a_difference_and_a_slowdown_nearly_always() -> N
         return skewed(generator, 60, 5e6 * slowdown * (1 + offset))
 
     history = [sorted(process())[30] for _ in range(40)]
-    level = noise_level_of(history, processes=4)
+    level = estimate_noise_level(history, processes=4)
     assert 0.008 < level < 0.018
 
     def verdicts(slowdown: float) -> list[str]:
@@ -116,14 +116,14 @@ def test_noise_is_seldom_called_a_difference_and_a_slowdown_nearly_always() -> N
 @given(st.lists(st.floats(min_value=1e3, max_value=1e9), min_size=5, max_size=50), st.integers(2, 20))
 def test_more_processes_a_side_lower_the_noise(medians: list[float], processes: int) -> None:
     assume(len(set(medians)) > 1)
-    assert 0 < noise_level_of(medians, processes=processes) < noise_level_of(medians)
+    assert 0 < estimate_noise_level(medians, processes=processes) < estimate_noise_level(medians)
 
 
 def test_a_noise_level_needs_a_history() -> None:
-    assert noise_level_of([5e6] * 5) == 0
+    assert estimate_noise_level([5e6] * 5) == 0
     for medians in ([5e6] * 4, [5e6, 5e6, 5e6, 5e6, 0]):
         with pytest.raises(ValueError, match="five processes"):
-            noise_level_of(medians)
+            estimate_noise_level(medians)
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.01, 0.025])
@@ -133,7 +133,7 @@ def test_as_many_processes_as_are_needed_find_the_effect_and_half_of_them_do_not
     needed = processes_needed(history, effect=0.03)
 
     def found(processes: int) -> float:
-        level = noise_level_of(history, processes=processes)
+        level = estimate_noise_level(history, processes=processes)
         return (
             sum(
                 compare(
@@ -158,7 +158,7 @@ def test_as_many_processes_as_are_needed_find_the_effect_and_half_of_them_do_not
 
 def test_no_number_of_processes_finds_less_than_the_smallest_effect() -> None:
     with pytest.raises(ValueError, match="No number of processes"):
-        processes_needed([1e6] * 5, effect=SMALLEST_EFFECT)
+        processes_needed([1e6] * 5, effect=MIN_EFFECT)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 8])
@@ -169,16 +169,16 @@ def test_the_noise_of_the_compared_is_passed_by_noise_one_time_in_twenty(process
     for _ in range(2000):
         a, b = ([generator.lognormvariate(15, 0.03) for _ in range(processes)] for _ in range(2))
         shift = abs(sum(map(math.log, a)) - sum(map(math.log, b))) / processes
-        passed += shift > math.log1p(noise_between(a, b, in_turns=in_turns))
+        passed += shift > math.log1p(estimate_comparison_noise(a, b, in_turns=in_turns))
     assert 0.035 <= passed / 2000 <= 0.065
 
 
 def test_drift_is_no_noise_to_processes_that_took_turns() -> None:
     a, b = ([1e6 * (1 + (2 * turn + side) / 50) for turn in range(12)] for side in range(2))
-    assert noise_between(a, b) > 0.1
-    assert noise_between(a, b, in_turns=True) < 0.01
+    assert estimate_comparison_noise(a, b) > 0.1
+    assert estimate_comparison_noise(a, b, in_turns=True) < 0.01
 
 
 def test_one_process_a_side_has_no_noise_of_its_own() -> None:
     with pytest.raises(ValueError, match="two processes"):
-        noise_between([1e6], [1e6, 2e6])
+        estimate_comparison_noise([1e6], [1e6, 2e6])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.query.measured import read_measured
-from accel_platform.analysis.regressions.changepoint_history import histories, record
+from accel_platform.analysis.query.measured import read_measured_series
+from accel_platform.analysis.regressions.changepoint_history import find_shifts, record_regressions
 from accel_platform.analysis.regressions.trend import trends
-from accel_platform.analysis.regressions.triage import ShiftDecisions, acceptance, read_decisions, rejection
+from accel_platform.analysis.regressions.triage import ShiftDecisions, build_acceptance, build_rejection, read_decisions
 from accel_platform.cli import app
 from accel_platform.events import Event, EventLog
 from accel_platform.settings import Settings
@@ -53,17 +53,19 @@ def test_a_shift_is_found_with_its_commit_and_what_was_recorded_of_it(log: Event
     assert throughput.shifts[0].change_percent == pytest.approx(-100 / 6, abs=1)
     [memory] = trends(reader, BERT, "memory_peak_mib")
     assert memory.shifts == ()
-    [history] = histories(read_measured(reader), ShiftDecisions(), min_change_percent=3.0)
-    record(log, history.shifts, source="test")
+    [history] = find_shifts(read_measured_series(reader), ShiftDecisions(), min_change_percent=3.0)
+    record_regressions(log, history.shifts, source="test")
     refresh(settings)
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.regression_id, shift.state) == (history.shifts[0].regression_id, "open")
-    log.append([Event.of(acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")])
+    log.append(
+        [Event.of(build_acceptance(reader, str(shift.regression_id), by="me", reason="new kernel"), source="test")]
+    )
     refresh(settings)
     assert read_decisions(reader).accepted
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.state, shift.accepted_by, shift.accepted_reason) == ("accepted", "me", "new kernel")
-    log.append([Event.of(rejection(reader, str(shift.regression_id), by="you", reason="hot"), source="test")])
+    log.append([Event.of(build_rejection(reader, str(shift.regression_id), by="you", reason="hot"), source="test")])
     refresh(settings)
     [shift] = trends(reader, BERT, "latency_ms")[0].shifts
     assert (shift.state, shift.accepted_by) == ("rejected", None)

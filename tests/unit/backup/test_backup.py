@@ -240,7 +240,7 @@ class TestGenerations:
         back_up(filled, target)
         log = EventLog.open(filled)
         (filled.home / "log" / "segments" / "c.parquet").unlink()
-        integrity.forget(log, {"c"})
+        integrity.forget_segments(log, {"c"})
         done = back_up(filled, target)
         assert done.segments == 3, "a, b and the record of what was forgotten"
         assert len(verify(target)) == 2

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_platform.analysis.stats.medians import MEDIAN_COUNT
+from accel_platform.analysis.stats.medians import MIN_MEDIAN_SAMPLES
 from accel_platform.bench.plan.plan import (
     SEGMENT_PREFIX,
     Cell,
@@ -98,9 +98,9 @@ def test_of_two_results_of_a_cell_the_newer_counts(log: EventLog) -> None:
 def test_earlier_medians_of_a_cell_come_in_order_of_time(log: EventLog) -> None:
     (cell,) = plan_cells([BERT], ["cpu"], [1])
     for number, ms in enumerate((3, 1, 2)):
-        good = of(cell, samples_ns=(ms * 1_000_000,) * MEDIAN_COUNT)
+        good = of(cell, samples_ns=(ms * 1_000_000,) * MIN_MEDIAN_SAMPLES)
         log.append(
-            [event(good), event(of(cell, samples_ns=(9,) * (MEDIAN_COUNT - 1)))], key=f"{SEGMENT_PREFIX}{number}"
+            [event(good), event(of(cell, samples_ns=(9,) * (MIN_MEDIAN_SAMPLES - 1)))], key=f"{SEGMENT_PREFIX}{number}"
         )
     found = previous_medians(log)
     assert found == {cell_key(cell, good.fingerprint): [3e6, 1e6, 2e6]}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.stats.medians import median_ns, relative_error, unsettled
+from accel_platform.analysis.stats.medians import disagreement_reason, median_ns, relative_error
 from accel_platform.bench.measure.sampling import Sampling, collect_samples, is_warm, limit_reached, noise_reason
 
 durations = st.integers(min_value=1_000, max_value=10**10)
@@ -154,7 +154,7 @@ def test_work_shorter_than_its_clock_still_ends() -> None:
 
 
 def test_processes_that_disagree_say_so_however_calm_each_of_them_is() -> None:
-    assert unsettled([1e6, 1.01e6, 0.99e6]) is None
-    assert unsettled([1e6, 1.2e6]) is None, "two are no spread"
-    assert unsettled([1e6, 1.05e6, 0.98e6]) == "the medians of the last 3 processes vary by 3.6%"
-    assert unsettled([5e6, *([1e6] * 10)]) is None, "what is long past no longer counts"
+    assert disagreement_reason([1e6, 1.01e6, 0.99e6]) is None
+    assert disagreement_reason([1e6, 1.2e6]) is None, "two are no spread"
+    assert disagreement_reason([1e6, 1.05e6, 0.98e6]) == "the medians of the last 3 processes vary by 3.6%"
+    assert disagreement_reason([5e6, *([1e6] * 10)]) is None, "what is long past no longer counts"

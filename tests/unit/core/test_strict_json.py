@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.analysis.summaries.best_configurations import optimisations
-from accel_platform.analysis.summaries.roofline import ItemWork, Rooflines, limits_of
+from accel_platform.analysis.summaries.best_configurations import best_configurations
+from accel_platform.analysis.summaries.roofline import ItemWork, Rooflines, roofline_limits
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
@@ -156,7 +156,7 @@ def test_the_best_configuration_is_held_against_the_plainest_of_the_same_silicon
         cell(throughput_items_per_s=999.0, hardware="qnn", provenance="emulated", **unknown),
         cell(throughput_items_per_s=999.0, hardware="openvino", batch_size=16, verified=False, **unknown),
     ]
-    cpu, gpu = sorted(optimisations(cells), key=lambda row: str(row["device_id"]))
+    cpu, gpu = sorted(best_configurations(cells), key=lambda row: str(row["device_id"]))
     assert cpu["gain"] == 5.0
     assert cpu["changes"] == ["backend cpu -> openvino", "precision float32 -> int8", "batch 1 -> 8"]
     assert cpu["alone"] == {"backend": {"to": "openvino", "gain": 2.0}, "batch": {"to": 8, "gain": 1.5}}
@@ -167,11 +167,11 @@ def test_a_roofline_is_what_the_device_can_do_or_says_what_is_not_known(reader: 
     l4 = find_spec("NVIDIA L4")
     assert l4 is not None
     assert l4.bandwidth_gb_s
-    limits = limits_of(ItemWork(1e8, 1e10, 1e7), "float32", 4, l4)
+    limits = roofline_limits(ItemWork(1e8, 1e10, 1e7), "float32", 4, l4)
     assert limits is not None
     assert limits.memory_ms == pytest.approx(1e3 * (1e8 * 4 + 1e7 * 4) / (l4.bandwidth_gb_s * 1e9))
     assert limits.bound == ("compute" if (limits.compute_ms or 0) >= limits.memory_ms else "memory")
-    assert limits_of(ItemWork(1e8, 1e10, 1e7), "amp", 4, l4) is None
+    assert roofline_limits(ItemWork(1e8, 1e10, 1e7), "amp", 4, l4) is None
     for row in Rooflines(reader).rows(read_cells(reader, Selection())):
         assert (row["share"] is None) <= (row["unavailable"] is not None)
         assert row["share"] is None or row["share"] == pytest.approx(row["roofline_ms"] / row["latency_ms"])

@@ -65,25 +65,25 @@ class TestSeal:
             data = codec.to_parquet(
                 codec.to_arrow([event(result(batch_size=n + 1)) for n in range(count)]), "segments/a"
             )
-            assert seal.broken(data, "segments/a") is None
+            assert seal.mismatch_reason(data, "segments/a") is None
             rows = pq.read_table(pa.BufferReader(data))
             rng = random.Random(1)
             for at in rng.sample(range(len(data)), 300):
                 flipped = bytearray(data)
                 flipped[at] ^= 1 << rng.randrange(8)
                 if seal.is_sealed(flipped):
-                    assert seal.broken(bytes(flipped), "segments/a") is not None, at
+                    assert seal.mismatch_reason(bytes(flipped), "segments/a") is not None, at
                 else:  # the flip hit the seal's own name or the file's end: the figures are as they were, or unreadable
                     try:
                         assert pq.read_table(pa.BufferReader(bytes(flipped))) == rows
                     except (pa.ArrowInvalid, OSError):
                         continue
             for end in rng.sample(range(len(data)), 100):
-                assert not seal.is_sealed(data[:end]) or seal.broken(data[:end]) is not None
+                assert not seal.is_sealed(data[:end]) or seal.mismatch_reason(data[:end]) is not None
 
     def test_content_of_another_key_is_told(self) -> None:
         data = codec.to_parquet(codec.to_arrow([event(result())]), "segments/a.parquet")
-        assert seal.broken(data, "segments/b.parquet") == "its content belongs to segments/a.parquet"
+        assert seal.mismatch_reason(data, "segments/b.parquet") == "its content belongs to segments/a.parquet"
 
 
 class TestDamage:
@@ -168,7 +168,7 @@ class TestDamage:
         _flip(path, 200)
         mended = validate(settings, lambda _: None, fix=True)
         assert "segments_damaged: set segments/b.parquet" in mended.repaired[0]
-        assert not integrity.lost(log)
+        assert not integrity.lost_segments(log)
         assert sum(1 for e in log.read() if e.type == "ResultRecorded") == 3
 
     def test_nothing_goes_that_only_a_damaged_pack_holds(self, settings: Settings) -> None:
@@ -253,7 +253,7 @@ class TestGone:
             assert (run.exit_code if code == 0 else type(run.exception)) == (0 if code == 0 else InvalidInput), (
                 run.output
             )
-        assert integrity.forgotten(log) == {"a", "b"}
+        assert integrity.forgotten_segments(log) == {"a", "b"}
 
     def test_what_is_forgotten_is_gone_for_good_and_on_record(self, settings: Settings) -> None:
         log = _fill(settings, "a", "b", "c")
@@ -270,9 +270,9 @@ class TestGone:
         log = _fill(settings, "a", "b")
         publish.refresh(settings)
         with pytest.raises(InvalidInput, match="a is in the log"):
-            integrity.forget(log, {"a"})
+            integrity.forget_segments(log, {"a"})
         with pytest.raises(InvalidInput, match="ever held zebra"):
-            integrity.forget(log, {"zebra"})
+            integrity.forget_segments(log, {"zebra"})
 
     def test_a_copy_brings_segments_back(self, settings: Settings, tmp_path: Path) -> None:
         log = _fill(settings, "a", "b", "c")
@@ -306,7 +306,7 @@ class TestGone:
         _path(settings, "segments/a.parquet").unlink()
         mended = validate(settings, lambda _: None, fix=True, copy=_Folder(tmp_path / "copy"))
         assert [finding.name for finding in mended.findings] == ["segments_gone"]
-        assert integrity.lost(log) == {"a"}
+        assert integrity.lost_segments(log) == {"a"}
 
 
 def test_a_past_moment_whose_segments_are_gone_is_said(settings: Settings) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from accel_platform.analysis.regressions.snapshot_comparison import difference
+from accel_platform.analysis.regressions.snapshot_comparison import compare_tables
 from accel_platform.cli import app
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.compaction import compact
-from accel_platform.events.snapshots import find, moment_of, take, taken
+from accel_platform.events.snapshots import find_snapshot, parse_moment, read_snapshot_events, take_snapshot
 from accel_platform.events.types import SuspicionOverruled
 from accel_platform.settings import Settings, SnapshotSettings
 from accel_platform.warehouse import publish, time_travel
@@ -46,13 +46,13 @@ class TestFinding:
         _measure(log)
         then = log.snapshot()
         before = datetime.now(UTC)
-        named = take(log, "before-the-move")
+        named = take_snapshot(log, "before-the-move")
         _measure(log)
         assert named.snapshot_id == then.id
         assert (named.segments, named.events) == (1, 2)
         for ref in ("before-the-move", then.id, then.id[:7], before.isoformat(), before.astimezone(None).isoformat()):
-            assert find(log, ref) == then, ref
-        assert find(log, f"{datetime.now(UTC):%Y-%m-%d}") == log.snapshot()
+            assert find_snapshot(log, ref) == then, ref
+        assert find_snapshot(log, f"{datetime.now(UTC):%Y-%m-%d}") == log.snapshot()
 
     def test_the_time_of_a_packed_segment_is_still_its_own(self, log: EventLog) -> None:
         _measure(log)
@@ -65,24 +65,24 @@ class TestFinding:
 
     def test_a_name_is_given_once(self, log: EventLog) -> None:
         _measure(log)
-        take(log, "release-1")
+        take_snapshot(log, "release-1")
         with pytest.raises(InvalidInput, match="already"):
-            take(log, "release-1")
-        take(log)
-        assert [event.payload.name for event in taken(log)] == ["release-1", None]  # type: ignore[attr-defined]
+            take_snapshot(log, "release-1")
+        take_snapshot(log)
+        assert [event.payload.name for event in read_snapshot_events(log)] == ["release-1", None]  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("name", ["", "2026-11-20", "20261120", "abcdef0", "a b", "../up", "x" * 65, ".hidden"])
     def test_a_name_that_could_mean_something_else_is_refused(self, log: EventLog, name: str) -> None:
         _measure(log)
         with pytest.raises(InvalidInput):
-            take(log, name)
+            take_snapshot(log, name)
 
     @pytest.mark.parametrize("ref", ["", "nobody", "deadbeef", "2020-01-01", "2026-13-01"])
     def test_what_means_nothing_is_not_found(self, log: EventLog, ref: str) -> None:
         _measure(log)
-        take(log, "known")
+        take_snapshot(log, "known")
         with pytest.raises(NotFound, match=r"known|Nothing was recorded"):
-            find(log, ref)
+            find_snapshot(log, ref)
 
     def test_the_beginning_of_several_ids_is_not_enough(self, log: EventLog, settings: Settings) -> None:
         _measure(log)
@@ -91,24 +91,24 @@ class TestFinding:
         for rest in "01":
             (place / f"abcdef0{rest * 25}.json").write_text("[]")
         with pytest.raises(InvalidInput, match="several"):
-            find(log, "abcdef0")
+            find_snapshot(log, "abcdef0")
 
     def test_an_empty_log_has_nothing_to_come_back_to(self, log: EventLog) -> None:
         with pytest.raises(InvalidInput, match="empty"):
-            take(log)
+            take_snapshot(log)
 
     def test_a_date_is_its_whole_day_and_a_time_without_zone_is_utc(self) -> None:
-        assert moment_of("2026-11-20") == datetime(2026, 11, 20, 23, 59, 59, 999_999, UTC)
-        assert moment_of("2026-11-20T16:00") == datetime(2026, 11, 20, 16, tzinfo=UTC)
-        assert moment_of("2026-11-20T16:00+02:00") == datetime(2026, 11, 20, 14, tzinfo=UTC)
-        assert moment_of("today") is None
+        assert parse_moment("2026-11-20") == datetime(2026, 11, 20, 23, 59, 59, 999_999, UTC)
+        assert parse_moment("2026-11-20T16:00") == datetime(2026, 11, 20, 16, tzinfo=UTC)
+        assert parse_moment("2026-11-20T16:00+02:00") == datetime(2026, 11, 20, 14, tzinfo=UTC)
+        assert parse_moment("today") is None
 
 
 class TestThePast:
     def test_its_tables_are_those_of_then_and_what_is_in_service_stays(self, settings: Settings, log: EventLog) -> None:
         _measure(log, times=2)
         then = log.snapshot()
-        take(log, "then")
+        take_snapshot(log, "then")
         _measure(log, model_id="vit-base", model_family="vit")
         publish.refresh(settings)
         served = current(settings)
@@ -130,7 +130,7 @@ class TestThePast:
         monkeypatch.setattr(publish, "check", lambda staged: [])
         for name in "abc":
             _measure(log)
-            take(log, name)
+            take_snapshot(log, name)
         first, second = tables_as_of(settings, "a"), tables_as_of(settings, "b")
         made = current(first)
         assert tables_as_of(settings, "a") == first
@@ -142,7 +142,7 @@ class TestThePast:
 
     def test_damaged_ones_are_made_again(self, settings: Settings, log: EventLog) -> None:
         _measure(log)
-        take(log, "then")
+        take_snapshot(log, "then")
         past = tables_as_of(settings, "then")
         (past.warehouse_dir / "CURRENT").write_text("nonsense")
         assert Reader(tables_as_of(settings, "then")).rows("SELECT count(*) AS n FROM results") == [{"n": 1}]
@@ -166,7 +166,7 @@ class TestDifference:
         _measure(log, hardware="openvino", factor=0.1)
         log.append([event(SuspicionOverruled(result_id=claim.event_id, rule="r", by="me", reason="known"))])
         publish.refresh(settings)
-        found = difference(old, Reader(settings))
+        found = compare_tables(old, Reader(settings))
         assert {
             (row["model_id"], row["hardware"], row["provenance"]): (row["added"], row["removed"])
             for row in found.results
@@ -185,7 +185,7 @@ class TestDifference:
             ("bert-base", "openvino", None, "compatible", "high"),
             ("gpt2", "cpu", None, "compatible", None),
         ]  # fmt: skip
-        nothing = difference(old, old)
+        nothing = compare_tables(old, old)
         assert (nothing.results, nothing.medians, nothing.matrix) == ([], [], [])
 
 
@@ -213,7 +213,7 @@ class TestCommands:
 
     def test_looking_back_adds_nothing(self, accel: Accel, log: EventLog) -> None:
         _measure(log)
-        take(log, "then")
+        take_snapshot(log, "then")
         sides = ["--baseline", "aaaaaaa", "--candidate", "bbbbbbb"]
         said = accel("regress", "check", *sides, "--as-of", "then", "--record", "--confirm")
         assert said.exit_code == 2

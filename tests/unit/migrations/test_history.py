@@ -15,7 +15,7 @@ from accel_platform.cli import app, history
 from accel_platform.errors import InvalidInput, LogUnavailable, NotFound
 from accel_platform.events import Event, EventLog, codec
 from accel_platform.events.compaction import compact
-from accel_platform.events.log import Appended, Snapshot
+from accel_platform.events.log import AppendResult, Snapshot
 from accel_platform.events.types import ImportsChecked, ResultRecorded, ResultSuspected, SuspicionOverruled
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import refresh
@@ -43,7 +43,7 @@ class CutLog(EventLog):
     last = 10**6
     appends = 0
 
-    def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> Appended:
+    def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> AppendResult:
         self.appends += 1
         if self.appends > self.last:
             raise LogUnavailable("The process was killed.")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_platform.analysis.query.cells import comparable
+from accel_platform.analysis.query.cells import group_comparable
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.efficiency import efficiencies
 from accel_platform.analysis.summaries.speedup import speedups
@@ -178,7 +178,7 @@ def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: lis
     for tip, row in by_tip.items():
         lines.setdefault((row["group"], tip.split(",")[0]), set()).add(row["provenance"])
     assert all(len(provenances) == 1 for provenances in lines.values())
-    for group in comparable(cells):
+    for group in group_comparable(cells):
         assert len({key_of(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
 
 

@@ -12,7 +12,7 @@ from accel_platform.warehouse import publish
 from factories import event, result
 
 
-def _looked_at(staged: publish.Staged) -> int:
+def _looked_at(staged: publish.StagedProjection) -> int:
     return next(check.rows for check in publish.check(staged) if check.rule == "model_named")
 
 
@@ -29,7 +29,9 @@ def test_the_audit_follows_what_is_new(settings: Settings, log: EventLog) -> Non
     staged = publish.stage(settings)
     assert staged.mode == "incremental"
     assert _looked_at(staged) == 2
-    assert all(verdict.rows >= 41 for verdict in publish.audited(staged.projection) if verdict.rule == "model_named")
+    assert all(
+        verdict.rows >= 41 for verdict in publish.audit_projection(staged.projection) if verdict.rule == "model_named"
+    )
 
     below, newest = staged.projection.layers
     with duckdb.connect(staged.projection.directory / newest.file) as con:

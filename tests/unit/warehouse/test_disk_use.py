@@ -27,7 +27,7 @@ def test_each_part_is_told_with_its_size(settings: Settings, log: EventLog) -> N
     for n in range(3):
         log.append([event(result(batch_size=n + 1))])
     publish.refresh(settings)
-    used = {use.part: use for use in disk_use.measure(settings)}
+    used = {use.part: use for use in disk_use.measure_disk_use(settings)}
     assert used.keys() == {"log/segments", "log/snapshots", "tables in service"}
     assert used["log/segments"].files == 3
     on_disk = sum(path.stat().st_size for path in (settings.home / "log" / "segments").iterdir())
@@ -47,12 +47,12 @@ def test_what_killed_processes_left_goes_after_an_hour(settings: Settings, log: 
     places = [settings.warehouse_dir / ".layer-1.duckdb", settings.home / "log" / "segments" / ".a.parquet.1.empty"]
     for place in places:
         place.touch()
-    assert disk_use.remove_left_overs(settings) == []
+    assert disk_use.remove_leftovers(settings) == []
     for path in (*places, building):
         _age(path)
-    assert building not in disk_use.left_overs(settings), "something in it was written a moment ago"
+    assert building not in disk_use.find_leftovers(settings), "something in it was written a moment ago"
     _age(building / "trees.txt")
-    assert set(disk_use.remove_left_overs(settings)) == {*places, building}
+    assert set(disk_use.remove_leftovers(settings)) == {*places, building}
     assert not any(path.exists() for path in (*places, building))
     assert (settings.warehouse_dir / ".lock").exists()
 

@@ -480,7 +480,7 @@ class TestReading:
 @given(st.lists(st.integers(1, 10**6), max_size=12), st.integers(1, 10**5))
 def test_kept_layers_shrink_at_least_fourfold(sizes: list[int], arriving: int) -> None:
     layers = [Layer(f"l{i}", str(i), size) for i, size in enumerate(sizes)]
-    kept = build_layer.layers_to_keep(layers, arriving)
+    kept = build_layer.count_kept_layers(layers, arriving)
     assert kept == 0 or sizes[kept - 1] >= 4 * (arriving + sum(sizes[kept:]))
 
 

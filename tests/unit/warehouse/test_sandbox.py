@@ -20,7 +20,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse import sandbox_child
 from accel_platform.warehouse.layers import attach_statements, require_current
 from accel_platform.warehouse.publish import refresh
-from accel_platform.warehouse.sandbox import Cancelled, Sandbox, SandboxLimits
+from accel_platform.warehouse.sandbox import QueryCancelled, Sandbox, SandboxLimits
 from predictor_world import MODELS, append, measured_grid, result, world
 
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t) SELECT count(*) FROM t"
@@ -219,7 +219,7 @@ def test_whoever_goes_away_ends_the_query(settings: Settings) -> None:
         sandbox.query("SELECT 1", max_rows=1)
         threading.Timer(0.3, gone.set).start()
         started = time.monotonic()
-        with pytest.raises(Cancelled):
+        with pytest.raises(QueryCancelled):
             sandbox.query(ENDLESS, max_rows=1, cancelled=gone)
         assert time.monotonic() - started < 20
         assert sandbox.query("SELECT 1 AS one", max_rows=1).table.to_pylist() == [{"one": 1}]
@@ -230,7 +230,7 @@ def test_so_many_at_a_time(settings: Settings) -> None:
     with Sandbox(settings, SandboxLimits(wall_s=1, at_once=1)) as sandbox:
 
         def stay() -> None:
-            with pytest.raises((Cancelled, InvalidInput)):
+            with pytest.raises((QueryCancelled, InvalidInput)):
                 sandbox.query(ENDLESS, max_rows=1, cancelled=gone)
 
         sandbox._turns.acquire()
