@@ -1,4 +1,4 @@
-"""A log whose every append also holds who asked for it. Who that is, its user knows."""
+"""Event log whose every append also records who asked for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_platform.settings import Settings
 
 @dataclass(frozen=True)
 class AuditedWriter:
-    """Who writes, and by which request."""
+    """The author of an append, and the request it came with."""
 
     by: str
     key_id: str | None

@@ -1,7 +1,7 @@
-"""Events to and from Arrow: one fixed table layout for every type and version. No files are touched here.
+"""Conversion of events to and from Arrow: one fixed table layout for every type and version.
 
-The payload travels as JSON, so that a type can grow without touching a stored byte. Raw samples are the one bulk field;
-they get a typed column of their own, delta-encoded, at about a quarter of what they take as JSON.
+The payload is stored as JSON, so a type can grow without a change to stored bytes. Raw samples are the one bulk field.
+They get a typed, delta-encoded column, at about a quarter of their size as JSON.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ SCHEMA = pa.schema(
     ]
 )
 _DICTIONARY_COLUMNS = ["type", "schema_version", "source", "host_id", "run_id"]
-_SMALL = 64
-"""Up to this many events a segment is written plain: at that size compressing costs more time than it saves bytes."""
+_MAX_PLAIN_EVENTS = 64
+"""Segments of up to this many events are not compressed, because that would cost more time than it saves bytes."""
 _PAGE_BYTES = 16 << 20
-"""A page is compressed by itself: of large ones a tenth less is left."""
-_MOST_GROUPS = 8
+"""Pages are compressed one by one; large ones come out a tenth smaller."""
+_MAX_ROW_GROUPS = 8
 _BULK = {"samples_ns"}
 _TIMES = ("occurred_at", "recorded_at")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,11 +49,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = tuple[Any, ...]
 """One event as plain values, in the order of SCHEMA; the payload is JSON without its samples."""
 COLUMN = {name: number for number, name in enumerate(SCHEMA.names)}
-"""Where a row has which of them."""
+"""Position of each column in a row."""
 
 
 def to_rows(events: Iterable[Event]) -> list[Row]:
-    """The events as rows of plain values in the order of SCHEMA: cheap to hold, and to send to another process."""
+    """Return the events as rows of plain values in the order of SCHEMA, cheap to hold and to send to a process."""
     rows = []
     for event in events:
         payload = event.payload
@@ -76,12 +76,12 @@ def to_rows(events: Iterable[Event]) -> list[Row]:
 
 
 def to_arrow(events: Iterable[Event]) -> pa.Table:
-    """The events as one table in SCHEMA, in the given order."""
+    """Return the events as one table in SCHEMA, in the given order."""
     return rows_to_arrow(to_rows(events))
 
 
 def rows_to_arrow(rows: Sequence[Row]) -> pa.Table:
-    """The rows as one table in SCHEMA, in the given order."""
+    """Return the rows as one table in SCHEMA, in the given order."""
     columns = zip(*rows, strict=True) if rows else [()] * len(SCHEMA)
     arrays = []
     for field, values in zip(SCHEMA, columns, strict=True):
@@ -94,10 +94,10 @@ def rows_to_arrow(rows: Sequence[Row]) -> pa.Table:
 def to_parquet(table: pa.Table, key: str) -> bytes:
     """Return the table as the bytes of one Parquet file, sealed for `key`; equal tables give equal bytes.
 
-    Where rows of one type lie together, each type begins a row group, so that a reader of one passes over the others.
+    Where rows of one type lie together, each type gets its own row group, so a reader of one type skips the others.
     """
     sink = pa.BufferOutputStream()
-    if table.num_rows <= _SMALL:
+    if table.num_rows <= _MAX_PLAIN_EVENTS:
         options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
         groups = [table]
     else:
@@ -105,12 +105,12 @@ def to_parquet(table: pa.Table, key: str) -> bytes:
             "compression": "zstd",
             "compression_level": 11,
             "use_dictionary": [c for c in (*_DICTIONARY_COLUMNS, "segment") if c in table.column_names],
-            # The ids of one document differ in their last bytes, those of one moment nearly so.
+            # Delta encoding suits ids: those of one document differ in their last bytes, those of one moment nearly so.
             "column_encoding": {"event_id": "DELTA_BYTE_ARRAY", "samples_ns.list.element": "DELTA_BINARY_PACKED"},
             "data_page_size": _PAGE_BYTES,
         }
         groups = _by_type(table)
-    # Parquet's own types say all that ours do; Arrow's copy of the schema would double the size of one event.
+    # No Arrow schema is stored, because Parquet's types suffice and the copy would double the size of one event.
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         for group in groups:
             writer.write_table(group)
@@ -119,16 +119,16 @@ def to_parquet(table: pa.Table, key: str) -> bytes:
 
 
 def _by_type(table: pa.Table) -> list[pa.Table]:
-    """The runs of equal types; the whole table where they are too many to be worth a row group each."""
+    """Split the table into runs of equal types; return it whole where there are more than `_MAX_ROW_GROUPS`."""
     types = table["type"].combine_chunks()
     starts = [0, *(pc.indices_nonzero(pc.not_equal(types[1:], types[:-1])).to_numpy() + 1), len(types)]
-    if len(starts) > _MOST_GROUPS:
+    if len(starts) > _MAX_ROW_GROUPS:
         return [table]
     return [table.slice(start, end - start) for start, end in itertools.pairwise(starts)]
 
 
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
-    """Typed events from stored rows, old versions lifted to the current one."""
+    """Yield typed events from stored rows, old versions lifted to the current one."""
     for batch in batches:
         rows = batch.select([name for name in SCHEMA.names if name not in _TIMES]).to_pylist()
         times = zip(*(_moments(batch.column(name)) for name in _TIMES), strict=True)
@@ -153,7 +153,7 @@ def from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Event]:
 
 
 def _moments(column: pa.Array) -> list[datetime | None]:
-    """The times of a column. Not by pyarrow, which imports pandas to make a time with a zone."""
+    """Convert a timestamp column to datetimes without pyarrow, which imports pandas for times with a zone."""
     return [
         None if since is None else _EPOCH + timedelta(microseconds=since)
         for since in column.view(pa.int64()).to_pylist()

@@ -1,7 +1,7 @@
-"""Compaction of the log: many small segments become few packs, and what is kept twice goes.
+"""Compaction of the log: many small segments become few packs, and duplicates are removed.
 
-Nothing is lost on the way: a pack is checked before its originals go, and every snapshot stays readable. What is
-superseded goes an hour after what supersedes it appeared, since a reader may be about to open it.
+Nothing is lost: a pack is checked before its originals are removed, and every snapshot stays readable. A superseded
+file is removed an hour after its successor appeared, because a reader may be about to open it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from accel_platform.events.log import (
 )
 
 GRACE_S = 3_600.0
-_SMALL_SEGMENT_EVENTS = 100_000
-_LARGEST_PACK_EVENTS = 1_000_000
-"""A pack that holds as many is not written again."""
+_MAX_SMALL_SEGMENT_EVENTS = 100_000
+_MAX_PACK_EVENTS = 1_000_000
+"""Packs with at least this many events are not merged again."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class CompactionResult:
     """Result of a compaction."""
 
     packed: int
-    """Segments that are in a new pack, those of merged packs included."""
+    """Segments in the new pack, those of merged packs included."""
     removed: int
-    """Files that went: segments in packs, packs in larger packs, snapshots in the catalog."""
+    """Files removed: segments held by packs, packs held by larger packs, snapshots held by the catalog."""
     damaged: tuple[str, ...]
-    """Keys of blobs that failed their check and were set aside."""
+    """Keys of blobs that failed their check and were moved to quarantine."""
 
 
 def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
-    """Pack small segments, merge packs and saved snapshots, and remove what older packs hold.
+    """Pack small segments, merge packs and saved snapshots, and remove files that older packs hold.
 
-    Safe beside appends and readers; killed at any moment it leaves every snapshot readable, and can be repeated.
+    Safe beside appends and readers. If it is killed, every snapshot stays readable and it can be repeated.
     """
     packed, broken = _pack(log)
     removed, found = _remove_packed(log, grace_s)
@@ -58,9 +58,9 @@ def compact(log: EventLog, *, grace_s: float = GRACE_S) -> CompactionResult:
 
 
 def _pack(log: EventLog) -> tuple[int, list[str]]:
-    """Write one pack of the small segments in none and of the packs that are small beside them.
+    """Write one pack of the small unpacked segments and of the packs that are small beside them.
 
-    Returns how many segments it holds, and the keys of blobs that were damaged and set aside.
+    Returns the number of segments in the pack, and the keys of damaged blobs that were moved to quarantine.
     """
     packs = log.packs()
     in_packs: set[str] = set().union(*packs.values())
@@ -70,11 +70,13 @@ def _pack(log: EventLog) -> tuple[int, list[str]]:
     damaged = find_damage(log, loose)
     set_aside(log, damaged)
     broken = {damage.key for damage in damaged}
-    small = [source for source in loose if source.key not in broken and count_rows(source.path) < _SMALL_SEGMENT_EVENTS]
+    small = [
+        source for source in loose if source.key not in broken and count_rows(source.path) < _MAX_SMALL_SEGMENT_EVENTS
+    ]
     merged = _packs_to_merge(log, sum(count_rows(source.path) for source in small))
     bad = find_damage(log, merged)
     set_aside(log, bad)
-    if bad:  # its originals may be there still; the next compaction sees what is left
+    if bad:  # the next compaction packs their originals, where those are still there
         return 0, [damage.key for damage in (*damaged, *bad)]
     if len(small) + len(merged) < 2:
         return 0, [*broken]
@@ -85,28 +87,29 @@ def _pack(log: EventLog) -> tuple[int, list[str]]:
         tables.append(table.append_column("segment", pa.array([name] * table.num_rows, pa.string())))
         names.add(name)
     for source in merged:
-        # Two hosts may have packed a segment each: its rows are taken once.
+        # Rows of segments already taken are left out, because two hosts may have packed the same segment.
         table = read_table(source.path)
         if names:
             table = table.filter(pc.invert(pc.is_in(table["segment"], value_set=pa.array(sorted(names), pa.string()))))
         tables.append(table)
         names |= set(pc.unique(table["segment"]).to_pylist())
     members = Snapshot(frozenset(names))
-    # Sorted by segment, since readers often want those whose names begin alike.
+    # Sorted by segment, because readers often want segments whose names begin alike.
     rows = pa.concat_tables(tables).sort_by("segment")
     log.store.publish(pack_key(members.id), codec.to_parquet(rows, pack_key(members.id)))
     return len(names), [*broken]
 
 
 def _packs_to_merge(log: EventLog, arriving: int) -> list[SegmentSource]:
-    """Return the packs that a new one absorbs: those smaller than four times all that is smaller than they are.
+    """Return the packs that a new one absorbs: each is smaller than four times everything below it.
 
-    So there are about log4(n) packs, and each event is written about log4(n) times, as in a size-tiered LSM tree.
+    `arriving` is the number of events in new segments. There are about log4(n) packs, and each event is written about
+    log4(n) times, as in a size-tiered LSM tree.
     """
     sources = [SegmentSource(log.store.local_path(pack_key(pack)), pack_key(pack)) for pack in log.packs()]
     absorbed = []
     for events, source in sorted(((count_rows(source.path), source) for source in sources), key=lambda one: one[0]):
-        if events >= _LARGEST_PACK_EVENTS or events >= 4 * arriving:
+        if events >= _MAX_PACK_EVENTS or events >= 4 * arriving:
             break
         absorbed.append(source)
         arriving += events
@@ -114,10 +117,10 @@ def _packs_to_merge(log: EventLog, arriving: int) -> list[SegmentSource]:
 
 
 def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
-    """Remove what packs hold that appeared `grace_s` ago: segments, and packs within packs.
+    """Remove segments and smaller packs that are held by packs older than `grace_s`.
 
-    Each pack is read again first; a damaged one is set aside, and nothing that it holds goes. Returns how many blobs
-    went, and the keys of the damaged.
+    Each pack is checked first; a damaged one is moved to quarantine, and nothing that it holds is removed. Returns the
+    number of blobs removed, and the keys of the damaged ones.
     """
     packs = dict(log.packs())
     listed = log.store.blobs(PACKS)
@@ -145,7 +148,7 @@ def _remove_packed(log: EventLog, grace_s: float) -> tuple[int, list[str]]:
         for other in within:
             del packs[other]
     for name in listed:
-        if not name.endswith(SUFFIX):  # lists and marks of earlier versions of the platform
+        if not name.endswith(SUFFIX):  # lists and markers written by earlier versions of the platform
             log.store.remove(f"{PACKS}/{name}")
     return removed, damaged
 

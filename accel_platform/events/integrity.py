@@ -1,7 +1,7 @@
-"""Integrity of the log: whether each blob is what was written, and whether all that was published is still there.
+"""Integrity checks of the log: damaged blobs, lost segments, and their repair.
 
-A blob that fails its check is moved to `quarantine/` and named by an event; what it held is missing from then on. It is
-back as soon as a pack or a back-up gives it back (`restore_segments`), or given up by `forget`, which is an event, too.
+A blob that fails its check is moved to `quarantine/` and recorded as an event; its segments are missing from then on.
+`restore_segments` brings them back from a pack or a back-up. `forget_segments` gives them up, which is an event too.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from accel_platform.events.types import Event, SegmentQuarantined, SegmentsForgo
 QUARANTINE = "quarantine"
 _CHECKSUMS = "checksums"
 _EVENTS = "integrity-"
-"""Segments with events of this module: they are found by their names, without reading the log."""
+"""Name prefix of segments with this module's events, so that they are found without reading the log."""
 _EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A blob that is not what was written."""
+    """A blob whose content is not what was written."""
 
     key: str
     reason: str
     segments: tuple[str, ...]
-    """Segments that it held."""
+    """Names of the segments it held, as far as they are known."""
 
     def __str__(self) -> str:
         return f"{self.key} ({self.reason})"
 
 
 class LogCopy(Protocol):
-    """A copy of the log elsewhere."""
+    """A copy of the log in another place, such as a back-up."""
 
     @property
     def keys(self) -> Set[str]:
-        """The blobs that it holds."""
+        """Keys of the blobs in the copy."""
         ...
 
     def read(self, keys: Collection[str]) -> dict[str, bytes]:
-        """Return the content of these blobs, without those that are damaged in the copy."""
+        """Return the content of these blobs by key; those damaged in the copy are left out."""
         ...
 
 
 class SegmentsDamaged(LogUnavailable):
-    """Blobs of the log are not what was written; nothing was made of them."""
+    """Blobs of the log are damaged; nothing was built from them."""
 
     def __init__(self, log: EventLog, damages: Collection[Damage]) -> None:
         self.damages = tuple(damages)
@@ -74,7 +74,7 @@ class SegmentsDamaged(LogUnavailable):
 
 
 class SegmentsGone(LogUnavailable):
-    """Segments that were published once are not in the log any more; the tables in service still hold them."""
+    """Segments that were published are no longer in the log; the tables in service still hold them."""
 
     def __init__(self, log: EventLog, names: Collection[str]) -> None:
         self.names = tuple(sorted(names))
@@ -87,15 +87,15 @@ class SegmentsGone(LogUnavailable):
 
 
 def find_damage(log: EventLog, sources: Iterable[SegmentSource]) -> list[Damage]:
-    """Return those of these files that are not what was written.
+    """Return the damage among these files.
 
-    Blobs of earlier versions of the platform carry no hash: theirs is recorded when they are first met.
+    Blobs written by earlier versions of the platform carry no hash; theirs is recorded when they are first read.
     """
     checks = Checks(log)
     found = []
     for source in sources:
         if checks.problem(source.key, source.path) is not None:
-            # The local copy of a remote blob may be what is damaged: it is fetched again before anything is said.
+            # Fetched again, because only the local copy of a remote blob may be damaged.
             log.store.drop_copy(source.key)
             reason = checks.problem(source.key, log.store.local_path(source.key))
             if reason is not None:
@@ -105,15 +105,15 @@ def find_damage(log: EventLog, sources: Iterable[SegmentSource]) -> list[Damage]
 
 
 def require_sound(log: EventLog, segments: Collection[str]) -> None:
-    """Raise SegmentsDamaged where a file that holds these segments is not what was written."""
+    """Raise SegmentsDamaged if a file that holds these segments is damaged."""
     if damaged := find_damage(log, log.sources(segments)):
         raise SegmentsDamaged(log, damaged)
 
 
 def set_aside(log: EventLog, damages: Collection[Damage]) -> None:
-    """Move damaged blobs into quarantine, where nobody reads them, and record that as events.
+    """Move damaged blobs into quarantine, where they are not read, and record that as events.
 
-    The events go first: killed in between, the same is found and done again.
+    The events are appended first, so a process killed in between finds and moves the same blobs again.
     """
     if not damages:
         return
@@ -129,22 +129,22 @@ def set_aside(log: EventLog, damages: Collection[Damage]) -> None:
 
 
 def segments_in_blob(log: EventLog, key: str) -> tuple[str, ...]:
-    """Return the segments that a blob holds, as far as that can be told of a damaged one."""
+    """Return the segments that a blob holds, as far as they are known of a damaged one."""
     return (_stem(key),) if key.startswith(f"{SEGMENTS}/") else tuple(sorted(log.packs().get(_stem(key), ())))
 
 
 def published_segments(log: EventLog) -> frozenset[str]:
-    """Return every segment that a saved snapshot holds, less what was set aside before it came into service."""
+    """Return every segment that a saved snapshot holds, without those ever in quarantined blobs."""
     return log.saved.union() - quarantined_segments(log)
 
 
 def lost_segments(log: EventLog) -> frozenset[str]:
-    """Return every segment that any saved snapshot or damaged blob held, and that is neither there nor forgotten."""
+    """Return every segment of any saved snapshot or damaged blob that is neither in the log nor forgotten."""
     return _gone(log, log.saved.union() | quarantined_segments(log))
 
 
 def require_complete(log: EventLog, names: Set[str]) -> None:
-    """Raise SegmentsGone where some of these segments are in the log no more, and were not forgotten."""
+    """Raise SegmentsGone if some of these segments are no longer in the log and were not forgotten."""
     if gone := _gone(log, names):
         raise SegmentsGone(log, gone)
 
@@ -155,17 +155,17 @@ def _gone(log: EventLog, names: Set[str]) -> frozenset[str]:
 
 
 def quarantined_segments(log: EventLog) -> frozenset[str]:
-    """Return the segments that were in blobs set aside; some may have been given back since."""
+    """Return the segments of quarantined blobs; some may have been restored since."""
     return _named_by(log, SegmentQuarantined)
 
 
 def forgotten_segments(log: EventLog) -> frozenset[str]:
-    """Return the segments that somebody gave up for lost."""
+    """Return the segments that were given up as lost."""
     return _named_by(log, SegmentsForgotten)
 
 
 def forget_segments(log: EventLog, names: Collection[str], *, by: str | None = None) -> None:
-    """Record that these lost segments are given up. Raises InvalidInput for one that is there or never was."""
+    """Record that these lost segments are given up. Raises InvalidInput for one that is present or never existed."""
     if not names:
         raise InvalidInput("Nothing is to be forgotten: name lost segments, or `all` for every one.")
     present = log.snapshot().segments
@@ -181,9 +181,9 @@ def forget_segments(log: EventLog, names: Collection[str], *, by: str | None = N
 
 
 def restore_segments(log: EventLog, names: Collection[str], copy: LogCopy) -> set[str]:
-    """Publish missing segments anew from a copy of the log; returns those that are back.
+    """Publish missing segments again from a copy of the log, and return those that are back.
 
-    Where the copy has a segment itself no more, a pack of it may.
+    Packs of the copy are searched for segments that it no longer holds as files of their own.
     """
     wanted = {segment_key(name) for name in names} & copy.keys
     found = copy.read(wanted)
@@ -203,14 +203,14 @@ def restore_segments(log: EventLog, names: Collection[str], copy: LogCopy) -> se
 
 
 def summarize(texts: Collection[str], most: int = _EXAMPLES) -> str:
-    """Return the first few of the texts and how many more there are."""
+    """Join the first few texts, with the number of the others."""
     listed = list(texts)
     rest = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 class Checks:
-    """Checks of blobs against the hash that each carries, or that was recorded when one without was first met."""
+    """Checks of blobs against their own hash, or the hash recorded when a blob without one was first read."""
 
     def __init__(self, log: EventLog) -> None:
         self._store = log.store
@@ -218,10 +218,10 @@ class Checks:
         self._new: dict[str, str] = {}
 
     def problem(self, key: str, path: Path) -> str | None:
-        """Return what is wrong with a blob. One without a hash is taken as it is when first met, if it can be read."""
+        """Return what is wrong with a blob, None if nothing; a new one without a hash passes if it can be read."""
         try:
             data = path.read_bytes()
-        except OSError as error:  # says nothing of the content: who may not read must not set aside
+        except OSError as error:  # not reported as damage, because it says nothing about the content
             raise LogUnavailable(f"The log's file {path} cannot be read: {error.strerror}.") from error
         reason = self.problem_in(key, data)
         if reason is None and not seal.is_sealed(data) and key not in self._known():
@@ -229,7 +229,7 @@ class Checks:
         return reason
 
     def problem_in(self, key: str, data: bytes) -> str | None:
-        """Return why the bytes are not what was written under the key; None if they are, or no file of events."""
+        """Return why the bytes are not what was written under the key; None if they are, or for other kinds of file."""
         if not key.endswith(SUFFIX):
             return None
         if seal.is_sealed(data):
@@ -255,7 +255,7 @@ class Checks:
 
 
 def _unreadable(data: bytes) -> str | None:
-    """Return why a blob without a hash is no file of events, None if it is one."""
+    """Return why a blob without a hash is not a file of events; None if it is one."""
     if not data:
         return "it is empty"
     try:
@@ -272,7 +272,7 @@ def _unreadable(data: bytes) -> str | None:
 
 
 def _named_by(log: EventLog, payload: type[SegmentQuarantined | SegmentsForgotten]) -> frozenset[str]:
-    """Return the segments that the events of one of this module's types name."""
+    """Return the segments named by the events of one of this module's types."""
     found = log.read(log.snapshot().beginning(_EVENTS), types={payload.__name__})
     return frozenset(name for event in found if isinstance(event.payload, payload) for name in event.payload.segments)
 

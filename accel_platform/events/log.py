@@ -1,8 +1,8 @@
-"""The append-only event log: append, snapshot, read. Where bytes lie is `segments.py`, their form `codec.py`.
+"""Append-only event log: append, snapshot, read.
 
 A snapshot is a set of segment names; its id is their hash. Segments never change, so reading at a snapshot is time
-travel, and two logs with equal snapshot ids hold equal events. Compaction (`compaction.py`) moves segments into packs,
-row for row and with the segment's name beside each, so every snapshot stays readable when the originals have gone.
+travel, and logs with equal snapshot ids hold equal events. Compaction (`compaction.py`) copies segments into packs, row
+for row with the segment's name beside each, so every snapshot stays readable when the originals are removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PACKS_LISTED_FOR_S = 1_800.0
 
 @dataclass(frozen=True)
 class AppendResult:
-    """What an append did: `new` is False where the segment was there already and nothing was written."""
+    """Result of an append; `new` is False if the segment already existed and nothing was written."""
 
     segment: str
     new: bool
@@ -47,7 +47,7 @@ class AppendResult:
 
 @dataclass(frozen=True)
 class SegmentSource:
-    """A local Parquet file to read; where `segments` is set, only the rows whose `segment` is one of them."""
+    """A local Parquet file to read; if `segments` is set, only the rows whose `segment` is one of them."""
 
     path: Path
     key: str
@@ -56,7 +56,7 @@ class SegmentSource:
 
 
 class EventLog:
-    """One log at one location. Safe for any number of processes to append to and read at once."""
+    """One log at one location, which any number of processes may append to and read at once."""
 
     def __init__(self, store: SegmentStore) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class EventLog:
 
     @classmethod
     def open(cls, settings: Settings) -> EventLog:
-        """The log of this installation; nothing is created before the first append."""
+        """Open the log of this installation; nothing is created before the first append."""
         return cls(open_store(settings.log_location, settings.cache_dir / "log"))
 
     @property
@@ -74,16 +74,27 @@ class EventLog:
         return self.store.location
 
     def append(self, events: Sequence[Event], *, key: str | None = None) -> AppendResult:
-        """Store the events as one segment, durably, all or none; returning is the acknowledgement.
+        """Append the events as one segment, durably, all or none; returning is the acknowledgement.
 
-        `key` names the segment and makes the append idempotent: a retry or a second writer with the same key is a
-        no-op. Without one the key is the hash of the event ids. Raises InvalidInput for no events or an unusable key,
-        LogUnavailable if the bytes cannot be stored.
+        Parameters
+        ----------
+        events
+            At least one event.
+        key
+            Name of the segment, which makes the append idempotent: a retry or a second writer with the same key is a
+            no-op. Default: the hash of the event ids.
+
+        Raises
+        ------
+        InvalidInput
+            For no events or an unusable key.
+        LogUnavailable
+            If the bytes cannot be stored.
         """
         return self.append_rows(codec.to_rows(events), key=key)
 
     def append_rows(self, rows: Sequence[codec.Row], *, key: str | None = None) -> AppendResult:
-        """`append` for events that are rows already, made by `codec.to_rows` here or in another process."""
+        """Append events given as rows, made by `codec.to_rows` in this or another process; raise as `append`."""
         if not rows:
             raise InvalidInput("An append needs at least one event.")
         if key is None:
@@ -93,24 +104,27 @@ class EventLog:
         return self.append_table(codec.rows_to_arrow(rows), key=key)
 
     def append_table(self, table: pa.Table, *, key: str) -> AppendResult:
-        """`append` for events that are a table of `codec.SCHEMA` already."""
+        """Append events given as a table of `codec.SCHEMA`."""
         blob = segment_key(key)
         new = not self._is_packed(key) and self.store.publish(blob, codec.to_parquet(table, blob))
         return AppendResult(segment=key, new=new, events=table.num_rows)
 
     def _is_packed(self, key: str) -> bool:
-        """Return whether a pack holds the segment: its original may be gone, which must not make the name free.
+        """Return whether a pack holds the segment, whose name is then taken although the original may be removed.
 
-        Packs are listed again after half the time that originals stay beside a new one (`compaction.GRACE_S`).
+        Packs are listed again after half the time that originals stay beside a new pack (`compaction.GRACE_S`).
         """
         if time.monotonic() - self._packs_listed_s > _PACKS_LISTED_FOR_S:
             self.packs()
         return any(key in members for members in self._packs.values())
 
     def installation_id(self) -> str:
-        """The random id of this installation, kept with the log; the first caller makes it. Raises LogUnavailable."""
+        """Return the random id of this installation, stored with the log; the first call creates it.
+
+        Raises LogUnavailable if it cannot be read.
+        """
         key = "installation/id"
-        # One key for all callers: of two that make an id at once, the first wins.
+        # All callers publish under one key, so that the first wins where two create an id at once.
         if not self.store.keys("installation"):
             self.store.publish(key, str(uuid4()).encode())
         path = self.store.local_path(key)
@@ -120,9 +134,9 @@ class EventLog:
             raise LogUnavailable(f"The installation's id in {path} cannot be read: restore it from a copy.") from error
 
     def adopt(self, path: Path) -> AppendResult:
-        """Take a segment that another log wrote, under the hash of its content; adopting it again is a no-op.
+        """Append a segment file that another log wrote, under the hash of its content; repeating that is a no-op.
 
-        Raises InvalidInput for a file that is no segment, or one of a newer version of this platform.
+        Raises InvalidInput for a file that is not a segment, or was written by a newer version of this platform.
         """
         try:
             data = path.read_bytes()
@@ -140,31 +154,31 @@ class EventLog:
         return self.append_table(table.select(codec.SCHEMA.names), key=key)
 
     def snapshot(self) -> Snapshot:
-        """The log as it is now."""
-        # Packs are listed last: a segment that moves into one in between is seen in either.
+        """Return the log's current snapshot."""
+        # Packs are listed last, so that a segment packed in between is seen in either listing.
         loose = parquet_names(self.store.keys(SEGMENTS))
         return Snapshot(frozenset(loose.union(*self.packs().values())))
 
     def save_snapshot(self, snapshot: Snapshot, *, base: str | None = None) -> str:
-        """Keep the snapshot's names under its id, so that `load_snapshot` finds them; returns the id.
+        """Save the snapshot's segment names under its id for `load_snapshot`, and return the id.
 
-        `base` is the id of a saved snapshot that it shares much with, if the caller knows one.
+        `base` is the id of a saved snapshot that shares many segments with it, if one is known.
         """
         self.saved.save(snapshot, base)
         return snapshot.id
 
     def load_snapshot(self, snapshot_id: str) -> Snapshot:
-        """A saved snapshot. Raises NotFound, LogUnavailable for a damaged one."""
+        """Return a saved snapshot. Raises NotFound, and LogUnavailable for a damaged one."""
         return self.saved.load(snapshot_id)
 
     def saved_snapshots(self) -> set[str]:
-        """The ids that `load_snapshot` finds."""
+        """Return the ids that `load_snapshot` finds."""
         return self.saved.ids()
 
     def recorded_until(self, moment: datetime) -> Snapshot:
-        """The log as it was recorded by a moment: the segments that hold no event of a later one.
+        """Return the log as recorded by a moment: the segments without any event recorded later.
 
-        What was taken over from another log counts from when it was recorded there.
+        Events adopted from another log count from when they were recorded there.
         """
         kept: set[str] = set()
         for source in self.sources(self.snapshot().segments):
@@ -172,7 +186,7 @@ class EventLog:
         return Snapshot(frozenset(kept))
 
     def sources(self, segments: Collection[str]) -> list[SegmentSource]:
-        """Local files that together hold exactly these segments. Raises NotFound if one is in no file."""
+        """Return local files that together hold exactly these segments. Raises NotFound if one is in no file."""
         wanted = set(segments)
         found = []
         for pack, members in sorted(self.packs().items(), key=lambda entry: -len(entry[1])):
@@ -189,12 +203,15 @@ class EventLog:
         return found
 
     def read(self, snapshot: Snapshot | None = None, *, types: Collection[str] | None = None) -> Iterator[Event]:
-        """Events at a snapshot (default: now), segment by segment, old versions lifted; no order across segments."""
+        """Yield the events at a snapshot (default: now), old versions lifted to the current ones.
+
+        They come segment by segment, in no defined order of segments. `types` are the event types wanted, None for all.
+        """
         for source in self.sources((snapshot or self.snapshot()).segments):
             yield from codec.from_arrow(_batches(source, types))
 
     def count_events(self, segments: Collection[str]) -> int:
-        """How many events these segments hold, read from file footers alone where a file is wanted whole."""
+        """Return the number of events in these segments, by file footers alone where a whole file is wanted."""
         return sum(
             count_rows(source.path)
             if source.segments is None
@@ -203,7 +220,7 @@ class EventLog:
         )
 
     def packs(self) -> dict[str, frozenset[str]]:
-        """The packs and the segments that each holds. One that does not hold what its id tells is none of them."""
+        """Return the segments of each pack, by pack id; packs whose content does not match their id are left out."""
         present = parquet_names(self.store.keys(PACKS))
         for pack in present - self._packs.keys():
             members = members_of(self.store.local_path(pack_key(pack)))
@@ -215,7 +232,7 @@ class EventLog:
 
 
 def members_of(pack: Path | pa.BufferReader) -> frozenset[str]:
-    """Return the segments that a pack holds; none where it cannot be read."""
+    """Return the segments that a pack holds, an empty set if it cannot be read."""
     try:
         with pq.ParquetFile(pack, read_dictionary=["segment"]) as file:
             column = file.read(columns=["segment"])["segment"]
@@ -240,13 +257,13 @@ def parquet_names(keys: Collection[str]) -> set[str]:
 
 
 def read_table(path: Path) -> pa.Table:
-    """Return all rows of a segment or pack. Raises LogUnavailable."""
+    """Return all rows of a segment or pack. Raises LogUnavailable if it cannot be read."""
     with _readable(path):
         return pq.read_table(path, partitioning=None)
 
 
 def count_rows(path: Path) -> int:
-    """Return how many events a segment or pack holds, by its footer. Raises LogUnavailable."""
+    """Return the number of events in a segment or pack, by its footer. Raises LogUnavailable."""
     with _readable(path):
         return int(pq.read_metadata(path).num_rows)
 
@@ -260,7 +277,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _recorded(source: SegmentSource) -> Iterator[tuple[str, datetime]]:
-    """Each segment of a file, and when its last event was recorded."""
+    """Yield each segment of a file, and the time at which its last event was recorded."""
     with _readable(source.path):
         packed = "segment" in pq.read_schema(source.path).names
         stored = pq.read_table(
@@ -284,7 +301,7 @@ def _batches(source: SegmentSource, types: Collection[str] | None) -> Iterator[p
 def _matching(path: Path, filters: Mapping[str, Collection[str]]) -> Iterator[pa.Table]:
     """Yield the rows whose columns hold one of the wanted values; row groups without any are not read.
 
-    Not by a filter of pyarrow's: for one it imports pandas, which takes longer than reading a ledger.
+    pyarrow's own filters are not used, because they import pandas, which takes longer than reading a ledger.
     """
     with _readable(path), pq.ParquetFile(path) as file:
         columns = {column: file.schema_arrow.get_field_index(column) for column in filters}

@@ -1,7 +1,7 @@
-"""Seals of the log's Parquet blobs: each carries its own key and a SHA-256 over all of its bytes, in the file's footer.
+"""Seals of the log's Parquet blobs: the blob's key and a SHA-256 over all of its bytes, in the file's footer.
 
-A flipped bit, a cut end, or another blob's content under this key breaks the seal. Any Parquet reader passes over it.
-The hash is taken with 64 zeros in its own place. It covers the footer too, which page checksums would not.
+A flipped bit, a truncated file, or another blob's content under this key breaks the seal. Parquet readers ignore it.
+The hash is computed with 64 zeros in its own place. It covers the footer too, which page checksums would not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bytes = bytes | memoryview
 
 
 def metadata(key: str) -> dict[str, str]:
-    """Return the footer entries that `close` fills in; a writer adds them before it ends the file."""
+    """Return the footer entries that `fill_hash` completes; a writer adds them before it closes the file."""
     return {_KEY: key, _HASH: _UNHASHED.decode()}
 
 
@@ -36,9 +36,9 @@ def fill_hash(data: bytes) -> bytes:
 
 
 def mismatch_reason(data: Bytes, key: str | None = None) -> str | None:
-    """Return why a sealed blob is not what was written under `key`, or None if it is whole.
+    """Return why a sealed blob is not what was written under `key`, or None if it is intact.
 
-    Without a key only the content is checked against the blob's own seal.
+    Without a key, only the content is checked against the blob's own seal.
     """
     start = _hash_at(data)
     assert start is not None, "ask `is_sealed` first"
@@ -50,12 +50,12 @@ def mismatch_reason(data: Bytes, key: str | None = None) -> str | None:
 
 
 def is_sealed(data: Bytes) -> bool:
-    """Return whether the blob carries a hash; those of earlier versions of the platform do not."""
+    """Return whether the blob carries a hash; blobs of earlier versions of the platform do not."""
     return _hash_at(data) is not None
 
 
 def has_blob_key(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Return whether a footer's metadata tell the blob's key; without a hash beside it the seal is broken."""
+    """Return whether a footer's metadata hold a blob key; without a hash beside it the seal is broken."""
     return _KEY.encode() in (metadata or {})
 
 
@@ -65,7 +65,7 @@ def sha256(data: Bytes) -> str:
 
 
 def _hash_at(data: Bytes) -> int | None:
-    """Return where the hash begins, None where the footer holds none."""
+    """Return the offset of the hash, None if the footer holds none."""
     if len(data) < 12 or bytes(data[-4:]) != _MAGIC:
         return None
     [length] = struct.unpack("<I", data[-8:-4])

@@ -1,4 +1,4 @@
-"""Where segments lie: write-once files in a directory or an S3 prefix. What is inside them is not known here.
+"""Stores of segments: write-once files in a directory or under an S3 prefix.
 
 Publishing is atomic and first-wins: a name either holds complete, durable bytes or does not exist.
 """
@@ -31,7 +31,7 @@ class Blob:
 
     size_bytes: int
     modified_s: float
-    """Since the epoch, by the clock of where it lies."""
+    """Seconds since the epoch, by the clock of the store."""
 
 
 class SegmentStore(Protocol):
@@ -40,31 +40,31 @@ class SegmentStore(Protocol):
     location: str
 
     def publish(self, key: str, data: bytes) -> bool:
-        """Make `data` readable under `key`, durably. False, and nothing changed, if the key is taken."""
+        """Store `data` durably under `key`. Return False, with nothing changed, if the key is taken."""
         ...
 
     def keys(self, prefix: str) -> set[str]:
-        """Names directly under `prefix/`, without the prefix."""
+        """Return the names directly under `prefix/`, without the prefix."""
         ...
 
     def local_path(self, key: str) -> Path:
-        """A local file with the blob's content. Raises NotFound."""
+        """Return a local file with the blob's content. Raises NotFound."""
         ...
 
     def drop_copy(self, key: str) -> None:
-        """Forget a local copy of the blob, if this store makes them: `local_path` fetches it again."""
+        """Delete the local copy of a blob, in stores that make copies, so that `local_path` fetches it again."""
         ...
 
     def blobs(self, prefix: str) -> dict[str, Blob]:
-        """Return what `keys` does, with each blob's size and age."""
+        """Return the names that `keys` does, with each blob's size and time of change."""
         ...
 
     def move(self, key: str, to: str) -> None:
-        """Give the blob another key, replacing what is there; a no-op where it is gone already."""
+        """Move the blob to another key, replacing what is there; a no-op if it is already gone."""
         ...
 
     def remove(self, key: str) -> None:
-        """Delete the blob; a no-op where it is gone already."""
+        """Delete the blob; a no-op if it is already gone."""
         ...
 
 
@@ -86,7 +86,7 @@ class DirectoryStore:
             raise self._unavailable("written", error) from error
 
     def _directory(self, directory: Path) -> int:
-        """An open descriptor of the directory, kept: opening it anew costs a tenth of an append."""
+        """Return an open descriptor of the directory, cached because opening it costs a tenth of an append."""
         held = self._directories.get(directory)
         if held is not None and directory.exists() and os.fstat(held).st_nlink > 0:
             return held
@@ -115,7 +115,7 @@ class DirectoryStore:
         return path
 
     def drop_copy(self, key: str) -> None:
-        """Do nothing: the file itself is read."""
+        """Do nothing, because the file itself is read."""
 
     def blobs(self, prefix: str) -> dict[str, Blob]:
         found = {}
@@ -129,7 +129,7 @@ class DirectoryStore:
         source, target = self._root / key, self._root / to
         try:
             directory = self._directory(target.parent)
-            with contextlib.suppress(FileNotFoundError):  # somebody moved it just now
+            with contextlib.suppress(FileNotFoundError):  # another process moved it just now
                 source.replace(target)
             os.fsync(directory)
             os.fsync(self._directory(source.parent))
@@ -150,10 +150,10 @@ class DirectoryStore:
 
 
 def _link_new(directory: int, path: Path, data: bytes) -> bool:
-    """Write, fsync, link to the final name, fsync the directory. False if the name is taken.
+    """Write, fsync, link to the final name, and fsync the directory. Return False if the name is taken.
 
-    An unnamed file (O_TMPFILE) leaves nothing behind when the process dies; where the system has none, a dot-named
-    one stands in, which readers skip.
+    An unnamed file (O_TMPFILE) leaves nothing behind when the process dies. Systems without it get a file whose name
+    begins with a dot, which readers skip.
     """
     temporary: str | None = None
     try:
@@ -183,9 +183,9 @@ def _link_new(directory: int, path: Path, data: bytes) -> bool:
 
 
 class ObjectStoreBlobs:
-    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so what was read is cached locally.
+    """Blobs as S3 objects, written with `If-None-Match: *`. Blobs never change, so reads are cached locally.
 
-    `patience_s` bounds the wait for a server that does not answer, retries included. Large uploads get longer.
+    `patience_s` bounds the wait for a server that does not answer, retries included. Large uploads get more time.
     """
 
     def __init__(self, url: str, cache: Path, *, patience_s: float = 20.0, called: str = _CALLED) -> None:
@@ -193,7 +193,7 @@ class ObjectStoreBlobs:
         self._called = called
         self._cache = cache
         self._patience_s = patience_s
-        # No retry begins after the first two fifths, and none waits longer than the other three.
+        # Retries begin within the first two fifths of the time, and none waits longer than the other three.
         self._store = self._connect(0.6 * patience_s, max_retries=3)
         self._writers: dict[float, ObjectStore] = {}
 
@@ -206,7 +206,7 @@ class ObjectStoreBlobs:
                 self._writer(share, len(data)).put(key, data, mode="create")
             except AlreadyExistsError as error:
                 if _status_of(error) != _CONFLICT:
-                    # After an attempt whose answer got lost, the object may be the one that attempt stored.
+                    # An earlier attempt whose answer got lost may have stored this very object.
                     return failed is not None and self._holds(key, data)
                 failed = error
             except _FAULTS as error:
@@ -268,14 +268,14 @@ class ObjectStoreBlobs:
                 raise self._unavailable("written", error) from error
 
     def _writer(self, share: float, size: int) -> ObjectStore:
-        """Return a client for one attempt to write so many bytes. It is kept, for making one takes 10 ms."""
+        """Return a client for one attempt to write `size` bytes, cached because making one takes 10 ms."""
         timeout_s = share * self._patience_s + size // _SLOWEST_UPLOAD_BYTES_PER_S
         if timeout_s not in self._writers:
             self._writers[timeout_s] = self._connect(timeout_s, max_retries=0)
         return self._writers[timeout_s]
 
     def _connect(self, timeout_s: float, *, max_retries: int) -> ObjectStore:
-        # http:// endpoints are what local S3 servers have.
+        # Plain http:// is allowed for an endpoint that names it, because local S3 servers have no TLS.
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         if endpoint and not _ENDPOINT.fullmatch(endpoint):  # the client would panic, which is no exception to catch
             raise LogUnavailable(
@@ -289,7 +289,7 @@ class ObjectStoreBlobs:
                 client_options={
                     "allow_http": insecure,
                     "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
-                    # For each read, not for the whole: a large pack on a slow line takes its time.
+                    # For each read, not for the whole, because a large pack on a slow line takes long.
                     "read_timeout": timedelta(seconds=timeout_s),
                     "timeout": timedelta(hours=1),
                 },
@@ -314,7 +314,7 @@ class ObjectStoreBlobs:
             raise self._unavailable("read", error) from error
 
     def _holds(self, key: str, data: bytes) -> bool:
-        """Return whether the object is there with this very content."""
+        """Return whether the object exists with exactly this content."""
         try:
             return self._fetch(key) == data
         except NotFound:
@@ -327,47 +327,47 @@ class ObjectStoreBlobs:
 
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._~%:@\[\]-]+(/[\x21-\x7e]*)?")
 _FAULTS = (BaseError, OSError, ValueError)
-"""Exceptions of obstore; FileNotFoundError stands for any answer 404."""
+"""Exceptions of obstore; FileNotFoundError stands for any 404 response."""
 _ATTEMPTS = (0.5, 0.2, 0.2)
-"""The share of the patience that each attempt to write may take."""
+"""Share of `patience_s` that each attempt to write may take."""
 _PAUSE = 0.02
-"""The share of the patience between two attempts."""
+"""Share of `patience_s` between two attempts."""
 _SLOWEST_UPLOAD_BYTES_PER_S = 1_000_000
 _CONFLICT = 409
-"""S3's answer where somebody else writes the same key at this moment; one of both must try again."""
+"""S3's response to two simultaneous writes of one key; one of the writers must retry."""
 
 
 def _is_absent(error: BaseException) -> bool:
-    """Return whether the object is not there, though its bucket is."""
+    """Return whether the object is missing, although its bucket exists."""
     return isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
 
 
 def _status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that a fault tells of, None where there was no answer."""
+    """Return the HTTP status of a fault, None if there was no response."""
     found = re.search(r"status code: (\d{3})", str(error))
     return int(found[1]) if found else None
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Return whether trying again may help, because the server was away, busy or broken."""
+    """Return whether a retry may help, because the server was unreachable, busy or failing."""
     status = _status_of(error)
     if status is None:
-        return "kind: " in str(error)  # of a request without an answer; redirects and bad settings have none
+        return "kind: " in str(error)  # only requests without a response have it, not redirects or bad settings
     return status in (408, _CONFLICT, 429) or (status >= 500 and status not in (501, 507))
 
 
 def _first_line(error: BaseException) -> str:
-    """Return a fault's sentence without the dump that follows it."""
+    """Return a fault's message without the debug output that follows it."""
     return " ".join(str(error).partition("\n\nDebug source")[0].split())[:300].rstrip(".")
 
 
 def _problem(error: BaseException, patience_s: float) -> str:
-    """Return what a fault of S3 means and what to do about it."""
+    """Return the meaning of an S3 fault and the action it calls for."""
     text, status = str(error), _status_of(error)
     code = re.search(r"<Code>(\w+)</Code>", text)
     kind = re.search(r"169\.254\.169\.254|redirect|TimedOut|kind: \w+", text)
     said = f"{status} {code[1] if code else ''}".strip() if status else kind[0] if kind else ""
-    if "169.254.169.254" in text:  # where Amazon's machines ask for credentials, whatever it answered
+    if "169.254.169.254" in text:  # the address from which Amazon's machines get credentials, whatever it answered
         said = "169.254.169.254"
     meaning = next(meaning for pattern, meaning in _MEANINGS if re.search(pattern, said))
     return meaning.format(
@@ -403,11 +403,11 @@ _MEANINGS = (
     ),
     ("", "{sentence}. Check AWS_ENDPOINT_URL: perhaps it is no S3 server."),
 )
-"""By what the server said, the first that fits."""
+"""Messages by a pattern of the server's response; the first match is used."""
 
 
 def open_store(location: str, cache: Path, *, called: str = _CALLED) -> SegmentStore:
-    """Open the store behind a directory path or an `s3://bucket/prefix` URL; `called` is what messages say it is.
+    """Open the store at a directory path or an `s3://bucket/prefix` URL; `called` names it in messages.
 
     Raises LogUnavailable for other schemes.
     """

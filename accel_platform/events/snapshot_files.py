@@ -1,8 +1,8 @@
-"""Saved snapshots of the log, stored as differences: what a kept moment costs follows what was new, not the history.
+"""Saved snapshots of the log, stored as differences, so that their cost grows with new segments and not with history.
 
 `snapshots/<id>.json` names the segments that a snapshot adds to an earlier one. Earlier ones are chosen as in a Fenwick
 tree, so the n-th is read from at most log2(n) files. `merge` moves all of them into one compressed catalog.
-A snapshot's id is the hash of its names, so one that was altered is noticed.
+A snapshot's id is the hash of its segment names, so an altered file is detected.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _CATALOG = re.compile(r"catalog-[0-9a-f]{32}\.json\.zst")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The log at one moment: which segments it consists of."""
+    """The log at one moment, as the set of its segments."""
 
     segments: frozenset[str]
 
     @cached_property
     def id(self) -> str:
-        """32 hex digits; equal ids mean equal events."""
+        """Hash of the segment names, 32 hex digits; equal ids mean equal events."""
         return hashlib.sha256("\n".join(sorted(self.segments)).encode()).hexdigest()[:32]
 
     def beginning(self, prefix: str) -> Snapshot:
-        """Return the part of it whose segments' names begin with `prefix`."""
+        """Return the snapshot of the segments whose names begin with `prefix`."""
         return Snapshot(frozenset(name for name in self.segments if name.startswith(prefix)))
 
 
 class SnapshotDamaged(LogUnavailable):
-    """A saved snapshot does not hold what was saved."""
+    """A saved snapshot whose content is not what was saved."""
 
 
 class SnapshotFiles:
@@ -58,7 +58,7 @@ class SnapshotFiles:
         return self._single() | {entry.id for name in self._catalog_names() for entry in self._read_catalog(name)}
 
     def save(self, snapshot: Snapshot, base: str | None = None) -> None:
-        """Store the snapshot; `base` is one saved before that it shares much with (default: the newest)."""
+        """Store the snapshot; `base` is a saved one with many of the same segments (default: the newest)."""
         key = f"{_FOLDER}/{snapshot.id}.json"
         if f"{snapshot.id}.json" in self._store.keys(_FOLDER):
             if self._is_sound(snapshot.id):
@@ -80,7 +80,7 @@ class SnapshotFiles:
         self._store.publish(key, _encode(content))
 
     def load(self, snapshot_id: str) -> Snapshot:
-        """Return a saved snapshot. Raises NotFound, SnapshotDamaged for one that is not what was saved."""
+        """Return a saved snapshot. Raises NotFound, and SnapshotDamaged if its content is not what was saved."""
         snapshot = Snapshot(self._names(snapshot_id))
         if snapshot.id != snapshot_id:
             raise SnapshotDamaged(
@@ -90,7 +90,7 @@ class SnapshotFiles:
         return snapshot
 
     def union(self) -> frozenset[str]:
-        """Return every segment name that any saved snapshot holds; damaged files are passed over."""
+        """Return the segment names of all saved snapshots; damaged files are skipped."""
         names: set[str] = set()
         for snapshot_id in self._single():
             try:
@@ -104,9 +104,9 @@ class SnapshotFiles:
         return frozenset(names)
 
     def merge(self, *, grace_s: float) -> int:
-        """Move single files into one catalog, and remove what an older catalog holds; returns the files removed.
+        """Merge single files into one catalog, and remove files that an older catalog holds; return their number.
 
-        What is superseded goes `grace_s` after what supersedes it appeared: until then readers may be about to open it.
+        A superseded file is removed `grace_s` after its successor appeared, because readers may be about to open it.
         """
         removed = self._remove_superseded(grace_s)
         catalogs = self._catalog_names()
@@ -123,7 +123,7 @@ class SnapshotFiles:
         for snapshot_id in [*new, *sorted(merged - held)]:
             try:
                 snapshots.append(self.load(snapshot_id))
-            except (NotFound, SnapshotDamaged):  # it stays where it is, for `validate` to name
+            except (NotFound, SnapshotDamaged):  # it stays in place, so that `validate` reports it
                 continue
         names: set[str] = set()
         for entry in entries:
@@ -133,13 +133,13 @@ class SnapshotFiles:
             entries.append(_Entry(snapshot.id, added, gone))
             names = set(snapshot.segments)
         listed = _encode([[entry.id, entry.added, entry.removed] for entry in entries])
-        # Its length goes first: pyarrow's zstd must be told how much to expect.
+        # The length goes first, because pyarrow's zstd needs the decompressed size.
         content = len(listed).to_bytes(8, "little") + pa.compress(listed, codec="zstd", asbytes=True)
         self._store.publish(f"{_FOLDER}/catalog-{hashlib.sha256(content).hexdigest()[:32]}.json.zst", content)
         return removed + self._remove_superseded(grace_s)
 
     def damaged(self) -> list[str]:
-        """Return the keys of files that do not hold what was saved in them."""
+        """Return the keys of files whose content is not what was saved."""
         bad = []
         for name in sorted(self._store.keys(_FOLDER)):
             if found := _FILE.fullmatch(name):
@@ -186,7 +186,7 @@ class SnapshotFiles:
             if content is None:
                 names = self._from_catalogs(wanted)
                 break
-            if isinstance(content, list):  # as earlier versions of the platform saved them: whole
+            if isinstance(content, list):  # earlier versions of the platform saved whole lists
                 names = frozenset(content)
                 break
             if wanted in chain:
@@ -198,7 +198,7 @@ class SnapshotFiles:
         return names
 
     def _read_file(self, snapshot_id: str) -> Any:
-        """Return what the snapshot's own file holds, None where it has none. Raises SnapshotDamaged for a torn one."""
+        """Return the content of the snapshot's own file, None if it has none. Raises SnapshotDamaged."""
         try:
             path = self._store.local_path(f"{_FOLDER}/{snapshot_id}.json")
         except NotFound:
@@ -233,7 +233,7 @@ class SnapshotFiles:
         return name == f"catalog-{hashlib.sha256(content).hexdigest()[:32]}.json.zst"
 
     def _read_catalog(self, name: str) -> list[_Entry]:
-        """Return the entries in their order; none where the file is damaged or was merged since."""
+        """Return the entries in order, an empty list if the file is damaged or was merged since."""
         if name not in self._catalogs:
             if not self._is_whole(name):
                 return []
@@ -255,19 +255,19 @@ class SnapshotFiles:
         return entries[-1].id if entries else None
 
     def _base_of_next(self, previous: str) -> tuple[int, str]:
-        """Return the number of the snapshot after `previous`, and which one of its chain it is stored against."""
+        """Return the number of the snapshot after `previous`, and the id in its chain that it is stored against."""
         steps = list(self._chain(previous))
         number = steps[0][0] + 1
         wanted = number - (number & -number)
         return number, next(one for at, one in reversed(steps) if at >= wanted)
 
     def _chain(self, snapshot_id: str) -> Iterator[tuple[int, str]]:
-        """Number and id of a snapshot and of those it is stored against, down to one that is stored whole."""
+        """Yield number and id of a snapshot and of its bases, down to one that is stored whole."""
         wanted: str | None = snapshot_id
         while wanted is not None:
             content = self._read_file(wanted)
             if not isinstance(content, dict):
-                self._names(wanted)  # it is there, whole or in a catalog, or NotFound
+                self._names(wanted)  # raises NotFound unless it is stored whole or in a catalog
                 yield 0, wanted
                 return
             yield content["number"], wanted

@@ -1,4 +1,4 @@
-"""Snapshots that somebody took to come back to, and which one a person means. What a snapshot is, is `log.py`."""
+"""Named snapshots of the log, and resolution of a snapshot's name, id or date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_platform.events.log import EventLog, Snapshot
 from accel_platform.events.types import Event, SnapshotTaken
 
 MIN_PREFIX_LENGTH = 7
-"""Digits of an id that are taken for its beginning."""
+"""Fewest hex digits accepted as the beginning of an id."""
 
 _PREFIX = "snapshot-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -18,9 +18,9 @@ _DIGITS = re.compile(rf"[0-9a-f]{{{MIN_PREFIX_LENGTH},32}}")
 
 
 def take_snapshot(log: EventLog, name: str | None = None) -> SnapshotTaken:
-    """Keep the log as it is now, under a name if one is given; a name is given once and for ever.
+    """Take a snapshot of the log as it is now, under a name if one is given; a name is never given twice.
 
-    Raises InvalidInput for a name that is taken, or could be taken for a date or an id, and for an empty log.
+    Raises InvalidInput for a name that is taken or could be mistaken for a date or an id, and for an empty log.
     """
     if name is not None:
         _require_usable(name)
@@ -42,16 +42,26 @@ def take_snapshot(log: EventLog, name: str | None = None) -> SnapshotTaken:
 
 
 def read_snapshot_events(log: EventLog) -> list[Event]:
-    """The SnapshotTaken events, oldest first."""
+    """Return the SnapshotTaken events, oldest first."""
     found = log.read(log.snapshot().beginning(_PREFIX), types={SnapshotTaken.__name__})
     return sorted(found, key=lambda event: event.recorded_at)
 
 
 def find_snapshot(log: EventLog, ref: str) -> Snapshot:
-    """The snapshot that `ref` means: the name of one that was taken, the beginning of the id of any that was read or
-    taken, or a date or time (UTC unless it says otherwise; a date is its whole day), for the log as recorded by then.
+    """Return the snapshot that `ref` names.
 
-    Raises NotFound, InvalidInput for the beginning of several.
+    Parameters
+    ----------
+    ref
+        The name of a taken snapshot, the beginning of the id of any saved one, or a date or time. A date or time means
+        the log as recorded by then: UTC unless it states a zone, and a date includes its whole day.
+
+    Raises
+    ------
+    NotFound
+        If nothing matches, or nothing was recorded by the time.
+    InvalidInput
+        If several ids begin with `ref`.
     """
     ref = ref.strip()
     events = read_snapshot_events(log)
@@ -76,7 +86,7 @@ def find_snapshot(log: EventLog, ref: str) -> Snapshot:
 
 
 def parse_moment(text: str) -> datetime | None:
-    """A date's end or a time, None for what is neither."""
+    """Return the end of a date or a time in UTC; None for other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Every event the log may hold: the envelope and one frozen payload class per type. No storage lives here.
+"""Event types of the log: the envelope and one frozen payload class per type. Add event types here.
 
-A payload class is a promise: once a version is written somewhere, its fields never change meaning. To change one,
-raise `VERSION` and add the step from the old version to `upcast.py`. Unknown is None (absent in storage), never 0.
+Once a version of a payload is written, the meaning of its fields never changes. To change one, raise `VERSION` and add
+the step from the old version to `upcast.py`. Unknown is None (absent in storage), never 0.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NaiveDatetime,
 from uuid_utils.compat import uuid7
 
 Hardware = Literal["cpu", "cuda", "rocm", "mps", "openvino", "onnxruntime", "qnn", "jax", "webnn", "webgpu", "wasm"]
-"""User-facing hardware names. `backend` says which runtime served one, `device_id` which silicon."""
+"""User-facing hardware names. `backend` is the runtime that served one, `device_id` the silicon."""
 
 Provenance = Literal["measured", "emulated", "imported", "simulated", "suspect"]
-"""Where a figure comes from. Only `measured` and `imported` feed matrix, regressions and predictor."""
+"""Origin of a figure. Only `measured` and `imported` feed matrix, regressions and predictor."""
 
 Status = Literal["ok", "failed", "timeout", "unavailable"]
 Mode = Literal["inference", "generation", "training"]
@@ -28,14 +28,14 @@ Quantity = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Payload(BaseModel):
-    """Base of all payloads: frozen, and strict about names so that a misspelt field is an error, not a loss."""
+    """Base of all payloads: frozen, and strict about field names, so that a misspelled one is an error, not a loss."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     VERSION: ClassVar[int] = 1
 
 
 class HostObserved(Payload):
-    """A machine as it was seen: what it is and which software it runs."""
+    """A machine as observed: its hardware and its software versions."""
 
     hostname: str
     os: str
@@ -51,7 +51,7 @@ class DeviceObserved(Payload):
 
     hardware: Hardware
     choice: str | None = None
-    """Which of the runtime's devices or browsers, where it is not the usual one: `gpu.1`, `firefox`."""
+    """The runtime's device or browser, if it is not the default one: `gpu.1`, `firefox`."""
     backend: str
     available: bool
     reason: str | None = None
@@ -66,7 +66,7 @@ class DeviceObserved(Payload):
     architecture: str | None = None
     """The generation of a device as its vendor calls it: compute capability `9.0` (NVIDIA), `gfx942` (AMD)."""
     vector_bits: Positive | None = None
-    """Width of a processor's widest fused multiply-add: with cores and clock it gives the peak rate."""
+    """Width in bits of a processor's widest fused multiply-add; with cores and clock it gives the peak rate."""
     governor: str | None = None
     emulated: bool = False
 
@@ -81,7 +81,7 @@ class ModelDescribed(Payload):
     aliases: tuple[str, ...] = ()
     config: dict[str, Any] = {}
     size: str | None = None
-    """What people call its size, such as `base`."""
+    """Common name of its size, such as `base`."""
     parameters: Count | None = None
     layers: Count | None = None
     flops_per_item: Count | None = None
@@ -89,9 +89,10 @@ class ModelDescribed(Payload):
     activation_bytes_per_item: Count | None = None
     """Written by all operators, in float32."""
     layer_output_bytes_per_item: Count | None = None
-    """Of these, what matrix products and convolutions put out: four times what timm and fvcore count as activations."""
+    """The part of these written by matrix products and convolutions: four times the activations that timm and fvcore
+    count."""
     image_size: Positive | None = None
-    """Pixels along an edge of the image that the costs are of; None where it reads none, or none that is square."""
+    """Edge in pixels of the image that the costs hold for; None if the model reads no image, or no square one."""
 
 
 class RunStarted(Payload):
@@ -101,7 +102,7 @@ class RunStarted(Payload):
     plan: dict[str, Any] = {}
     software: dict[str, str] = {}
     labels: dict[str, str] = {}
-    """What its user says of it; `commit` is the code that it measured."""
+    """Labels given by the user; `commit` is the code that was measured."""
 
 
 class RunFinished(Payload):
@@ -116,29 +117,29 @@ class RunFinished(Payload):
 
 
 class BenchmarkRequested(Payload):
-    """Somebody wants a benchmark on one hardware name, on whichever host has it. The event's id is the request's."""
+    """A request for a benchmark on one hardware name, on any host that has it. The event's id is the request's id."""
 
     requested_by: Literal["cli", "api", "schedule", "suite"]
     hardware: str
-    """With its choice if it has one: `cuda`, `openvino:gpu`."""
+    """Hardware name, with its choice if it has one: `cuda`, `openvino:gpu`."""
     config: dict[str, Any] = {}
-    """The keys of `bench.suite.BenchmarkConfig` that are not as usual."""
+    """The keys of `bench.plan.config.BenchmarkConfig` that differ from their defaults."""
     priority: int = 0
-    """Higher goes first among those that wait for one device."""
+    """Higher values run first among the requests that wait for one device."""
     max_runtime_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class BenchmarkClaimed(Payload):
-    """A host takes a request. Of an attempt there is one claim: the first one stored."""
+    """A host's claim of a request. Each attempt has one claim: the first one stored."""
 
     request_id: UUID
     attempt: Positive
     claimed_by: str
-    """The host as Dagster knows it: the envelope's `host_id` does not tell two servers of one machine apart."""
+    """The host's name in Dagster, because the envelope's `host_id` does not tell two servers of one machine apart."""
 
 
 class BenchmarkClosed(Payload):
-    """The end of a request, by what happened. A request ends once: what is stored first counts."""
+    """The end of a request and its outcome. A request ends once: the event stored first counts."""
 
     request_id: UUID
     status: Literal["done", "failed", "cancelled"]
@@ -159,11 +160,11 @@ class Suspicion(BaseModel):
 
 
 class ResultRecorded(Payload):
-    """One benchmark cell: a model on a device in one configuration, measured by us or claimed by an imported file.
+    """One benchmark cell: a model on a device in one configuration, measured here or claimed by an imported file.
 
-    Where `samples_ns` is present every latency statistic is derived from it in the projection; the `latency_*` and
-    `throughput_*` fields are for imported documents that state statistics without their samples. A sample is the time
-    of one whole batch, in integer nanoseconds.
+    A sample is the time of one whole batch, in integer nanoseconds. Where `samples_ns` is present, the projection
+    derives every latency statistic from it. The `latency_*` and `throughput_*` fields are for imported documents that
+    state statistics without their samples.
     """
 
     VERSION: ClassVar[int] = 2
@@ -172,7 +173,7 @@ class ResultRecorded(Payload):
     model_family: str
     hardware: str
     choice: str | None = None
-    """Which of the runtime's devices or browsers, where it is not the usual one, as in DeviceObserved."""
+    """The runtime's device or browser, if it is not the default one, as in DeviceObserved."""
     backend: str
     status: Status
     provenance: Provenance
@@ -181,17 +182,17 @@ class ResultRecorded(Payload):
     batch_size: Positive | None = None
     sequence_length: Positive | None = None
     weights_source: str | None = None
-    """The folder or hub revision that real weights came from; None for random ones, and where a file does not say."""
+    """Folder or hub revision of real weights; None for random ones, and where a file does not state it."""
     weights_sha256: str | None = None
     device_id: str | None = None
     device_name: str | None = None
     fingerprint: str | None = None
-    """Hash of everything that must be equal for two figures to be compared: device, driver, runtimes, threads."""
+    """Hash of everything that must be equal for figures to be comparable: device, driver, runtimes, threads."""
     threads: Positive | None = None
     reason: str | None = None
     failure_class: str | None = None
     remedy: str | None = None
-    """The alternative that made a cell work which failed as usual; `environment` says of which cell, and how."""
+    """The fallback that made a cell work whose usual configuration failed; `environment` says which cell, and how."""
     samples_ns: tuple[Count, ...] = ()
     iterations: Count | None = None
     warmup_iterations: Count | None = None
@@ -208,43 +209,43 @@ class ResultRecorded(Payload):
     load_ms: Quantity | None = None
     compile_ms: Quantity | None = None
     memory_peak_mib: Quantity | None = None
-    """Peak resident memory of the measuring process (VmHWM) and its children; of the browser's processes, where
-    `environment` says how they were summed; or what the imported file called peak memory."""
+    """Peak resident memory of the measuring process (VmHWM) and its children. For browsers: of their processes, where
+    `environment` says how they were summed. For imports: what the file calls peak memory."""
     memory_device_peak_mib: Quantity | None = None
     output_tokens: Positive | None = None
-    """Generation: new tokens per sequence. A sample is then one whole generation of them, for the batch."""
+    """Generation: new tokens per sequence. A sample is then one whole generation of them for the batch."""
     prefill_ms: Quantity | None = None
     """Generation, median: the prompt's forward pass, with the encoder's where there is one."""
     time_to_first_token_ms: Quantity | None = None
-    """Generation, median: prefill and choosing the first token."""
+    """Generation, median: prefill and selection of the first token."""
     time_per_output_token_ms: Quantity | None = None
     """Generation, median of `token_samples_ns`."""
     throughput_tokens_per_s: Quantity | None = None
-    """Generation: new tokens of all sequences per second, where an imported document states it. Tables prefer what
-    follows from batch, tokens and time."""
+    """Generation: new tokens of all sequences per second, where an imported document states it. Tables prefer the value
+    computed from batch, tokens and time."""
     token_samples_ns: tuple[Count, ...] | None = None
-    """Generation: time of each later token, for the batch, in order; `output_tokens` - 1 of them per sample."""
+    """Generation: time of each later token for the batch, in order; `output_tokens` - 1 of them per sample."""
     forward_ms: Quantity | None = None
-    """Training, median, like the next two. A sample is then one whole step: forward, backward, optimizer."""
+    """Training, median, like the next two fields. A sample is then one whole step: forward, backward, optimizer."""
     backward_ms: Quantity | None = None
     optimizer_ms: Quantity | None = None
     processes: Positive | None = None
-    """Training: how many trained together, each on a batch of `batch_size` of its own."""
+    """Training: number of processes that trained together, each on its own batch of `batch_size`."""
     scaling_efficiency: Quantity | None = None
-    """Training: items/s of all processes over `processes` times items/s of one alone with the same threads."""
+    """Training: items/s of all processes over (`processes` times the items/s of one alone with the same threads)."""
     energy_j_per_item: Quantity | None = None
-    """Joules counted over the steady phase, by its runs and their batch size. None where nothing counts them, and
-    `environment["energy"]` says why."""
+    """Joules counted over the steady phase, divided by its runs and their batch size. None where no counter exists;
+    `environment["energy"]` then says why."""
     energy_source: str | None = None
-    """What counted: `rapl: package-0, dram`, or `nvml: NVIDIA A10`."""
+    """The counter: `rapl: package-0, dram`, or `nvml: NVIDIA A10`."""
     noisy: bool | None = None
     noisy_reason: str | None = None
     environment: dict[str, Any] = {}
     suspicions: tuple[Suspicion, ...] = ()
     original: dict[str, Any] = {}
-    """Identity and units as an imported file wrote them."""
+    """Identity and units as written in the imported file."""
     occurred_local: NaiveDatetime | None = None
-    """The file's own time where it names no zone; the envelope's `occurred_at` is then None."""
+    """The file's own time if it names no zone; the envelope's `occurred_at` is then None."""
     source_path: str | None = None
 
     @field_validator("suspicions")
@@ -254,7 +255,7 @@ class ResultRecorded(Payload):
 
 
 class VerificationRecorded(Payload):
-    """A backend's outputs against the float32 PyTorch CPU reference, same weights and inputs."""
+    """Comparison of a backend's outputs with the float32 PyTorch CPU reference, with the same weights and inputs."""
 
     model_id: str
     hardware: str
@@ -278,7 +279,7 @@ class VerificationRecorded(Payload):
 
 
 class ArchitectureChecked(Payload):
-    """Whether one model type of transformers, shrunk and with random weights, runs on one hardware name here."""
+    """Check that one model type of transformers, shrunk and with random weights, runs on one hardware name here."""
 
     model_type: str
     family: str
@@ -288,20 +289,20 @@ class ArchitectureChecked(Payload):
     failure_class: str | None = None
     reason: str | None = None
     relative_error: Quantity | None = None
-    """Against the float32 PyTorch outputs; None on the hardware that is the reference itself."""
+    """Error against the float32 PyTorch outputs; None on the hardware that is the reference itself."""
     max_abs_error: Quantity | None = None
     tolerance: Quantity | None = None
     parameters: Count | None = None
     scale: str | None = None
-    """How far its config was shrunk: narrow, shallow or default."""
+    """Scale that its config was shrunk to: narrow, shallow or default."""
     inputs: tuple[str, ...] = ()
     duration_s: Quantity | None = None
     versions: dict[str, str] = {}
-    """Of the packages whose versions decide the outcome."""
+    """Versions of the packages that decide the outcome."""
 
 
 class DocumentImported(Payload):
-    """One row of the import ledger: what became of one document."""
+    """One entry of the import ledger: the outcome for one document."""
 
     source_path: str
     content_sha256: str
@@ -313,12 +314,15 @@ class DocumentImported(Payload):
     suspects: Count = 0
     reason: str | None = None
     supersedes: UUID | None = None
-    """The entry of the same document that this one replaces: what was in quarantine was read again."""
+    """The entry of the same document that this one replaces, because a quarantined document was read again."""
 
 
 class SourceDeleted(Payload):
-    """A source file whose every event was read back equal, given up. Stored before the file goes: one that is still
-    there was spared by a crash, and the next clean-up verifies it again."""
+    """Deletion of a source file whose every event was read back equal.
+
+    It is stored before the file is deleted. A file that is still there survived a crash; the next clean-up verifies it
+    again.
+    """
 
     source_path: str
     content_sha256: str
@@ -328,7 +332,7 @@ class SourceDeleted(Payload):
 
 
 class RecordQuarantined(Payload):
-    """Something that could not become a result, kept as it came, with the reason."""
+    """Content that could not become a result, stored unchanged with the reason."""
 
     source_path: str
     content_sha256: str | None = None
@@ -340,26 +344,26 @@ class RecordQuarantined(Payload):
 
 
 class ResultSuspected(Suspicion, Payload):
-    """One more reason to doubt an imported result, found after it was stored, by looking at other documents too."""
+    """A further reason to doubt an imported result, found after it was stored by comparing it with other documents."""
 
     result_id: UUID
 
 
 class ImportsChecked(Payload):
-    """All imported documents were compared with each other; the suspicions found lie in the same segment."""
+    """Comparison of all imported documents with each other; the suspicions it found are in the same segment."""
 
     rules_version: Positive
     """Version of the rules that compare documents."""
     snapshot_id: str
-    """Id of the import segments that were compared."""
+    """Id of the snapshot of the import segments that were compared."""
     segments: Count
     """Number of these segments."""
     suspicions: Count
-    """Number of suspicions that were new."""
+    """Number of new suspicions."""
 
 
 class SuspicionOverruled(Payload):
-    """A person says that one rule is wrong about one result. The suspicion stays; it no longer counts."""
+    """A person's decision that one rule is wrong about one result. The suspicion stays but no longer counts."""
 
     result_id: UUID
     rule: str
@@ -368,7 +372,7 @@ class SuspicionOverruled(Payload):
 
 
 class MeasuredSeries(BaseModel):
-    """What all results have in common that may be compared: one model in one configuration under one fingerprint."""
+    """Identity shared by all comparable results: one model in one configuration under one fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model_id: str
@@ -385,24 +389,24 @@ class MeasuredSeries(BaseModel):
 
 
 class RegressionFound(MeasuredSeries, Payload):
-    """A series of measurements moved, as more than one process says."""
+    """A shift of a series of measurements that more than one process shows."""
 
     regression_id: str
-    """Hash of the series and its first result at the new level: finding it twice gives one id."""
+    """Hash of the series and its first result at the new level, so finding it twice gives one id."""
     found_by: Literal["check", "history"]
     state: Literal["regressed", "improved"]
     before_ms: Quantity | None = None
-    """Median latency of a batch before, and at the new level: None where the cell failed."""
+    """Median batch latency before and (`after_ms`) at the new level; None where the cell failed."""
     after_ms: Quantity | None = None
     change_percent: Annotated[float, Field(allow_inf_nan=False)] | None = None
     p_value: Annotated[float, Field(ge=0, le=1)] | None = None
     noise_percent: Quantity | None = None
-    """What noise alone seldom passes in this series, with so many processes; None for the history."""
+    """Change that noise alone seldom exceeds in this series with so many processes; None if found by `history`."""
     processes_before: Positive
     processes_after: Positive
-    """Measuring processes, whose results are the evidence."""
+    """Number of measuring processes, whose results are the evidence."""
     first_result: UUID
-    """The first at the new level."""
+    """Id of the first result at the new level."""
     evidence: tuple[UUID, ...]
     commits_before: tuple[str, ...] = ()
     commits_after: tuple[str, ...] = ()
@@ -410,7 +414,7 @@ class RegressionFound(MeasuredSeries, Payload):
 
 
 class ShiftAccepted(MeasuredSeries, Payload):
-    """A person takes the new level of a series for granted, from one result on. What was measured before stays."""
+    """A person's acceptance of a series' new level from one result on. Earlier measurements stay."""
 
     regression_id: str
     first_result: UUID
@@ -419,47 +423,49 @@ class ShiftAccepted(MeasuredSeries, Payload):
 
 
 class ShiftRejected(MeasuredSeries, Payload):
-    """A person says that a shift is none: noise, or a machine in a wrong state. What was measured then stays, and no
-    longer counts in its series; the baseline is as it was."""
+    """A person's rejection of a shift as noise or a machine in a wrong state.
+
+    The measurements stay but no longer count in their series; the baseline is unchanged.
+    """
 
     regression_id: str
     first_result: UUID
     results: tuple[UUID, ...]
-    """Those at the rejected level when it was rejected: the same level measured later is a shift again."""
+    """Results at the rejected level at the time of rejection; the same level measured later is a shift again."""
     by: str
     reason: str
 
 
 class CommitChecked(Payload):
-    """A commit's results were held against those of its baseline. What moved are RegressionFound events."""
+    """Comparison of a commit's results with those of its baseline. Shifts are RegressionFound events."""
 
     commit: str
     baseline: str | None
-    """The commit it was held against, None where there was none to hold it against."""
+    """The commit it was compared with; None if there was none."""
     outcome: Literal["passed", "regressed", "undecided"]
     reason: str | None = None
     candidate_runs: tuple[str, ...]
     baseline_runs: tuple[str, ...] = ()
     cells: dict[str, Count] = {}
-    """How many were found in which state."""
+    """Number of cells by state."""
     regressions: tuple[str, ...] = ()
-    """Ids of what was found to have moved."""
+    """Ids of the regressions found, improvements included."""
     snapshot_id: str
 
 
 class RunFailed(Payload):
-    """Work that Dagster started did not reach its end."""
+    """Failure of a run that Dagster started."""
 
     dagster_run_id: str
     job: str
     partition: str | None = None
     failures: dict[str, str] = {}
-    """Each step that failed, to the reason."""
+    """Reason of the failure by failed step."""
     reason: str
 
 
 class SnapshotTaken(Payload):
-    """A snapshot of the log worth coming back to, and what it is called."""
+    """A snapshot of the log taken for later use, and its name."""
 
     snapshot_id: str
     name: str | None = None
@@ -468,41 +474,41 @@ class SnapshotTaken(Payload):
 
 
 class SegmentQuarantined(Payload):
-    """A blob of the log was not what had been written, and was set aside."""
+    """Move of a damaged blob of the log into quarantine."""
 
     key: str
-    """Its place in the log."""
+    """The blob's key in the log."""
     moved_to: str
     reason: str
     segments: tuple[str, ...]
-    """Those that it held, as far as that could be told."""
+    """Segments that it held, as far as they are known."""
 
 
 class SegmentsForgotten(Payload):
-    """Segments that the log has lost were given up: what they held is in no table from now on."""
+    """Lost segments that were given up; their events are in no table from now on."""
 
     segments: tuple[str, ...]
     by: str | None = None
 
 
 class WriteAudited(Payload):
-    """Somebody wrote through the service: stored in one append with what they wrote, so there is never one alone."""
+    """A write through the service, stored in one append with the events written, so neither exists alone."""
 
     by: str
-    """The name of the key that was sent; `loopback` where none is asked for."""
+    """Name of the key that was sent; `loopback` where no key is required."""
     key_id: str | None = None
     client: str | None = None
-    """The address that it came from."""
+    """Network address of the client."""
     method: str
     path: str
     request_id: str
-    """As in the service's log."""
+    """Id of the request, as in the service's log."""
     events: Positive
-    """How many were written."""
+    """Number of events written."""
 
 
 class PredictorTrained(Payload):
-    """A predictor was trained; `promoted` says whether it serves."""
+    """A trained predictor; `promoted` says whether it was put into service."""
 
     predictor_id: str
     snapshot_id: str
@@ -511,15 +517,15 @@ class PredictorTrained(Payload):
     promoted: bool
     metrics: dict[str, Any] = {}
     reason: str | None = None
-    """Why it does not serve, where it does not."""
+    """Why it was not promoted; None if it was."""
 
 
 class PredictorPromoted(Payload):
-    """A predictor was put into service, because it is not worse than the one before or because a person went back."""
+    """A predictor put into service, because it is not worse than the one before or because a person rolled back."""
 
     predictor_id: str
     replaced: str | None = None
-    """The one that served before; None for the first."""
+    """Id of the predictor that served before; None for the first."""
     cause: Literal["trained", "rollback"]
     reason: str
     report: dict[str, Any] = {}
@@ -562,7 +568,10 @@ PAYLOADS: dict[str, type[Payload]] = {
 
 
 class Event(BaseModel):
-    """The envelope of one payload. `occurred_at` is when it happened in the world, `recorded_at` when we wrote it."""
+    """The envelope of one payload.
+
+    `occurred_at` is the time in the world, None if unknown; `recorded_at` is the time of writing.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -589,8 +598,11 @@ class Event(BaseModel):
         causation_id: UUID | None = None,
         event_id: UUID | None = None,
     ) -> Event:
-        """Wrap a payload in a fresh envelope. Pass `occurred_at=None` where the time is unknown, and an `event_id` that
-        follows from the content where the same event may be made twice."""
+        """Wrap a payload in a new envelope.
+
+        Pass `occurred_at=None` if the time is unknown, and an `event_id` derived from the content if the same event may
+        be made twice.
+        """
         now = datetime.now(UTC)
         return cls(
             event_id=event_id or uuid7(),

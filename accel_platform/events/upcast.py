@@ -1,4 +1,4 @@
-"""Pure steps that lift a stored payload from version N to N+1 of its type. Nothing is read or written here."""
+"""Upgrade steps of stored payloads from version N to N+1 of their type. Add steps here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIB_PER_MB = 1_000_000 / 1_048_576
 
 
 def _result_recorded_1(old: Json) -> Json:
-    """Version 1 kept samples as float milliseconds and memory in decimal megabytes."""
+    """Convert version 1, which has samples in float milliseconds and memory in decimal megabytes."""
     new = dict(old)
     samples_ms = new.pop("latency_samples_ms", None)
     if samples_ms:
@@ -32,7 +32,7 @@ UPCASTERS: dict[tuple[str, int], Callable[[Json], Json]] = {("ResultRecorded", 1
 def upcast(type_: str, version: int, payload: Json) -> Json:
     """Lift a stored payload to the current version of its type.
 
-    Raises AccelError for a type or version this program does not know (written by a newer one).
+    Raises AccelError for a type or version that this program does not know, because a newer one wrote it.
     """
     if type_ not in PAYLOADS:
         raise AccelError(f"The log holds an event of unknown type {type_!r}: upgrade accel-platform to read it.")
