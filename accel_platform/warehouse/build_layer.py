@@ -1,7 +1,7 @@
-"""Fills a layer from the log: the SQL of every table, run over the events that arrived. Publishing is `publish.py`.
+"""Construction of a layer from the log: the SQL of every table, run over the new events.
 
-Every table is a function of the set of events, so that any order of arrival gives the same rows. An event of an old
-version is lifted first; an event that arrives twice counts once.
+Every table is a function of the set of events, so any order of arrival gives the same rows. An event of an old version
+is lifted first; an event that arrives twice counts once.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ CREATE TABLE layer.events (
 )
 """
 _COLUMNS = ", ".join(codec.SCHEMA.names)
-_ASKING = threading.Lock()
-"""Held by whoever asks `_rules`."""
+_RULES_LOCK = threading.Lock()
+"""Lock around the shared connection of `_rules_connection`."""
 
 
 @cache
 def table_sql(table: str) -> str:
+    """Return the SELECT that fills a table, from `sql/TABLE.sql`."""
     text = (resources.files(__package__) / "sql" / f"{table}.sql").read_text()
     return text.replace("$broken_rules", broken_rules_sql())
 
 
 @cache
 def schema_id() -> str:
-    """Hash of everything that decides what the tables hold, beside the events: another one means a full rebuild."""
+    """Return the hash of everything but the events that decides the tables' content; a new one means a full rebuild."""
     versions = sorted((name, payload.VERSION) for name, payload in PAYLOADS.items())
-    # The derived tables are computed through these views.
+    # Views are included, because the derived tables are computed through them.
     views = [
         layers.REJUDGED,
         layers.RESULTS,
@@ -73,15 +74,15 @@ def schema_id() -> str:
 def fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Projection | None) -> int:
     """Write a new layer at `path`: the events of `segments` that `below` lacks, and all derived tables but the matrix.
 
-    Returns the number of events in the layer.
+    Returns the number of events in the layer. Raises LogUnavailable if a segment cannot be read.
     """
     try:
         with layers.translate_write_errors(path.parent):
             return _fill_layer(path, log, segments, below)
     except BaseException:
-        # On a full disk it would take the room that everything else needs.
-        for left_over in (path, path.with_name(f"{path.name}.wal")):
-            left_over.unlink(missing_ok=True)
+        # Removed, because on a full disk it would take the space that everything else needs.
+        for leftover in (path, path.with_name(f"{path.name}.wal")):
+            leftover.unlink(missing_ok=True)
         raise
 
 
@@ -117,12 +118,12 @@ def _fill_layer(path: Path, log: EventLog, segments: Collection[str], below: Pro
 
 
 def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
-    """The data rules that the results among these events break, by event: results that would be set aside."""
+    """Return the data rules broken by results among these events, by event id; such results would be set aside."""
     if not any(event.type == ResultRecorded.__name__ for event in events):
         return {}
     arriving = codec.to_arrow(events)
-    with _ASKING:
-        con = _rules()
+    with _RULES_LOCK:
+        con = _rules_connection()
         con.execute("BEGIN")
         try:
             con.from_arrow(arriving).insert_into("new_events")
@@ -132,10 +133,11 @@ def broken_rules(events: Sequence[Event]) -> dict[UUID, list[str]]:
 
 
 @cache
-def _rules() -> duckdb.DuckDBPyConnection:
-    """Asks which of `new_events` break rules: planned once, which takes ten times as long as asking it of a few events.
+def _rules_connection() -> duckdb.DuckDBPyConnection:
+    """Return a connection with a prepared statement that finds rows of `new_events` that break rules.
 
-    Not optimised, for an optimised statement is planned anew each time.
+    It is planned once, because planning takes ten times as long as running it on a few events. The optimizer is off,
+    because an optimized statement is planned again each time.
     """
     con = duckdb.connect(":memory:")
     con.execute("SET TimeZone = 'UTC'; SET threads = 1; PRAGMA disable_optimizer")
@@ -147,7 +149,7 @@ def _rules() -> duckdb.DuckDBPyConnection:
 
 
 def add_matrix(staged: Projection) -> None:
-    """Compute `compat_matrix` in the newest layer of a projection that nobody reads yet."""
+    """Compute `compat_matrix` in the newest layer of a projection that is not published yet."""
     with layers.translate_write_errors(staged.directory), duckdb.connect(":memory:") as con:
         *lower, newest = staged.layers
         names = layers.attach(con, staged.directory, tuple(lower))
@@ -159,9 +161,9 @@ def add_matrix(staged: Projection) -> None:
 
 
 def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
-    """How many of the lower layers a new one with `arriving` events leaves alone; it absorbs the others.
+    """Return how many lower layers stay below a new one with `arriving` events; the new one absorbs the others.
 
-    A layer is kept while it is at least four times as large as all above it, so that there are about log4(n) layers
+    A layer stays while it is at least four times as large as everything above it. So there are about log4(n) layers,
     and each event is written about log4(n) times, as in a size-tiered LSM tree.
     """
     kept = len(below)
@@ -172,7 +174,7 @@ def count_kept_layers(below: Sequence[Layer], arriving: int) -> int:
 
 
 def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
-    """Keep one row per event id. Doubles are rare, so look before paying for the rewrite."""
+    """Keep one row per event id. Duplicates are rare, so they are counted before the table is rewritten."""
     [(rows, ids)] = con.execute("SELECT count(*), count(DISTINCT event_id) FROM layer.events").fetchall()
     if rows > ids:
         con.execute("CREATE TEMP TABLE doubled AS SELECT * FROM layer.events; DELETE FROM layer.events")
@@ -186,7 +188,7 @@ def _drop_doubles(con: duckdb.DuckDBPyConnection, lower: Sequence[str]) -> None:
 
 
 def stored_events(con: duckdb.DuckDBPyConnection, log: EventLog, segments: Collection[str]) -> str:
-    """A FROM clause, for this connection, over all events of these segments in the current version of their types."""
+    """Return a FROM clause for this connection over all events of these segments, lifted to current versions."""
     con.register("no_events", codec.SCHEMA.empty_table())
     stored = " UNION ALL ".join(_scans(log.sources(segments))) or "SELECT * FROM no_events"
     versions = ", ".join(f"('{name}', {payload.VERSION})" for name, payload in PAYLOADS.items())

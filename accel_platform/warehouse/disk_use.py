@@ -1,4 +1,4 @@
-"""Disk use of an installation: what takes the space, and removal of what killed processes left behind."""
+"""Disk use of an installation by part, and removal of files that killed processes left behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import WarehouseDamaged, current
 
 LEFTOVER_AGE_S = 3_600
-"""A temporary file this old is nobody's: writing one takes seconds, building tables or a predictor minutes."""
+"""Age of abandoned temporary files: writing one takes seconds, building tables or a predictor minutes."""
 _LOG_FOLDERS = {
     "segments": "events, one file per append",
     "packs": "events of many appends",
@@ -31,11 +31,11 @@ class DiskUse:
     what: str
     files: int
     size_bytes: int
-    """As the file system counts it; in an object store, the sum of the objects."""
+    """Allocated blocks in a file system; in an object store, the sum of the object sizes."""
 
 
 def measure_disk_use(settings: Settings) -> list[DiskUse]:
-    """Return what each part of the installation takes, the log first; parts that are not there are left out."""
+    """Return the space that each part of the installation takes, the log first; missing parts are left out."""
     store = EventLog.open(settings).store
     used = []
     for folder, what in _LOG_FOLDERS.items():
@@ -58,7 +58,7 @@ def measure_disk_use(settings: Settings) -> list[DiskUse]:
 
 
 def find_leftovers(settings: Settings, *, older_than_s: float = LEFTOVER_AGE_S) -> Iterator[Path]:
-    """Yield files and folders that were never given their final name; readers do not see them."""
+    """Yield files and folders that never got their final name, which readers do not see."""
     places = [settings.warehouse_dir, settings.models_dir]
     if "://" not in settings.log_location:
         places += [Path(settings.log_location) / folder for folder in _LOG_FOLDERS]
@@ -70,7 +70,7 @@ def find_leftovers(settings: Settings, *, older_than_s: float = LEFTOVER_AGE_S) 
 
 
 def remove_leftovers(settings: Settings) -> list[Path]:
-    """Delete what no process can still be writing; returns it."""
+    """Delete temporary files older than an hour, and return them."""
     gone = list(find_leftovers(settings))
     for path in gone:
         if path.is_dir():
@@ -81,7 +81,7 @@ def remove_leftovers(settings: Settings) -> list[Path]:
 
 
 def _changed_at(path: Path) -> float:
-    """Return when the newest file of a folder, or the file itself, was written; inf for one that is gone."""
+    """Return the time at which a file, or the newest file of a folder, was written; inf if it is gone."""
     try:
         return max(entry.stat().st_mtime for entry in (path, *path.rglob("*")))
     except FileNotFoundError:

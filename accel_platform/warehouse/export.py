@@ -1,4 +1,4 @@
-"""Whole tables as files for other tools. Asking questions is `query.py`, and what a format is `reports/rendering`."""
+"""Export of whole tables to files for other tools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _COPIED: dict[files.Kind, str] = {
     "json": "FORMAT json, ARRAY true",
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
-"""What DuckDB writes by itself, several times as fast; it knows nothing of formulas, so CSV is not among them."""
+"""Formats that DuckDB writes itself, several times as fast. CSV is not one, because DuckDB does not escape formulas."""
 _BATCH = 10_000
-"""Rows that are in memory at once."""
+"""Rows in memory at once."""
 
 
 def export_table(settings: Settings, table: str, output: Path, kind: files.Kind) -> int:
-    """Write one table to `output`, whole or not at all; returns its rows.
+    """Write one table to `output`, whole or not at all; return the number of rows.
 
     Raises InvalidInput for an unknown table, a directory that does not exist, or more rows than the format holds.
     """
@@ -35,9 +35,9 @@ def export_table(settings: Settings, table: str, output: Path, kind: files.Kind)
 
 
 def _copy(con: duckdb.DuckDBPyConnection, table: str, path: Path, options: str) -> int:
-    # The extension that reads JSON columns is not needed to write them: they are text here.
+    # Column types are plain text here, so DuckDB's JSON extension is not needed.
     try:
-        # Rows of a table are in no order; to keep one a million results would lie in memory, nine times as large.
+        # Not kept, because tables are unordered and order costs nine times the memory for a million results.
         con.execute("SET preserve_insertion_order = false")
         con.execute(f"COPY (FROM {table}) TO '{escape_quotes(path)}' ({options})")
     except duckdb.IOException as error:

@@ -1,8 +1,7 @@
-"""What a projection is on disk, and opening one: layers of DuckDB files that read as one set of tables.
+"""Projections on disk: layers of DuckDB files that read as one set of tables.
 
 A layer holds the rows of the events it added; the newest also holds the tables derived from all of them. Layers never
-change once published, and a projection is the list of its layers, so projections share what they have in common. How
-a layer is filled is `build_layer.py`.
+change once published. A projection is the list of its layers, so projections share the layers they have in common.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ DERIVED = ("hosts", "devices", "models", "runs", "requests", "coverage", "regres
 TABLES = ("hosts", "devices", "models", "runs", "requests", "results", "samples", "verifications", "coverage",
           "compat_matrix", "regressions", "quarantine", "suspicions", "suspicion_overrides", "import_ledger",
           "events")  # fmt: skip
-"""What users may rely on."""
+"""Public tables, which users may rely on."""
 RENAMED = {"overrulings": "suspicion_overrides"}
 """Former names of tables, which are views for one more version."""
 
-# Provenance where later events changed it: a suspicion found among other documents, or one that a person overruled.
+# Provenance changed by later events: a suspicion found by comparing documents, or one that a person overruled.
 REJUDGED = """
 SELECT s.result_id, CASE WHEN bool_or(s.verdict = 'simulated' AND o.rule IS NULL) THEN 'simulated'
     WHEN bool_or(o.rule IS NULL) THEN 'suspect' ELSE 'imported' END AS provenance
@@ -51,8 +50,8 @@ WHERE s.result_id IN (
 )
 GROUP BY s.result_id
 """
-# The second where later events judge anything, for the join costs every query a tenth. Only what a file claims can be
-# suspected: a measurement of ours is judged by its verification.
+# `RESULTS_REJUDGED` is used only where later events judge anything, because the join costs every query a tenth. Only
+# imported results can be suspected: measurements are judged by their verification.
 RESULTS = "SELECT * EXCLUDE (broken_rules) FROM result_rows WHERE broken_rules IS NULL"
 RESULTS_REJUDGED = """
 SELECT r.* EXCLUDE (broken_rules) REPLACE (
@@ -62,16 +61,16 @@ FROM result_rows AS r
 LEFT JOIN rejudged_results AS j ON j.result_id = r.event_id
 WHERE broken_rules IS NULL
 """
-# The samples lie once, with their event.
+# Samples are stored once, with their event.
 SAMPLES = """
 SELECT event_id AS result_id, generate_subscripts(samples_ns, 1) AS sample, unnest(samples_ns) / 1e6 AS latency_ms
 FROM events
 WHERE samples_ns IS NOT NULL
 """
-# Whether a result's outputs were checked in its own run: true, false, NULL for never. Another run's verdict says
-# nothing of it: a driver may have been mended, or broken, in between.
-# `counts`: whether it can answer for anything, well or badly. Micro-benchmarks are of no model, and figures whose file
-# names no hardware speak for none.
+# `verified`: verdict on a result's outputs in its own run; NULL if never checked. Another run's verdict does not count,
+# because a driver may have been fixed, or broken, in between.
+# `counts`: the result may be evidence, good or bad. Micro-benchmarks are of no model, and figures whose file names no
+# hardware are evidence for none.
 JUDGED = """
 SELECT r.*, v.passed AS verified, r.provenance IN ('measured', 'imported') AND r.model_family <> 'microbenchmark'
     AND r.hardware <> 'unknown' AS counts
@@ -87,12 +86,12 @@ LEFT JOIN (
     AND r.batch_size IS NOT DISTINCT FROM v.batch_size AND r.sequence_length IS NOT DISTINCT FROM v.sequence_length
     AND r.weights_sha256 IS NOT DISTINCT FROM v.weights_sha256
 """
-# What matrix, regressions and predictor may rest on: verified measurements, and imports that nothing contradicts.
+# Evidence for matrix, regressions and predictor: verified measurements, and imports without suspicion.
 USABLE = """
 SELECT * EXCLUDE (counts) FROM judged_results
 WHERE counts AND status = 'ok' AND (provenance = 'imported' OR verified)
 """
-# A document read again has a newer entry; the table shows that one, and what it left in quarantine. By which column.
+# Columns that name the ledger entry, by table. A document read again has a newer entry; only its rows are shown.
 SUPERSEDED_BY = {"import_ledger": "event_id", "quarantine": "ledger_id"}
 
 
@@ -116,7 +115,7 @@ class Projection:
 
     @property
     def name(self) -> str:
-        """Its own, also among projections of one snapshot: what CURRENT names is never written again."""
+        """File name, unique also among projections of one snapshot, because a published list never changes."""
         newest = self.layers[-1].file.removeprefix("layer-").removesuffix(".duckdb")
         return f"{name_prefix(self.snapshot_id, self.schema_id)}-{newest}.json"
 
@@ -135,7 +134,7 @@ class Projection:
             raise read_error(path, error) from error
 
     def open(self) -> duckdb.DuckDBPyConnection:
-        """A read-only connection in which all layers read as the tables in TABLES (those that are built).
+        """Open a read-only connection in which all layers read as the tables in TABLES, as far as they are built.
 
         Each call makes a database instance of its own, so that one may be sandboxed while another is not.
         """
@@ -150,7 +149,7 @@ class Projection:
         return con
 
     def count_rows(self) -> dict[str, int]:
-        """Rows per public table; the matrix is missing before the audit."""
+        """Count the rows of each public table; the matrix is missing before the audit."""
         with self.open() as con:
             built = con.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
             tables = [table for table in TABLES if (table,) in built]
@@ -159,12 +158,12 @@ class Projection:
 
 
 def name_prefix(snapshot_id: str, schema_id: str) -> str:
-    """What the names of all projections of one snapshot and schema begin with."""
+    """Return the prefix of the file names of all projections of one snapshot and schema."""
     return f"projection-{snapshot_id}-{schema_id}"
 
 
 def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer, ...]) -> list[str]:
-    """Attach the layers read-only; their catalogue names, lowest first."""
+    """Attach the layers read-only, and return their catalog names, lowest first."""
     statements = attach_statements(directory, layers)
     for statement in statements.values():
         con.execute(statement)
@@ -172,7 +171,7 @@ def attach(con: duckdb.DuckDBPyConnection, directory: Path, layers: tuple[Layer,
 
 
 def attach_statements(directory: Path, layers: tuple[Layer, ...]) -> dict[str, str]:
-    """What attaches each layer read-only, by its catalogue name, lowest first."""
+    """Return the statements that attach each layer read-only, by catalog name, lowest first."""
     return {
         (name := f"layer_{number}"): f"ATTACH '{escape_quotes(directory / layer.file)}' AS {name} (READ_ONLY)"
         for number, layer in enumerate(layers)
@@ -180,7 +179,7 @@ def attach_statements(directory: Path, layers: tuple[Layer, ...]) -> dict[str, s
 
 
 def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_in: str | None) -> None:
-    """Define, in the connection's own catalogue, the public tables over these attached layers."""
+    """Define the public tables over these attached layers in the connection's own catalog."""
     for table in PER_EVENT:
         rows = " UNION ALL ".join(f"SELECT * FROM {name}.{table}" for name in layers)
         superseded = " UNION ALL ".join(f"SELECT supersedes FROM {name}.import_ledger" for name in layers)
@@ -203,33 +202,33 @@ def define_views(con: duckdb.DuckDBPyConnection, layers: list[str], *, derived_i
 
 
 def read_error(path: Path, error: Exception) -> AccelError:
-    """Return what to say where a part of the warehouse cannot be read: it is out of reach, or it is damaged."""
+    """Return the error for a part of the warehouse that cannot be read: out of reach, or damaged."""
     if isinstance(error, duckdb.OutOfMemoryException):
         return AccelError(f"There is not enough memory to read the warehouse at {path}: close other programs.")
     named = re.search(r'"(/[^"]+)"', str(error)) if isinstance(error, duckdb.Error) else None
-    said = storage_unavailable(error, f"The warehouse at {named[1] if named else path}")
-    return said or WarehouseDamaged(path, error)
+    problem = storage_unavailable(error, f"The warehouse at {named[1] if named else path}")
+    return problem or WarehouseDamaged(path, error)
 
 
 @contextmanager
 def translate_write_errors(directory: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into the warehouse into a sentence. Raises StorageUnavailable."""
+    """Translate the system's errors on writing the warehouse. Raises StorageUnavailable."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
         named = [Path(name) for name in (getattr(error, "filename2", None), getattr(error, "filename", None)) if name]
         blocked = storage_errno(error) in (errno.EISDIR, errno.ENOTEMPTY, errno.ENOTDIR, errno.EEXIST)
         elsewhere = bool(named) and directory not in (named[0], *named[0].parents)
-        # A file in the way is named; of a full disk any file tells as little as another.
+        # The file is named where it blocks the write; on a full disk the directory is enough.
         place = named[0] if named and (blocked or elsewhere) else directory
-        said = storage_unavailable(error, place if elsewhere else f"The warehouse at {place}")
-        if said is None:
+        problem = storage_unavailable(error, place if elsewhere else f"The warehouse at {place}")
+        if problem is None:
             raise
-        raise StorageUnavailable(f"{said} What is in service stays.") from error
+        raise StorageUnavailable(f"{problem} What is in service stays.") from error
 
 
 class WarehouseDamaged(AccelError):
-    """A file of the warehouse is not what was written. Nothing is lost: the log is the truth."""
+    """A damaged file of the warehouse. Nothing is lost, because the tables are rebuilt from the log."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:200]
@@ -239,12 +238,12 @@ class WarehouseDamaged(AccelError):
 
 
 def current(settings: Settings) -> Projection | None:
-    """The projection in service, None before the first. Raises WarehouseDamaged."""
+    """Return the projection in service, None before the first. Raises WarehouseDamaged."""
     return load_current(settings.warehouse_dir)
 
 
 def load_current(directory: Path) -> Projection | None:
-    """What the pointer of a warehouse directory names, as `current`."""
+    """Return the projection that a warehouse directory's pointer names, None without one. Raises WarehouseDamaged."""
     pointer = directory / "CURRENT"
     try:
         name = pointer.read_text()
@@ -256,7 +255,7 @@ def load_current(directory: Path) -> Projection | None:
 
 
 def require_current(settings: Settings) -> Projection:
-    """The projection in service. Raises WarehouseEmpty, with what to do, before the first."""
+    """Return the projection in service. Raises WarehouseEmpty, with the action to take, before the first."""
     projection = current(settings)
     if projection is None:
         raise WarehouseEmpty(
@@ -267,5 +266,5 @@ def require_current(settings: Settings) -> Projection:
 
 
 def escape_quotes(value: object) -> str:
-    """The text of `value` for use between single quotes in SQL."""
+    """Escape the text of `value` for use between single quotes in SQL."""
     return str(value).replace("'", "''")

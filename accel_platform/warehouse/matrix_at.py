@@ -1,6 +1,6 @@
-"""The compatibility matrix of a part of the evidence: of what a filter leaves, or of what was recorded by then.
+"""SQL of the compatibility matrix over a part of the evidence: filtered results, or results recorded by a moment.
 
-By the rule of the table `compat_matrix`, over the same views: only what they are taken over is less.
+It applies the rule of the table `compat_matrix` to the same views over fewer rows.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from accel_platform.warehouse import layers
 from accel_platform.warehouse.build_layer import table_sql
 
 _EVER = "judged_results AS (SELECT r.* FROM memory.main.judged_results AS r WHERE {condition})"
-# Every judgement of the views is made again from what the log held by then: a result, its verification, a suspicion.
-# DuckDB takes the moments of a lateral join together: all tables are read once, however many moments there are.
+# Results, verifications and suspicions are limited to those recorded by each moment, so the views judge as they did
+# then. A lateral join serves all moments, because DuckDB then reads each table once.
 _DATED = """
 dated_verifications AS MATERIALIZED (
     SELECT v.*, e.recorded_at FROM verifications AS v JOIN events AS e USING (event_id)
@@ -38,12 +38,14 @@ judged_results AS ({layers.JUDGED})
 
 
 def filtered_matrix_sql(condition: str) -> str:
-    """SQL for `compat_matrix` of the results `r` that hold a condition."""
+    """Return SQL for `compat_matrix` over the results `r` that meet a condition."""
     return f"WITH {_EVER.format(condition=condition)} FROM ({table_sql('compat_matrix')})"
 
 
 def matrix_history_sql() -> str:
-    """SQL for `compat_matrix` as it stood before each of `$moments`, a column `moment` first, of these `$models` and
-    families; of all if none."""
+    """Return SQL for `compat_matrix` as it stood before each of `$moments`, with `moment` as the first column.
+
+    `$models` are model ids and families; an empty list means all.
+    """
     cells = f"WITH {_BY_THEN} FROM ({table_sql('compat_matrix')})"
     return f"WITH {_DATED} SELECT m.moment, c.* FROM (SELECT unnest($moments) AS moment) AS m, LATERAL ({cells}) AS c"

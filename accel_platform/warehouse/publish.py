@@ -1,6 +1,6 @@
 """Write, audit, publish: a projection is built beside the one in service, checked, and only then pointed to.
 
-The file `CURRENT` names the projection in service. What it names never changes, so readers need no lock.
+The file `CURRENT` names the projection in service. A published projection never changes, so readers need no lock.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from accel_platform.warehouse.layers import (
 )
 from accel_platform.warehouse.rules import CheckResult, audit, audit_by_expectations, audited_columns
 
-_KEPT = 3
-"""Projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
+_MAX_PROJECTIONS = 3
+"""Number of projections that stay on disk after a publish; a reader keeps the one it has open in any case."""
 
-_AUDITED_S = 3_600
-"""Longer than this nobody takes from staging a projection to publishing it."""
+_MAX_STAGED_S = 3_600
+"""Longest time from staging a projection to publishing it."""
 
 Progress = Callable[[str], None]
 
 
 class ChecksFailed(AccelError):
-    """The audit found broken rules; what was in service stays in service."""
+    """Rules broken in the audit; the projection in service stays."""
 
     def __init__(self, checks: list[CheckResult]) -> None:
         self.checks = checks
@@ -49,14 +49,14 @@ class ChecksFailed(AccelError):
 
 @dataclass(frozen=True)
 class StagedProjection:
-    """A built projection that is not in service yet (or already is: then nothing is left to do)."""
+    """A built projection that is not in service yet, or already is: then nothing is left to do."""
 
     projection: Projection
     mode: str
     """`current` (nothing new), `incremental` or `full`."""
     seconds: float
     damaged: tuple[integrity.Damage, ...] = ()
-    """Files of the log that were set aside: the tables are made without them."""
+    """Files of the log that were moved to quarantine; the tables are built without them."""
 
     @property
     def snapshot_id(self) -> str:
@@ -65,7 +65,7 @@ class StagedProjection:
 
 @dataclass(frozen=True)
 class RefreshResult:
-    """What a refresh published."""
+    """Result of a refresh."""
 
     snapshot_id: str
     mode: str
@@ -80,13 +80,13 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
     Raises ChecksFailed if a data rule is broken, LogUnavailable if the log cannot be read.
     """
     started = time.perf_counter()
-    say = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     staged = stage(settings, full=full)
     for damage in staged.damaged:
-        say(f"set aside {damage}, which is damaged: the tables are made without it")
-    say(f"projected snapshot {staged.snapshot_id[:12]} ({staged.mode}, {staged.seconds:.2f} s)")
+        report(f"set aside {damage}, which is damaged: the tables are made without it")
+    report(f"projected snapshot {staged.snapshot_id[:12]} ({staged.mode}, {staged.seconds:.2f} s)")
     checks = check(staged)
-    say(f"checked {len(checks)} data rules")
+    report(f"checked {len(checks)} data rules")
     publish(settings, staged)
     return RefreshResult(
         snapshot_id=staged.snapshot_id,
@@ -98,7 +98,7 @@ def refresh(settings: Settings, *, full: bool = False, progress: Progress | None
 
 
 def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) -> None:
-    """`refresh`, unless the tables in service are those of the log as it is, or are meant to stay those of the past."""
+    """Refresh the tables unless they match the log, or are those of a past snapshot."""
     if isinstance(settings, SnapshotSettings):
         return
     serving = _serving(settings)
@@ -108,10 +108,17 @@ def bring_up_to_date(settings: Settings, *, progress: Progress | None = None) ->
 
 
 def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None = None) -> StagedProjection:
-    """Build the tables for a snapshot (default: the log now), on top of those in service where that is possible.
+    """Build the tables for a snapshot (default: the log now), on top of those in service where possible.
 
-    Every file of the log that is read is checked. One that is damaged is set aside; without it the tables are made
-    unless those in service hold it. Raises SegmentsGone, SegmentsDamaged where a snapshot is given.
+    Every file of the log that is read is checked. A damaged one is moved to quarantine, and the tables are built
+    without it.
+
+    Raises
+    ------
+    SegmentsGone
+        If segments of the tables in service, or of the given snapshot, are lost.
+    SegmentsDamaged
+        If a snapshot is given and a file of it is damaged.
     """
     started = time.perf_counter()
     log = EventLog.open(settings)
@@ -142,8 +149,8 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
             if wanted is not None:
                 raise integrity.SegmentsDamaged(log, damaged)
         log.save_snapshot(snapshot, base=serving.snapshot_id if serving and published is not None else None)
-        for left_over in directory.glob(".layer-*"):  # of a builder that was killed: we hold the lock
-            left_over.unlink()
+        for leftover in directory.glob(".layer-*"):  # of a killed builder, because the lock excludes others
+            leftover.unlink()
         file = f"layer-{time.time_ns()}.duckdb"
         events = build_layer.fill_layer(directory / f".{file}", log, segments, below)
         (directory / f".{file}").rename(directory / file)
@@ -155,14 +162,14 @@ def stage(settings: Settings, *, full: bool = False, snapshot: Snapshot | None =
 
 
 def require_complete(settings: Settings) -> None:
-    """Raise SegmentsGone where the log has lost what the tables in service were made of."""
+    """Raise SegmentsGone if the log has lost segments of the tables in service."""
     log, serving = EventLog.open(settings), _serving(settings)
     published = None if serving is None else segments_of(serving, log)
     integrity.require_complete(log, _published_once(log, published, full=False))
 
 
 def _published_once(log: EventLog, published: frozenset[str] | None, *, full: bool) -> frozenset[str]:
-    """Return the segments of the tables in service, and where all is made anew, those of any saved snapshot, too."""
+    """Return the segments of the tables in service; for a full build, those of every saved snapshot too."""
     ever = integrity.published_segments(log) if full or published is None else frozenset()
     return (published or frozenset()) | ever
 
@@ -170,11 +177,11 @@ def _published_once(log: EventLog, published: frozenset[str] | None, *, full: bo
 def _layers_below(
     log: EventLog, below: Projection | None, snapshot: Snapshot, new: frozenset[str]
 ) -> tuple[Projection | None, frozenset[str]]:
-    """Return the lower layers that stay, None for none, and the segments that the new layer is made of.
+    """Return the lower layers that stay, None for none, and the segments that the new layer is built from.
 
-    What is new decides how many layers stay; the new layer holds all that lies above them.
+    The number of new events decides how many layers stay; the new layer holds everything above them.
     """
-    kept = _kept(below, build_layer.count_kept_layers(below.layers, log.count_events(new))) if below else None
+    kept = _lowest_layers(below, build_layer.count_kept_layers(below.layers, log.count_events(new))) if below else None
     if kept is None:
         return None, snapshot.segments
     return kept, new if kept == below else snapshot.segments - log.load_snapshot(kept.snapshot_id).segments
@@ -219,7 +226,7 @@ def audit_projection(
 
 
 def publish(settings: Settings, staged: StagedProjection) -> None:
-    """Add the matrix and move the pointer; what is in service stays if it is this projection or holds more."""
+    """Add the matrix and move the pointer, unless this projection or one with more segments is in service."""
     directory = settings.warehouse_dir
     with _lock(directory):
         serving = _serving(settings)
@@ -227,12 +234,12 @@ def publish(settings: Settings, staged: StagedProjection) -> None:
             return
         build_layer.add_matrix(staged.projection)
         write_durably(directory / "CURRENT", staged.projection.name)
-        _was_in_service(directory / staged.projection.name).touch()
+        _served_marker(directory / staged.projection.name).touch()
         _retire(directory, keep=staged.projection)
 
 
 def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
-    """Of the warehouse that the projection lies in; none where they are of another version of the rules."""
+    """Return the layers in service in the projection's directory; none if they have another schema."""
     try:
         serving = load_current(projection.directory)
     except WarehouseDamaged:
@@ -241,7 +248,7 @@ def _layers_in_service(projection: Projection) -> tuple[Layer, ...]:
 
 
 def _serving(settings: Settings) -> Projection | None:
-    """What is in service, None also where it is damaged: then it is made again."""
+    """Return the projection in service; None also if it is damaged, because it is then rebuilt."""
     try:
         return current(settings)
     except WarehouseDamaged:
@@ -249,14 +256,14 @@ def _serving(settings: Settings) -> Projection | None:
 
 
 def _holds_more(serving: Projection, staged: StagedProjection, settings: Settings) -> bool:
-    """Whether another process published a later snapshot since this one was staged."""
+    """Return whether another process published a later snapshot since this one was staged."""
     ours, theirs = (segments_of(p, EventLog.open(settings)) for p in (staged.projection, serving))
     assert ours is not None, "it was staged from this log"
     return serving.schema_id == staged.projection.schema_id and theirs is not None and ours < theirs
 
 
 def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:
-    """The segments it was made of; None for one made of another log, whose snapshots this one never had."""
+    """Return the segments a projection was built from; None if this log does not have its snapshot."""
     try:
         return log.load_snapshot(projection.snapshot_id).segments
     except (NotFound, SnapshotDamaged):
@@ -264,36 +271,36 @@ def segments_of(projection: Projection, log: EventLog) -> frozenset[str] | None:
 
 
 def _extensible(serving: Projection | None, published: frozenset[str] | None, snapshot: Snapshot) -> Projection | None:
-    """The projection in service, if it can be built upon: same schema and log, and nothing in it to forget.
+    """Return the projection in service if it can be extended: same schema and log, and no segment to forget.
 
-    `published` are the segments that it was made of; None where this log never had its snapshot.
+    `published` are the segments it was built from; None if this log never had its snapshot.
     """
     if serving is None or serving.schema_id != build_layer.schema_id():
         return None
     return serving if published is not None and published <= snapshot.segments else None
 
 
-def _kept(below: Projection, count: int) -> Projection | None:
+def _lowest_layers(below: Projection, count: int) -> Projection | None:
     if count == 0:
         return None
     layers = below.layers[:count]
     return Projection(below.directory, layers[-1].snapshot_id, below.schema_id, layers)
 
 
-def _was_in_service(path: Path) -> Path:
-    """The mark beside a projection that CURRENT has named."""
+def _served_marker(path: Path) -> Path:
+    """Return the path of the marker beside a projection that CURRENT has named."""
     return path.with_suffix(".served")
 
 
 def _retire(directory: Path, *, keep: Projection) -> None:
-    """Delete projections but the newest few, and the layers none of the rest is made of.
+    """Delete all projections but the newest few, and layers that no remaining one uses.
 
-    One that was never in service may still be audited by whoever staged it, while others publish.
+    One that was never in service stays for an hour, because the process that staged it may still audit it.
     """
     by_age = sorted(directory.glob("projection-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    for path in by_age[:-_KEPT]:
-        served = _was_in_service(path)
-        if path.name != keep.name and (served.exists() or time.time() - path.stat().st_mtime > _AUDITED_S):
+    for path in by_age[:-_MAX_PROJECTIONS]:
+        served = _served_marker(path)
+        if path.name != keep.name and (served.exists() or time.time() - path.stat().st_mtime > _MAX_STAGED_S):
             path.unlink()
             served.unlink(missing_ok=True)
     used: set[str] = set()
@@ -302,14 +309,14 @@ def _retire(directory: Path, *, keep: Projection) -> None:
             used |= {layer.file for layer in Projection.load(path).layers}
         except WarehouseDamaged:
             path.unlink()
-    for path in directory.glob("layer-*.duckdb*"):  # DuckDB's `.wal` beside one that it could not end, too
+    for path in directory.glob("layer-*.duckdb*"):  # and the `.wal` of a layer that DuckDB could not close
         if path.name.removesuffix(".wal") not in used:
             path.unlink()
 
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
-    """One builder at a time; the kernel releases it when the process dies."""
+    """Lock the warehouse for one builder at a time; the kernel releases the lock when the process dies."""
     with translate_write_errors(directory):
         make_directory(directory)
         with open(directory / ".lock", "w") as file:

@@ -1,4 +1,4 @@
-"""Reads the published tables, following the pointer. Nothing is written through here."""
+"""Read-only access to the published tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Parameters = Sequence[Any] | dict[str, Any]
 class Reader:
     """Read-only SQL over the projection in service; safe to share between threads.
 
-    Each call sees one whole snapshot, the newest at its start. A projection that was replaced stays open until its last
+    Each call sees one whole snapshot, the newest at its start. A projection that was replaced fixed open until its last
     query ends. SQL cannot reach files or the network and cannot change settings.
     """
 
@@ -38,27 +38,27 @@ class Reader:
 
     @property
     def snapshot_id(self) -> str:
-        """The snapshot a query would see now. Raises WarehouseEmpty before the first publish."""
+        """Id of the snapshot that a query would see now. Raises WarehouseEmpty before the first publish."""
         return self._newest()[0].snapshot_id
 
     @property
     def projection_id(self) -> str:
-        """What a query would read now: another one where the tables of a snapshot were made again."""
+        """Id of the tables that a query would read now; it changes when a snapshot's tables are rebuilt."""
         return self._newest()[0].name.removesuffix(".json")
 
     def pinned(self) -> Reader:
-        """A reader that stays with what is in service now, so that several queries see one snapshot."""
+        """Return a reader fixed to what is in service now, so that several queries see one snapshot."""
         return _Pinned(self._settings, self._newest())
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
-        """The rows of one SELECT as dicts. Raises InvalidInput with the database's words if it does not run."""
+        """Return the rows of one SELECT as dicts. Raises InvalidInput with the database's message if it fails."""
         return self.rows_with_snapshot(sql, parameters)[0]
 
     def rows_with_snapshot(self, sql: str, parameters: Parameters = ()) -> tuple[list[dict[str, Any]], str]:
-        """As `rows`, and the id of the snapshot they were read at."""
+        """Return the rows as `rows` does, and the id of the snapshot they were read at."""
         projection, connection = self._newest()
-        with connection.cursor() as cursor, _in_words(projection):
-            _only_reads(cursor, sql)
+        with connection.cursor() as cursor, _translate_errors(projection):
+            _require_select(cursor, sql)
             cursor.execute(sql, parameters or None)
             names = [column[0] for column in cursor.description or ()]
             if len(set(names)) < len(names):
@@ -66,22 +66,22 @@ class Reader:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()], projection.snapshot_id
 
     def arrow(self, sql: str, parameters: Parameters = ()) -> pa.Table:
-        """The rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
+        """Return the rows of one SELECT as an Arrow table. Raises InvalidInput as `rows` does."""
         projection, connection = self._newest()
-        with connection.cursor() as cursor, _in_words(projection):
-            _only_reads(cursor, sql)
+        with connection.cursor() as cursor, _translate_errors(projection):
+            _require_select(cursor, sql)
             return cursor.sql(sql, params=parameters or None).to_arrow_table()
 
     @contextmanager
     def stream(self, sql: str, parameters: Parameters = (), *, rows: int = 10_000) -> Iterator[pa.RecordBatchReader]:
-        """The rows of one SELECT a batch of so many at a time, in memory that does not grow with their number.
+        """Stream the rows of one SELECT in batches of `rows`, in memory that does not grow with their number.
 
         Raises InvalidInput as `rows` does.
         """
         projection, connection = self._newest()
         with connection.cursor() as cursor:
-            with _in_words(projection):
-                _only_reads(cursor, sql)
+            with _translate_errors(projection):
+                _require_select(cursor, sql)
                 batches = cursor.sql(sql, params=parameters or None).to_arrow_reader(rows)
             yield batches
 
@@ -96,7 +96,7 @@ class Reader:
                         self._open = (newest, connection)
                     break
                 except WarehouseDamaged:
-                    # Perhaps it was retired between reading the pointer and opening it; the pointer names another then.
+                    # Retried, because it may have been retired after the pointer was read; the pointer has moved then.
                     if attempt == 4:
                         raise
             assert self._open is not None
@@ -104,22 +104,22 @@ class Reader:
 
 
 class _Pinned(Reader):
-    def __init__(self, settings: Settings, stays: tuple[Projection, duckdb.DuckDBPyConnection]) -> None:
+    def __init__(self, settings: Settings, fixed: tuple[Projection, duckdb.DuckDBPyConnection]) -> None:
         super().__init__(settings)
-        self._stays = stays
+        self._fixed = fixed
 
     def _newest(self) -> tuple[Projection, duckdb.DuckDBPyConnection]:
-        return self._stays
+        return self._fixed
 
 
-def _only_reads(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+def _require_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
     statements = cursor.extract_statements(sql)
     if len(statements) != 1 or statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         raise InvalidInput("Give one SELECT statement: the tables are made from the log and cannot be changed here.")
 
 
 @contextmanager
-def _in_words(projection: Projection) -> Iterator[None]:
+def _translate_errors(projection: Projection) -> Iterator[None]:
     try:
         yield
     except duckdb.IOException as error:

@@ -25,12 +25,12 @@ COMPUTED = {
     "min_over_mean": "latency_min_ms / nullif(latency_mean_ms, 0)",
     "mean_over_max": "latency_mean_ms / nullif(latency_max_ms, 0)",
 }
-"""Columns that rules look at beside those of `results`. `ahead_h`: how many hours a result says it happened after it
-was recorded, at the least; a time without a zone may be up to 14 hours ahead of UTC."""
+"""SQL of the columns that rules use beside those of `results`. `ahead_h`: the least number of hours by which a result's
+time is after its recording; a time without a zone may be up to 14 hours ahead of UTC."""
 
 
 class Rule(Protocol):
-    """One named rule over the columns of `results` and those of COMPUTED. NULL breaks no rule but `Required`."""
+    """A named rule over the columns of `results` and COMPUTED. NULL breaks no rule but `Required`."""
 
     @property
     def name(self) -> str: ...
@@ -190,19 +190,20 @@ class Unique:
 _TEN_HOURS_MS = 36_000_000
 _SIXTEEN_TIB_MIB = 16 * 1024 * 1024
 _MOST_ITEMS = 1_000_000
-"""Of a batch. The largest in published tables is 65,536."""
+"""Largest batch size. The largest in published tables is 65,536."""
 _MOST_TOKENS = 100_000_000
-"""Of a sequence. The longest context that anybody sells is 10 million."""
+"""Largest sequence length. The longest context on the market is 10 million."""
 _MOST_PER_S = 1e12
 _A_DAY_H = 24
-"""Clocks of different machines may disagree by this much."""
+"""Largest tolerated difference of clocks of different machines."""
 _OF_OTHERS = ("xpu", "tpu", "qaic", "hpu", "hailo", "sambanova", "neuron", "vulkan", "opencl", "directml", "unknown")
 """Accelerators that imported results name and this platform does not run; `unknown` where a file names none."""
 _ORDER = ("min", "p50", "p90", "p95", "p99", "max")
 _WITHIN = ("min", "p50")
-"""Below the maximum. High percentiles of few samples may lie above: Python's `statistics.quantiles` extrapolates."""
+"""Statistics that must not exceed the maximum. High percentiles of few samples may, because Python's
+`statistics.quantiles` extrapolates."""
 _ROUNDED = 1.01
-"""A mean of equal figures, summed and rounded, may differ from them by this factor."""
+"""Factor by which a mean of equal figures may differ from them through summing and rounding."""
 
 RULES: tuple[Rule, ...] = (
     Unique("result_id_unique", "result_id"),
@@ -315,25 +316,24 @@ def audit_by_expectations(results: pd.DataFrame, rules: Sequence[Rule] = RULES) 
     asset = context.data_sources.add_pandas("warehouse").add_dataframe_asset("results")
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": results})
 
-    def verdicts(asked: Sequence[Rule], detail: Literal["BOOLEAN_ONLY", "SUMMARY"]) -> dict[str, Any]:
-        suite = gx.ExpectationSuite(name="results", expectations=[rule.expectation() for rule in asked])
+    def verdicts(selected: Sequence[Rule], detail: Literal["BOOLEAN_ONLY", "SUMMARY"]) -> dict[str, Any]:
+        suite = gx.ExpectationSuite(name="results", expectations=[rule.expectation() for rule in selected])
         found: list[Any] = batch.validate(suite, result_format=detail).results
         return {result.expectation_config.meta["rule"]: result for result in found}
 
-    # How many rows break a rule, and which, takes twice the time to find out, and is asked where any does; how many it
-    # speaks of, where those are not all.
+    # Counts and examples take twice the time, so they are computed only for broken rules and those with a condition.
     found = verdicts(rules, "BOOLEAN_ONLY")
     if more := [rule for rule in rules if not found[rule.name].success or _condition(found[rule.name]) is not None]:
         found |= verdicts(more, "SUMMARY")
-    return [_told(rule, found[rule.name], len(results)) for rule in rules]
+    return [_check_result(rule, found[rule.name], len(results)) for rule in rules]
 
 
 def _condition(result: Any) -> Any:
-    """Of the rows that the rule speaks of; None where it speaks of all."""
+    """Return the condition that limits the rows a rule applies to; None if it applies to all."""
     return result.expectation_config.kwargs.get("row_condition")
 
 
-def _told(rule: Rule, result: Any, rows: int) -> CheckResult:
+def _check_result(rule: Rule, result: Any, rows: int) -> CheckResult:
     details = result.result or {}
     error = (result.exception_info or {}).get("exception_message")
     examples = [str(error)] if error else [str(v) for v in details.get("partial_unexpected_list", [])[:5]]
@@ -348,7 +348,7 @@ def _told(rule: Rule, result: Any, rows: int) -> CheckResult:
 
 
 def audited_columns(rules: Sequence[Rule] = RULES) -> dict[str, str]:
-    """The columns that the rules look at, each once, and what each is in SQL over `results`."""
+    """Return the columns that the rules use, each with its SQL expression over `results`."""
     return {column: _expression(column) for rule in rules for column in rule.columns()}
 
 

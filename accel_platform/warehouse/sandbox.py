@@ -1,5 +1,4 @@
-"""Runs strangers' SELECTs, each in a process of its own that is thrown away. What binds that process is
-`sandbox_child.py`; SQL of the own user needs none of it (`query.py`)."""
+"""Sandbox for SELECTs of untrusted users: each runs in a process of its own, which then ends (`sandbox_child.py`)."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.layers import Projection, WarehouseDamaged, attach_statements, require_current
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
-# Nothing of the service's environment; one thread and one arena, for threads and arenas count as memory.
+# Nothing of the service's environment; one thread and one arena, because both count as memory.
 _ENVIRONMENT = {
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
@@ -39,35 +38,36 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one query may use."""
+    """Resource limits of one query."""
 
     wall_s: float = 10.0
     cpu_s: int = 10
     memory_mib: int = 512
     answer_mib: int = 32
     at_once: int = 2
-    """Queries that run at a time; the next waits for its turn as long as a query may take."""
+    """Queries that run at a time; the next waits at most `wall_s` for its turn."""
 
 
 @dataclass(frozen=True)
 class SandboxRows:
-    """What a query found."""
+    """Rows of a query."""
 
     table: pa.Table
     truncated: bool
-    """There were more rows than asked for, or than the answer may hold."""
+    """True if there were more rows than `max_rows`, or than fit into `answer_mib`."""
     snapshot_id: str
     elapsed_ms: float
 
 
 class QueryCancelled(AccelError):
-    """Whoever asked has gone."""
+    """Cancellation of a query by its caller."""
 
 
 class Sandbox:
-    """Read-only SQL over the projection in service, for people who are not trusted; safe to share between threads.
+    """Read-only SQL over the projection in service for untrusted users; safe to share between threads.
 
-    A child waits with the tables open, for starting one takes a third of a second; it answers one query and ends.
+    A spare child waits with the tables open, because starting one takes a third of a second. It answers one query and
+    ends.
     """
 
     def __init__(self, settings: Settings, limits: SandboxLimits | None = None) -> None:
@@ -85,7 +85,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End the child that waits."""
+        """End the spare child."""
         with self._lock:
             spare, self._spare = self._spare, None
         if spare is not None:
@@ -94,13 +94,21 @@ class Sandbox:
     def query(
         self, sql: str, parameters: Parameters = (), *, max_rows: int, cancelled: threading.Event | None = None
     ) -> SandboxRows:
-        """The first `max_rows` rows of one SELECT.
+        """Return the first `max_rows` rows of one SELECT.
 
-        Raises InvalidInput, with the database's words or the limit it met, where it does not run; Busy;
-        Cancelled soon after `cancelled` is set; WarehouseEmpty.
+        Raises
+        ------
+        InvalidInput
+            If it does not run, with the database's message or the limit that it exceeded.
+        Busy
+            If other queries hold all places for as long as a query may take.
+        QueryCancelled
+            Soon after `cancelled` is set.
+        WarehouseEmpty
+            Before the first publish.
         """
         cancelled = cancelled or threading.Event()
-        question = json.dumps(
+        request = json.dumps(
             {
                 "sql": sql,
                 "parameters": dict(parameters) if isinstance(parameters, Mapping) else list(parameters),
@@ -110,33 +118,33 @@ class Sandbox:
         if not self._turns.acquire(timeout=self._limits.wall_s):
             raise Busy("Other queries are running just now: ask again in a few seconds.")
         try:
-            projection, child = self._take()
+            projection, child = self._take_child()
             with child:
                 self._refill(projection)
-                return self._answer(child, question.encode(), projection.snapshot_id, cancelled)
+                return self._answer(child, request.encode(), projection.snapshot_id, cancelled)
         finally:
             self._turns.release()
 
-    def _answer(self, child: _Child, question: bytes, snapshot_id: str, cancelled: threading.Event) -> SandboxRows:
+    def _answer(self, child: _Child, request: bytes, snapshot_id: str, cancelled: threading.Event) -> SandboxRows:
         started = time.perf_counter()
         deadline = time.monotonic() + self._limits.wall_s
-        child.send(question)
+        child.send(request)
         try:
-            said = child.message(deadline, cancelled)
-            if "refused" in said:
-                raise InvalidInput(f"The query does not run: {said['refused']}")
+            reply = child.message(deadline, cancelled)
+            if "refused" in reply:
+                raise InvalidInput(f"The query does not run: {reply['refused']}")
             most = (self._limits.answer_mib << 20) * 2
-            content = child.read(min(int(said["bytes"]), most), deadline, cancelled)
+            content = child.read(min(int(reply["bytes"]), most), deadline, cancelled)
         except _Ended as error:
             raise InvalidInput(
                 f"The query was ended ({error}): it may take {self._limits.wall_s:g} s, {self._limits.cpu_s} s of "
                 f"processor time and {self._limits.memory_mib} MiB of memory. Ask for less at a time."
             ) from error
         table = pa.ipc.open_stream(content).read_all()
-        return SandboxRows(table, bool(said["truncated"]), snapshot_id, (time.perf_counter() - started) * 1e3)
+        return SandboxRows(table, bool(reply["truncated"]), snapshot_id, (time.perf_counter() - started) * 1e3)
 
-    def _take(self) -> tuple[Projection, _Child]:
-        """A child with the newest tables open: the one that waits, where nothing newer came."""
+    def _take_child(self) -> tuple[Projection, _Child]:
+        """Return a child with the newest tables open: the spare one, if its tables are still the newest."""
         for attempt in range(3):
             projection = require_current(self._settings)
             with self._lock:
@@ -151,7 +159,7 @@ class Sandbox:
                 child.wait_until_ready()
             except _Ended as error:
                 child.close()
-                # Perhaps its files were retired between reading the pointer and opening them.
+                # Retried, because its files may have been retired between reading the pointer and opening them.
                 if attempt == 2:
                     raise WarehouseDamaged(self._settings.warehouse_dir, error) from error
             else:
@@ -174,7 +182,7 @@ class Sandbox:
 
 
 class _Ended(Exception):
-    """The child ended, or was ended, before it said all; the text says how."""
+    """End of a child before its answer was complete; the text says how it ended."""
 
 
 class _Child:
@@ -203,32 +211,32 @@ class _Child:
         self.close()
 
     def send(self, line: bytes) -> None:
-        # A child that died breaks the pipe; reading will say how it died.
+        # Ignored, because reading reports how a child died that broke the pipe.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(line + b"\n")
             self._stdin.flush()
 
     def wait_until_ready(self) -> None:
-        """Until its tables are open. Raises _Ended where they cannot be."""
-        said = self.message(time.monotonic() + _START_S, threading.Event())
-        if "gone" in said:
-            raise _Ended(said["gone"])
+        """Wait until the child has opened its tables. Raises _Ended if it cannot."""
+        reply = self.message(time.monotonic() + _START_S, threading.Event())
+        if "gone" in reply:
+            raise _Ended(reply["gone"])
 
     def message(self, deadline: float, cancelled: threading.Event) -> dict[str, Any]:
         while b"\n" not in self._pending:
-            self._pending += self._some(deadline, cancelled)
+            self._pending += self._read_some(deadline, cancelled)
         line, _, self._pending = self._pending.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def read(self, size: int, deadline: float, cancelled: threading.Event) -> bytes:
         content = bytearray(self._pending)
         while len(content) < size:
-            content += self._some(deadline, cancelled)
+            content += self._read_some(deadline, cancelled)
         return bytes(content[:size])
 
-    def _some(self, deadline: float, cancelled: threading.Event) -> bytes:
-        """What it says next, which it may be long silent before."""
+    def _read_some(self, deadline: float, cancelled: threading.Event) -> bytes:
+        """Return the child's next output. Raises QueryCancelled, and _Ended after the deadline."""
         poller = select.poll()
         poller.register(self._stdout, select.POLLIN | select.POLLHUP)
         while not poller.poll(50):
@@ -243,7 +251,7 @@ class _Child:
         return data
 
     def close(self) -> None:
-        """Kill it and release everything; safe to call again."""
+        """Kill the child and release everything; safe to call again."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,8 +1,8 @@
-"""The child that runs one stranger's SELECT: it shuts itself in first, then reads it. Started by `sandbox.py`.
+"""Child process of `sandbox.py` that restricts itself, then runs one untrusted SELECT.
 
-It stands alone and imports nothing of ours, so that it starts in a fraction of a second and has nothing to give away:
-no settings, no environment. DuckDB's own lock keeps SQL from files, network and settings; the kernel's limits hold
-where DuckDB has a hole, for without a file descriptor to be had no file opens and no socket.
+It imports nothing of the platform, so it starts in a fraction of a second and has no settings or environment to reveal.
+DuckDB's own lock keeps SQL from files, network and settings. The kernel's limits hold where DuckDB has a gap: without a
+free file descriptor no file and no socket opens.
 """
 
 import json
@@ -13,14 +13,14 @@ import threading
 from typing import Any
 
 if __name__ == "__main__":
-    # Arrow would import it, for half of what a start costs; nothing here is made of arrays.
+    # Blocked, because Arrow would import it, which takes half of the start time, and nothing here needs arrays.
     sys.modules["numpy"] = None  # type: ignore[assignment]
 
 import duckdb
 import pyarrow as pa
 
-# What SQL can read of settings and paths is then the same on every machine. Extensions are never fetched.
-_SHUT = """
+# Fixed values make the settings and paths that SQL can read equal on every machine. Extensions are never fetched.
+_LOCKDOWN = """
 SET TimeZone = 'UTC';
 SET temp_directory = '';
 SET secret_directory = '/nonexistent';
@@ -32,59 +32,60 @@ SET allow_community_extensions = false;
 SET python_enable_replacements = false;
 SET enable_external_access = false;
 """
-_MAKING_ROWS = {"range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row", "json_each",
-                "json_tree"}  # fmt: skip
-"""Table functions that look at nothing but their arguments."""
-_TELLING_OF_THE_MACHINE = ("duckdb_", "pg_", "pragma_")
-"""What the catalogue's own tables begin with; some say where files lie."""
+_ALLOWED_TABLE_FUNCTIONS = {
+    "range", "generate_series", "generate_subscripts", "unnest", "repeat", "repeat_row", "json_each", "json_tree",
+}  # fmt: skip
+"""Table functions that read nothing but their arguments."""
+_MACHINE_PREFIXES = ("duckdb_", "pg_", "pragma_")
+"""Prefixes of the catalog's own tables, some of which reveal file paths."""
 
 
 def main() -> None:
     channel = os.fdopen(os.dup(1), "wb")
     setup = json.loads(sys.stdin.buffer.readline())
     try:
-        con = _tables(setup)
+        con = _open_tables(setup)
     except duckdb.Error as error:
-        _say(channel, {"gone": str(error)})
+        _send(channel, {"gone": str(error)})
         return
-    questions: list[bytes] = []
-    asked = threading.Event()
-    # A thread of its own, for the parent's death must end this process in the middle of a query too.
-    threading.Thread(target=_listen, args=(questions, asked), daemon=True).start()
+    requests: list[bytes] = []
+    received = threading.Event()
+    # In a thread of its own, because the parent's death must end this process in the middle of a query too.
+    threading.Thread(target=_listen, args=(requests, received), daemon=True).start()
     _limit(setup)
-    _say(channel, {"ready": True})
-    asked.wait()
-    question = json.loads(questions[0])
+    _send(channel, {"ready": True})
+    received.wait()
+    request = json.loads(requests[0])
     try:
         con.execute(f"SET memory_limit = '{int(setup['memory_mib'])}MiB'; SET lock_configuration = true")
-        table, truncated = _rows(con, question, most_bytes=int(setup["answer_mib"]) << 20)
+        table, truncated = _read_rows(con, request, most_bytes=int(setup["answer_mib"]) << 20)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         content = sink.getvalue()
     except (MemoryError, duckdb.OutOfMemoryException, pa.ArrowMemoryError):
-        _say(channel, {"refused": f"It needs more than {setup['memory_mib']} MiB of memory."})
+        _send(channel, {"refused": f"It needs more than {setup['memory_mib']} MiB of memory."})
     except (duckdb.Error, pa.ArrowException, ValueError, TypeError, RuntimeError) as error:
-        _say(channel, {"refused": str(error)})
+        _send(channel, {"refused": str(error)})
     else:
-        _say(channel, {"bytes": content.size, "truncated": truncated})
+        _send(channel, {"bytes": content.size, "truncated": truncated})
         channel.write(content)
         channel.flush()
-    # DuckDB may take long to give memory back, and there is nobody to give it to.
+    # Exit at once, because DuckDB may take long to release memory.
     os._exit(0)
 
 
-def _tables(setup: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """The tables of a projection, and then no other file."""
+def _open_tables(setup: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """Open the tables of a projection, then lock the connection against all other files."""
     con = duckdb.connect(":memory:", config={"threads": 1})
     for statement in setup["statements"]:
         con.execute(statement)
-    con.execute(_SHUT)
+    con.execute(_LOCKDOWN)
     return con
 
 
 def _limit(setup: dict[str, Any]) -> None:
-    """What the kernel holds it to, from here on."""
+    """Set the kernel's limits on this process."""
     with open("/proc/self/statm") as statm:
         taken = int(statm.read().split()[0]) * resource.getpagesize()
     cpu = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + int(setup["cpu_s"])
@@ -101,17 +102,17 @@ def _limit(setup: dict[str, Any]) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def _listen(questions: list[bytes], asked: threading.Event) -> None:
-    questions.append(sys.stdin.buffer.readline())
-    if questions[0]:
-        asked.set()
+def _listen(requests: list[bytes], received: threading.Event) -> None:
+    requests.append(sys.stdin.buffer.readline())
+    if requests[0]:
+        received.set()
         sys.stdin.buffer.read(1)
     os._exit(0)
 
 
-def _rows(con: duckdb.DuckDBPyConnection, question: dict[str, Any], *, most_bytes: int) -> tuple[pa.Table, bool]:
-    """The first rows, and whether there were more. Reading stops there, so an endless query ends."""
-    sql, most_rows = question["sql"], question["max_rows"]
+def _read_rows(con: duckdb.DuckDBPyConnection, request: dict[str, Any], *, most_bytes: int) -> tuple[pa.Table, bool]:
+    """Return the first rows, and whether there were more. Reading stops there, so an endless query ends."""
+    sql, most_rows = request["sql"], request["max_rows"]
     statements = con.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise ValueError("Give one SELECT statement: the tables are made from the log and cannot be changed here.")
@@ -119,8 +120,8 @@ def _rows(con: duckdb.DuckDBPyConnection, question: dict[str, Any], *, most_byte
     tree = json.loads(text)
     if tree["error"]:
         raise ValueError(f"It cannot be looked through: {tree['error_message']}")
-    _refuse_what_tells_of_the_machine(tree)
-    relation = con.sql(sql, params=question["parameters"] or None)
+    _reject_machine_access(tree)
+    relation = con.sql(sql, params=request["parameters"] or None)
     if relation is None:
         raise ValueError("It has no rows.")
     reader = relation.to_arrow_reader(2048)
@@ -138,23 +139,23 @@ def _rows(con: duckdb.DuckDBPyConnection, question: dict[str, Any], *, most_byte
     return pa.Table.from_batches(batches, reader.schema), False
 
 
-def _refuse_what_tells_of_the_machine(node: Any) -> None:
-    """Raise ValueError for a parsed statement that asks for settings or files, wherever in it."""
+def _reject_machine_access(node: Any) -> None:
+    """Raise ValueError if a parsed statement reads settings or files anywhere."""
     for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        _refuse_what_tells_of_the_machine(part)
+        _reject_machine_access(part)
     if not isinstance(node, dict):
         return
     if node.get("type") == "TABLE_FUNCTION":
         name = node["function"].get("function_name", "")
-        if name.lower() not in _MAKING_ROWS:
+        if name.lower() not in _ALLOWED_TABLE_FUNCTIONS:
             raise ValueError(f"The table function {name}() is not to be had here; of those there are: "
-                             f"{', '.join(sorted(_MAKING_ROWS))}.")  # fmt: skip
+                             f"{', '.join(sorted(_ALLOWED_TABLE_FUNCTIONS))}.")  # fmt: skip
     named = node.get("table_name") if node.get("type") == "BASE_TABLE" else node.get("function_name")
-    if isinstance(named, str) and (named.lower().startswith(_TELLING_OF_THE_MACHINE) or named == "current_setting"):
+    if isinstance(named, str) and (named.lower().startswith(_MACHINE_PREFIXES) or named == "current_setting"):
         raise ValueError(f"{named} is not to be had here: it tells of this machine, not of what was measured.")
 
 
-def _say(channel: Any, message: dict[str, Any]) -> None:
+def _send(channel: Any, message: dict[str, Any]) -> None:
     channel.write(json.dumps(message).encode() + b"\n")
     channel.flush()
 

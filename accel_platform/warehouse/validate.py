@@ -1,7 +1,7 @@
-"""Whether log and tables are as they should be, and the repairs that have only one way to go. Rules are in `rules.py`.
+"""Validation of log and tables, and the repairs that are safe.
 
-Looked at are the rules over every row, the tables against the log, the references between tables, and what a writer
-that was killed may have left. A claim is never changed, and nothing that was acknowledged is ever removed.
+It checks the rules over every row, the tables against the log, references between tables, and leftovers of killed
+writers. Imported claims are never changed, and acknowledged events are never removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accel_platform.warehouse.layers import PER_EVENT, TABLES, Projection, Wareh
 from accel_platform.warehouse.rules import RULES
 
 Describe = Callable[[str], Callable[[], ModelDescribed] | None]
-"""For a model that is known beyond its name, how to describe it; None for any other."""
+"""Function that returns, for a model in the catalog, a function that describes it; None for any other."""
 
 _EXAMPLES = 5
 
@@ -58,19 +58,19 @@ _UNDESCRIBED = "SELECT model_id FROM models WHERE architecture IS NULL ORDER BY 
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """One rule over every result: how many were looked at, break it and are set aside, break it and are in service."""
+    """Verdict of one rule over every result: rows checked, breaking rows set aside, breaking rows in service."""
 
     rule: str
     rows: int
     set_aside: int
     in_service: int
     origins: dict[str, int]
-    """Documents or runs that the rows set aside came from, the most frequent first."""
+    """Rows set aside by document or run of origin, the most frequent first."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be. `repair` is the one safe repair, None where there is none."""
+    """A problem of log or tables. `repair` is the one safe repair, None if there is none."""
 
     name: str
     count: int
@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found, after the repairs that were made."""
+    """Findings that remain after the repairs made."""
 
     snapshot_id: str | None
     rules: tuple[RuleVerdict, ...]
@@ -91,11 +91,10 @@ class Validation:
 def validate(
     settings: Settings, describe: Describe, *, fix: bool = False, copy: integrity.LogCopy | None = None
 ) -> Validation:
-    """Look at everything; with `fix`, repair what has one safe repair and look again.
+    """Validate everything; with `fix`, make the safe repairs and validate again.
 
-    Segments that the log has lost are brought back from `copy`, a back-up, where one is given.
-
-    Raises LogUnavailable where the log cannot be listed or written.
+    Lost segments of the log are restored from `copy`, a back-up, if one is given. Raises LogUnavailable if the log
+    cannot be listed or written.
     """
     found = _look(settings, describe)
     if not fix or not any(finding.repair or copy for finding in found.findings):
@@ -112,7 +111,7 @@ _LOG_INCOMPLETE = frozenset({"segments_damaged", "segments_unreadable", "segment
 def _look(settings: Settings, describe: Describe) -> Validation:
     log = EventLog.open(settings)
     snapshot = log.snapshot()
-    findings = [*_of_log(log, snapshot), *_left_overs(settings)]
+    findings = [*_of_log(log, snapshot), *_leftovers(settings)]
     readable = not any(finding.name in _LOG_INCOMPLETE for finding in findings)
     try:
         projection = current(settings)
@@ -166,13 +165,13 @@ def _damaged(log: EventLog) -> list[integrity.Damage]:
         *map(pack_key, parquet_names(log.store.keys(PACKS))),
     ]
     in_packs = frozenset[str]().union(*log.packs().values())
-    emptied = {segment_key(name) for name in in_packs}  # as earlier versions of the platform left them
+    emptied = {segment_key(name) for name in in_packs}  # earlier versions of the platform left empty files
     sources = [SegmentSource(log.store.local_path(key), key) for key in sorted(keys)]
     return integrity.find_damage(log, [s for s in sources if s.key not in emptied or s.path.stat().st_size])
 
 
 def _problem(log: EventLog, segment: str) -> str | None:
-    """Why a segment cannot be read; None if every event of it can."""
+    """Return why a segment cannot be read; None if every event of it can."""
     try:
         for _ in log.read(Snapshot(frozenset({segment}))):
             pass
@@ -181,7 +180,7 @@ def _problem(log: EventLog, segment: str) -> str | None:
     return None
 
 
-def _left_overs(settings: Settings) -> Iterator[Finding]:
+def _leftovers(settings: Settings) -> Iterator[Finding]:
     found = [str(path) for path in find_leftovers(settings)]
     if found:
         yield Finding(
@@ -190,7 +189,7 @@ def _left_overs(settings: Settings) -> Iterator[Finding]:
 
 
 def _read_all(con: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    """Read every block of every table: DuckDB compares each with its checksum. Raises as `unreadable` says."""
+    """Read every block of every table, which DuckDB compares with its checksum. Raises as `read_error` returns."""
     try:
         for table in (*TABLES, *PER_EVENT):
             con.execute(f"SELECT bit_xor(hash(t)) FROM {table} AS t").fetchall()
@@ -256,7 +255,7 @@ def _verdicts(projection: Projection, set_aside: list[tuple[str, str, int]]) -> 
 def _repair(
     settings: Settings, describe: Describe, findings: tuple[Finding, ...], copy: integrity.LogCopy | None
 ) -> Iterator[str]:
-    """Make the repairs, and say each as it is done."""
+    """Make the repairs, and yield a sentence for each one done."""
     names = {finding.name for finding in findings}
     if "find_leftovers" in names:
         for path in remove_leftovers(settings):
@@ -265,17 +264,17 @@ def _repair(
     yield from repaired
     log = EventLog.open(settings)
     if "segments_unreadable" in names or integrity.lost_segments(log):
-        return  # tables that hold more than the log are the last copy of it
+        return  # not rebuilt, because tables that hold more than the log are its last copy
     wrong = {finding.name for finding in findings if finding.repair == "rebuild"}
     if wrong or repaired or "tables_behind" in names:
-        yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refreshed(settings, full=bool(wrong))}"
-    described = _described(settings, describe)
-    if described:
-        yield f"models_undescribed: described {summarize(described, _EXAMPLES)}; {_refreshed(settings, full=False)}"
+        yield f"{', '.join(sorted(wrong) or ['tables_behind'])}: {_refresh(settings, full=bool(wrong))}"
+    models = _describe_models(settings, describe)
+    if models:
+        yield f"models_undescribed: described {summarize(models, _EXAMPLES)}; {_refresh(settings, full=False)}"
 
 
 def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: bool) -> Iterator[str]:
-    """Set damaged files aside, and bring back what a pack or the copy has whole."""
+    """Move damaged files to quarantine, and restore lost segments from the copy."""
     log = EventLog.open(settings)
     for damage in _damaged(log) if damaged else ():
         integrity.set_aside(log, [damage])
@@ -287,14 +286,14 @@ def _repair_log(settings: Settings, copy: integrity.LogCopy | None, *, damaged: 
             yield f"segments_gone: brought {summarize(sorted(back), _EXAMPLES)} back from the back-up"
 
 
-def _refreshed(settings: Settings, *, full: bool) -> str:
+def _refresh(settings: Settings, *, full: bool) -> str:
     done = publish.refresh(settings, full=full)
     how = "made again from the log" if full else "brought up to the log"
     return f"tables {how}: {done.rows['events']:,} events, {done.rows['results']:,} results"
 
 
-def _described(settings: Settings, describe: Describe) -> list[str]:
-    """Append the description of every model that is known and has none; returns their names."""
+def _describe_models(settings: Settings, describe: Describe) -> list[str]:
+    """Append the description of every known model that has none, and return their names."""
     projection = current(settings)
     if projection is None:
         return []

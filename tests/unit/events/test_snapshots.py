@@ -125,7 +125,7 @@ class TestThePast:
     def test_they_are_made_once_and_the_oldest_go(
         self, settings: Settings, log: EventLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(time_travel, "_KEPT", 2)
+        monkeypatch.setattr(time_travel, "_MAX_SNAPSHOTS", 2)
         # The audit has its own test, and takes a second.
         monkeypatch.setattr(publish, "check", lambda staged: [])
         for name in "abc":

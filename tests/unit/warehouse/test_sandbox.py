@@ -172,7 +172,9 @@ def test_no_table_of_the_catalogue_says_where_files_lie(sandbox: Sandbox, settin
 def test_the_lock_of_the_database_holds_by_itself(settings: Settings) -> None:
     """Also what the look at the statement lets through must find files, settings and network shut."""
     projection = require_current(settings)
-    con = sandbox_child._tables({"statements": [*attach_statements(projection.directory, projection.layers).values()]})
+    con = sandbox_child._open_tables(
+        {"statements": [*attach_statements(projection.directory, projection.layers).values()]}
+    )
     con.execute("SET lock_configuration = true")
     for name in ("read_text", "read_blob", "read_csv", "read_json", "glob", "copy out", "httpfs", "set", "load"):
         with pytest.raises(duckdb.Error):
