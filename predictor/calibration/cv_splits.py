@@ -89,7 +89,7 @@ def _run_key(sample: Sample) -> tuple[object, ...]:
         sample.layout,
         sample.compiler,
     )
-    return (*sample.shape, *way, str(sample.version))
+    return (*sample.workload_key, *way, str(sample.version))
 
 
 SPLITS: dict[str, Split] = {

@@ -106,7 +106,7 @@ class Sample:
         return f"{self.devices} {self.device} {self.backend} {self.layout} {self.compiler} {self.version}"
 
     @property
-    def shape(self) -> tuple[str, str, int, float | None]:
+    def workload_key(self) -> tuple[str, str, int, float | None]:
         """Key of the workload, equal on every device."""
         size = None if math.isnan(self.size) else self.size
         return self.model, self.mode, self.batch_size if self.mode == "generation" else 0, size

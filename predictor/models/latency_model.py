@@ -84,7 +84,7 @@ class LatencyModel:
         self._ensembles = ensembles
         self._rows_by_workload: dict[Any, list[int]] = defaultdict(list)
         for i, sample in enumerate(known_samples):
-            self._rows_by_workload[sample.shape].append(i)
+            self._rows_by_workload[sample.workload_key].append(i)
         self._distance = _SettingDistance.fit(known_samples)
         self.models = {sample.model for sample in samples}
         self._run_modes = {(sample.kind, sample.backend, sample.compiler) for sample in samples}
@@ -174,7 +174,7 @@ class LatencyModel:
 
     def count_same_workload(self, sample: Sample) -> int:
         """Return the number of figures of the same workload that transfer to the sample."""
-        return len(self._rows_by_workload.get(sample.shape, ()))
+        return len(self._rows_by_workload.get(sample.workload_key, ()))
 
     def _beyond_analytical(self, samples: Sequence[Sample], logs: Array) -> Array:
         """Return these logs less the analytical model's: what sets models of equal cost apart."""
@@ -207,14 +207,14 @@ class LatencyModel:
         is the mean of trees and Gaussian process.
         """
         logs = self._predict_trees(samples, known=known) if by_trees is None else by_trees.copy()
-        sources = [self._rows_by_workload.get(sample.shape, []) for sample in samples]
+        sources = [self._rows_by_workload.get(sample.workload_key, []) for sample in samples]
         all_sources = sorted({row for rows in sources for row in rows})
         if all_sources:
             residuals = self._residuals(all_sources, known=known)
-            by_shape: dict[Any, list[int]] = defaultdict(list)
+            by_workload: dict[Any, list[int]] = defaultdict(list)
             for i, sample in enumerate(samples):
-                by_shape[sample.shape].append(i)
-            for here in by_shape.values():
+                by_workload[sample.workload_key].append(i)
+            for here in by_workload.values():
                 if rows := sources[here[0]]:
                     weights = np.exp(-self._distance.distances([samples[i] for i in here], np.array(rows)))
                     total = weights.sum(axis=1)

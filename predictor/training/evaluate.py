@@ -192,7 +192,7 @@ def _mean_top1_regret(samples: Sequence[Sample], logs: Array, truth: Array) -> f
     batch = np.log([sample.batch_size for sample in samples])
     rows: dict[Any, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
-        rows[sample.shape].append(i)
+        rows[sample.workload_key].append(i)
     regrets = []
     for at in rows.values():
         if len({(samples[i].device, samples[i].compiler, samples[i].layout, samples[i].backend) for i in at}) > 1:
