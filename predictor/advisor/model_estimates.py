@@ -18,8 +18,8 @@ from predictor.calibration.cross_validation import Regime
 from predictor.calibration.predictor import Prediction, Predictor
 from predictor.data.evidence import CellSummary, Evidence, Target
 from predictor.data.fast_path import require_slow_path
-from predictor.data.model_resolution import lookup_decoder
 from predictor.data.samples import Sample, find_published_decoder, make_sample
+from predictor.data.traced_models import lookup_decoder
 from predictor.models.explanations import Contribution
 from predictor.schemas.responses import ExclusionCause, Neighbour
 

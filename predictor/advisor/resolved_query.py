@@ -12,8 +12,6 @@ from predictor.advisor.serving_state import ServingState
 from predictor.data.evidence import CellKey, Target
 from predictor.data.model_resolution import (
     ResolvedModel,
-    convert_to_layer_outputs,
-    resolve_input_sizes,
     resolve_item_cost,
     resolve_output_tokens,
     resolve_queried_model,
@@ -100,17 +98,14 @@ def resolve_query(state: ServingState, query: Query, hardware: Sequence[str | Ow
         For unknown hardware, and for a config or size that cannot be.
     """
     evidence = state.evidence
+    precision_warning = None if query.precision is not None else _stored_precision(query.model)
     subject = resolve_queried_model(query.model, evidence)
     length, length_warning = resolve_sequence_length(subject, query.sequence_length, evidence, query.mode)
-    sizes = resolve_input_sizes(subject, None if subject.named_only else query.image_size, query.audio_seconds)
-    cost = resolve_item_cost(subject, length, sizes, evidence.models)
-    cost, cost_warning = (
-        (cost, None) if cost is None or subject.figures is None else convert_to_layer_outputs(cost, evidence.models)
-    )
     tokens, tokens_warning = None, None
     if query.mode == "generation":
         tokens, tokens_warning = resolve_output_tokens(subject, query.output_tokens, length, evidence)
-    precision_warning = None if query.precision is not None else _stored_precision(query.model)
+    image_size = None if subject.named_only else query.image_size
+    sizes, cost, cost_warning = resolve_item_cost(subject, length, image_size, query.audio_seconds, evidence.models)
     text_warning = (
         f"{subject.model_id} is costed for text alone: what it would do with images or sound is left out."
         if subject.text_alone

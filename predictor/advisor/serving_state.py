@@ -51,6 +51,10 @@ class ServingState:
     results: AnswerCache = field(default_factory=AnswerCache, compare=False, repr=False)
     """Results computed from this state, for reuse."""
 
+    @property
+    def predictor_id(self) -> str | None:
+        return None if self.predictor is None else self.predictor.predictor_id
+
     def known_model(self, *names: str) -> KnownModel | None:
         """Return the training set's model under the first of these names that has one."""
         return next(filter(None, (self._known_models.get(_normalized(name)) for name in names)), None)

@@ -20,7 +20,7 @@ from accel_platform.warehouse.reader import Reader
 from accel_platform.workloads.kv_cache import Decoder
 from predictor.data.evidence import KnownDevice, Target, observed_devices
 from predictor.data.features import family_from_name
-from predictor.data.model_resolution import find_spec_by_id, lookup_decoder, lookup_item_cost
+from predictor.data.model_resolution import find_spec_by_id
 from predictor.data.samples import (
     MAX_SPEED_LIMIT_RATIO,
     Sample,
@@ -31,7 +31,7 @@ from predictor.data.samples import (
     parse_device_name,
     speed_limit_ratio,
 )
-from predictor.data.traced_models import ItemCost
+from predictor.data.traced_models import ItemCost, lookup_decoder, lookup_item_cost
 
 _MEMORY_FAILURES = ("out_of_memory", "killed")
 _CELL = (

@@ -15,11 +15,11 @@ from typing import Any
 from accel_platform.bench.measure.generation import NEW_TOKENS
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.workloads.kv_cache import Decoder
-from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model, sequence_length_for
+from accel_platform.workloads.model_catalog import ModelSpec, find_model, resolve_model
 from predictor.data.config_cost import canonical_config, estimate_config_cost
 from predictor.data.evidence import Evidence
 from predictor.data.fast_path import require_slow_path
-from predictor.data.traced_models import TRACE_LOCK, InputSizes, ItemCost, traced_cost, traced_decoder
+from predictor.data.traced_models import OWN_SIZES, InputSizes, ItemCost, has_own_sizes, lookup_item_cost
 from predictor.schemas.requests import ModelConfig, ModelFigures
 
 _MIN_COUNTED_MODELS = 5
@@ -41,6 +41,8 @@ class ResolvedModel:
     """Decoder's shape of a config whose model generates."""
     text_alone: bool = False
     """Whether it also reads images or sound, which the cost does not count."""
+    image_size: float | None = None
+    """Pixels along an edge of the images that the config reads, where they are square."""
     default_sequence_length: int | None = None
     """Tokens per item if a query states none; None for inputs of a fixed size, or where unknown."""
 
@@ -63,14 +65,37 @@ def resolve_queried_model(query: str | ModelConfig | ModelFigures, evidence: Evi
     A config whose cost equals that of a measured model of its architecture is taken for that model. Raises NotFound
     with the closest names, and InvalidInput for a config that describes no model.
     """
-    if isinstance(query, ModelConfig):
-        return _resolve_config(query.root, evidence)
+    if isinstance(query, str):
+        return _resolve_name(query, evidence)
     if isinstance(query, ModelFigures):
         written = query.activation_bytes_per_item, query.layer_output_bytes_per_item
-        cost = ItemCost(query.parameters, None, query.flops_per_item, *written)
+        figures = ItemCost(query.parameters, None, query.flops_per_item, *written)
         name = f"{query.family or 'figures'}-{_digest(query.model_dump_json())}"
-        return ResolvedModel(name, query.family, query.modality, None, figures=cost)
-    return _resolve_name(query, evidence)
+        return ResolvedModel(name, query.family, query.modality, None, figures=figures)
+    cost = estimate_config_cost(query.root)
+    identity = (cost.architecture, cost.parameters, cost.flops, cost.activation_bytes)
+    matches = (
+        model_id
+        for model_id, row in evidence.models.items()
+        if identity
+        == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
+    )
+    known = next(matches, None)
+    if known is not None and (by_name := _resolve_name(known, evidence)).spec is not None:
+        return by_name
+    text = canonical_config(query.root)
+    return ResolvedModel(
+        # A measured model keeps its name, which its results have, and takes all else from the config.
+        model_id=known or f"{cost.architecture}-{_digest(text)}",
+        family=evidence.models[known]["family"] if known else cost.family,
+        modality=cost.modality,
+        spec=None,
+        config=text,
+        decoder=cost.decoder,
+        text_alone=cost.text_alone,
+        image_size=cost.image_size,
+        default_sequence_length=cost.sequence_length,
+    )
 
 
 def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
@@ -89,32 +114,6 @@ def _resolve_name(name: str, evidence: Evidence) -> ResolvedModel:
             more = f" In the warehouse: {', '.join(close)}." if close else ""
             raise NotFound(f"{error}{more}") from error
     return ResolvedModel(spec.model_id, spec.family, spec.modality, spec, default_sequence_length=spec.sequence_length)
-
-
-def _resolve_config(config: dict[str, Any], evidence: Evidence) -> ResolvedModel:
-    cost = estimate_config_cost(config)
-    identity = (cost.architecture, cost.parameters, cost.flops, cost.activation_bytes)
-    matches = (
-        model_id
-        for model_id, row in evidence.models.items()
-        if identity
-        == tuple(row[k] for k in ("architecture", "parameters", "flops_per_item", "activation_bytes_per_item"))
-    )
-    known = next(matches, None)
-    if known is not None and (by_name := _resolve_name(known, evidence)).spec is not None:
-        return by_name
-    text = canonical_config(config)
-    return ResolvedModel(
-        # A measured model keeps its name, which its results have, and takes all else from the config.
-        model_id=known or f"{cost.architecture}-{_digest(text)}",
-        family=evidence.models[known]["family"] if known else cost.family,
-        modality=cost.modality,
-        spec=None,
-        config=text,
-        decoder=cost.decoder,
-        text_alone=cost.text_alone,
-        default_sequence_length=cost.sequence_length,
-    )
 
 
 def _digest(text: str) -> str:
@@ -170,13 +169,42 @@ def resolve_output_tokens(
     return tokens, f"No output_tokens given: answering for {tokens}, {origin}."
 
 
-def resolve_input_sizes(model: ResolvedModel, image_size: int | None, audio_seconds: float | None) -> InputSizes:
-    """Return the sizes of images and sound that are not the model's own.
+def resolve_item_cost(
+    model: ResolvedModel,
+    sequence_length: int | None,
+    image_size: int | None,
+    audio_seconds: float | None,
+    models: Mapping[str, dict[str, Any]],
+) -> tuple[InputSizes, ItemCost | None, str | None]:
+    """Return the sizes of images and sound that are not the model's own, the cost of one item, and a warning.
 
-    Raises InvalidInput for a size of an input that the model does not read.
+    The cost is None where it is unknown. Raises InvalidInput for a size that the model does not read or cannot take.
     """
-    for name, value, modality in (("image_size", image_size, "vision"), ("audio_seconds", audio_seconds, "audio")):
-        if value is None:
+    _check_sizes_are_read(model, image_size=image_size, audio_seconds=audio_seconds)
+    sizes = InputSizes(image_size, audio_seconds)
+    if model.figures is not None:
+        return sizes, *_convert_to_layer_outputs(replace(model.figures, image_size=image_size), models)
+    if model.config is not None:
+        if image_size == model.image_size:
+            sizes = InputSizes(None, audio_seconds)
+        cost = estimate_config_cost(
+            json.loads(model.config),
+            # None for the default length, because that cost is cached.
+            sequence_length=None if sequence_length == model.default_sequence_length else sequence_length,
+            image_size=sizes.image_size,
+            audio_seconds=audio_seconds,
+        )
+        written = cost.activation_bytes, cost.layer_output_bytes
+        return sizes, ItemCost(cost.parameters, cost.layers, cost.flops, *written, cost.image_size), None
+    if model.spec is not None and sizes != OWN_SIZES and has_own_sizes(model.spec, sizes):
+        sizes = OWN_SIZES
+    return sizes, lookup_item_cost(model.model_id, model.spec, sequence_length, models, sizes), None
+
+
+def _check_sizes_are_read(model: ResolvedModel, **sizes: float | None) -> None:
+    """Raise InvalidInput for a size of images or sound that the model does not read."""
+    for name, modality in (("image_size", "vision"), ("audio_seconds", "audio")):
+        if sizes[name] is None:
             continue
         if model.named_only:
             raise InvalidInput(f"{model.model_id} is known by its results only, which state no {name}: leave it out.")
@@ -187,46 +215,9 @@ def resolve_input_sizes(model: ResolvedModel, image_size: int | None, audio_seco
             )
         if model.modality not in (None, modality, "multimodal"):
             raise InvalidInput(f"{model.model_id} is a {model.modality} model: leave out {name}.")
-    if model.config and image_size and image_size == estimate_config_cost(json.loads(model.config)).image_size:
-        image_size = None
-    sizes = InputSizes(image_size, audio_seconds)
-    if model.spec is None or sizes == InputSizes():
-        return sizes
-    require_slow_path()
-    with TRACE_LOCK:
-        from accel_platform.workloads.inputs import describe_inputs, with_image_size
-
-        sized = model.spec if image_size is None else with_image_size(model.spec, image_size)
-        inputs = describe_inputs(sized, batch_size=1, audio_seconds=audio_seconds)
-        return InputSizes() if inputs == describe_inputs(model.spec, batch_size=1) else sizes
 
 
-def resolve_item_cost(
-    model: ResolvedModel, sequence_length: int | None, sizes: InputSizes, models: Mapping[str, dict[str, Any]]
-) -> ItemCost | None:
-    """Return the cost of one item at these sizes; None where unknown.
-
-    Raises InvalidInput for a size that the model cannot take.
-    """
-    if model.figures is not None:
-        return replace(model.figures, image_size=sizes.image_size)
-    if model.config is not None:
-        cost = estimate_config_cost(
-            json.loads(model.config),
-            # None for the default length, because that cost is cached.
-            sequence_length=None if sequence_length == model.default_sequence_length else sequence_length,
-            image_size=sizes.image_size,
-            audio_seconds=sizes.audio_seconds,
-        )
-        written = cost.activation_bytes, cost.layer_output_bytes
-        return ItemCost(cost.parameters, cost.layers, cost.flops, *written, cost.image_size)
-    if sizes == InputSizes():
-        return lookup_item_cost(model.model_id, model.spec, sequence_length, models)
-    assert model.spec is not None, "other models have no sizes"
-    return traced_cost(model.spec, sequence_length, sizes)
-
-
-def convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
+def _convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]]) -> tuple[ItemCost, str | None]:
     """Scale activations of all operators to layer outputs, which samples count, and return a warning that says so.
 
     The cost stays unchanged where too few models in the warehouse are counted both ways.
@@ -240,47 +231,6 @@ def convert_to_layer_outputs(cost: ItemCost, models: Mapping[str, dict[str, Any]
     share = median(shares)
     warning = f"Scaled activation_bytes_per_item by {share:.2f} to layer outputs (median of {len(shares)} models)."
     return replace(cost, layer_output_bytes=share * cost.activation_bytes), warning
-
-
-def lookup_item_cost(
-    model_id: str, spec: ModelSpec | None, sequence_length: int | None, models: Mapping[str, dict[str, Any]]
-) -> ItemCost | None:
-    """Return the cost of one item from the warehouse or the model's config; None where unknown or without a length.
-
-    The warehouse's figures hold for the model's default length. For another one the model is traced on the meta
-    device, which imports torch and takes seconds the first time. Raises InvalidInput for a length it cannot take.
-    """
-    row = models.get(model_id)
-    default = None if spec is None else sequence_length_for(spec, None)
-    if default is not None and sequence_length is None:
-        return None
-    if row is not None and row["flops_per_item"] is not None and row["parameters"] is not None:
-        described = ItemCost(
-            row["parameters"],
-            row["layers"],
-            row["flops_per_item"],
-            row["activation_bytes_per_item"],
-            row["layer_output_bytes_per_item"],
-            row["image_size"],
-        )
-        # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
-        if spec is None or (sequence_length == default and described.layer_output_bytes is not None):
-            return described
-    if spec is None:
-        return None
-    return traced_cost(spec, sequence_length, InputSizes())
-
-
-def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
-    """Return the decoder's shape of a catalog model, or of one whose config is in the warehouse.
-
-    None where unknown, or where the model does not generate.
-    """
-    row = models.get(model_id) or {}
-    if spec is None and row.get("architecture") and row.get("config"):
-        config = json.loads(row["config"])
-        spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config=config)
-    return None if spec is None else traced_decoder(spec)
 
 
 def find_spec_by_id(model_id: str) -> ModelSpec | None:

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -62,6 +62,20 @@ class InputSizes:
     audio_seconds: float | None = None
 
 
+OWN_SIZES = InputSizes()
+
+
+def has_own_sizes(spec: ModelSpec, sizes: InputSizes) -> bool:
+    """Return whether these sizes of images and sound are the model's own."""
+    require_slow_path()
+    with TRACE_LOCK:
+        from accel_platform.workloads.inputs import describe_inputs, with_image_size
+
+        sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
+        inputs = describe_inputs(sized, batch_size=1, audio_seconds=sizes.audio_seconds)
+        return inputs == describe_inputs(spec, batch_size=1)
+
+
 @lru_cache(maxsize=4096)
 def traced_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes) -> ItemCost:
     """Return the cost of one item. Raises InvalidInput for a length or size that the model cannot take."""
@@ -84,13 +98,13 @@ def _trace_cost(spec: ModelSpec, sequence_length: int | None, sizes: InputSizes)
 
     sized = spec if sizes.image_size is None else with_image_size(spec, sizes.image_size)
     try:
+        pixels = usual_image_size(sized)
         cost = cost_of(sized, batch_size=1, sequence_length=sequence_length, audio_seconds=sizes.audio_seconds)
     except (RuntimeError, ValueError, TypeError) as error:
-        if sizes == InputSizes():
+        if sizes == OWN_SIZES:
             raise
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{spec.model_id} cannot take inputs of this size: {reason}") from error
-    pixels = usual_image_size(sized)
     return ItemCost(cost.parameters, cost.layers, cost.flops, cost.activation_bytes, cost.layer_output_bytes, pixels)
 
 
@@ -139,3 +153,48 @@ def _cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return Path(root) / "accel-platform" / "traced" / digest.hexdigest()[:16]
+
+
+def lookup_item_cost(
+    model_id: str,
+    spec: ModelSpec | None,
+    sequence_length: int | None,
+    models: Mapping[str, dict[str, Any]],
+    sizes: InputSizes = OWN_SIZES,
+) -> ItemCost | None:
+    """Return the cost of one item from the warehouse or the model's config; None where unknown or without a length.
+
+    The warehouse's figures hold for the model's default length and own sizes. For others the model is traced on the
+    meta device, which imports torch and takes seconds the first time. Raises InvalidInput for what it cannot take.
+    """
+    row = models.get(model_id) if sizes == OWN_SIZES else None
+    default = None if spec is None else spec.sequence_length
+    if default is not None and sequence_length is None:
+        return None
+    if row is not None and row["flops_per_item"] is not None and row["parameters"] is not None:
+        described = ItemCost(
+            row["parameters"],
+            row["layers"],
+            row["flops_per_item"],
+            row["activation_bytes_per_item"],
+            row["layer_output_bytes_per_item"],
+            row["image_size"],
+        )
+        # A row without layer outputs is of an old version, and serves only if the model cannot be traced.
+        if spec is None or (sequence_length == default and described.layer_output_bytes is not None):
+            return described
+    if spec is None:
+        return None
+    return traced_cost(spec, sequence_length, sizes)
+
+
+def lookup_decoder(model_id: str, spec: ModelSpec | None, models: Mapping[str, dict[str, Any]]) -> Decoder | None:
+    """Return the decoder's shape of a catalog model, or of one whose config is in the warehouse.
+
+    None where unknown, or where the model does not generate.
+    """
+    row = models.get(model_id) or {}
+    if spec is None and row.get("architecture") and row.get("config"):
+        config = json.loads(row["config"])
+        spec = ModelSpec(model_id, row["architecture"], str(row["family"]), row["modality"], config=config)
+    return None if spec is None else traced_decoder(spec)

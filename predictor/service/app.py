@@ -21,7 +21,7 @@ from accel_platform.settings import Settings
 from accel_platform.warehouse.sandbox import Sandbox
 from accel_platform.workloads.model_catalog import resolve_model
 from predictor.advisor.advisor import Advisor
-from predictor.data.model_resolution import lookup_item_cost
+from predictor.data.traced_models import lookup_item_cost
 from predictor.service import middleware
 from predictor.service.api import (
     charts,

@@ -35,7 +35,7 @@ def router(advisor: Advisor, settings: Settings, version: str) -> APIRouter:
             status="ok",
             version=version,
             snapshot_id=state.evidence.snapshot_id,
-            predictor_id=predictor.predictor_id if predictor else None,
+            predictor_id=state.predictor_id,
             predictor_missing=None if predictor else state.no_predictor,
             log_problem=log_problem,
             results=row["results"],

@@ -73,7 +73,7 @@ def test_an_answer_is_computed_once_and_is_what_recommend_says(
 def test_another_objective_or_limit_changes_no_figure(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     advisor = Advisor(settings)
     first = advisor.recommend(QUERY)
-    monkeypatch.setattr("predictor.advisor.recommend.estimate_all", lambda *_: pytest.fail("estimated again"))
+    monkeypatch.setattr("predictor.advisor.answers.estimate_all", lambda *_: pytest.fail("estimated again"))
     again = advisor.recommend(QUERY.model_copy(update={"objective": "memory", "hardware": ["openvino", "cpu"]}))
     figures = {r.hardware: r.model_dump(exclude={"rank"}) for r in first.recommendations}
     assert {r.hardware: r.model_dump(exclude={"rank"}) for r in again.recommendations} == {

@@ -18,8 +18,8 @@ from predictor import predict as ask_one
 from predictor import recommend as ask
 from predictor.advisor.advisor import Advisor
 from predictor.data.config_cost import estimate_config_cost
-from predictor.data.model_resolution import lookup_decoder, resolve_input_sizes, resolve_queried_model
-from predictor.data.traced_models import InputSizes
+from predictor.data.model_resolution import resolve_item_cost, resolve_queried_model
+from predictor.data.traced_models import InputSizes, lookup_decoder
 from predictor.schemas.requests import BatchQuery, ModelConfig, PredictQuery, RecommendQuery
 from predictor.schemas.responses import Answer, PredictAnswer, Unanswered
 from predictor.training.train import train
@@ -206,8 +206,8 @@ def test_the_own_image_size_of_a_config_is_no_size_of_its_own(advisor: Advisor) 
     config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
               "intermediate_size": 64, "image_size": 32, "patch_size": 16}  # fmt: skip
     subject = resolve_queried_model(ModelConfig(config), advisor.state().evidence)
-    assert resolve_input_sizes(subject, 32, None) == resolve_input_sizes(subject, None, None) == InputSizes()
-    assert resolve_input_sizes(subject, 64, None) == InputSizes(image_size=64)
+    sizes = [resolve_item_cost(subject, None, pixels, None, {})[0] for pixels in (None, 32, 64)]
+    assert sizes == [InputSizes(), InputSizes(), InputSizes(image_size=64)]
 
 
 def test_a_config_that_sees_is_answered_for_text_and_told_so(advisor: Advisor) -> None:

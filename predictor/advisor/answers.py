@@ -1,0 +1,165 @@
+"""Answers to resolved queries: results of the candidates, ranked, and those left out with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accel_platform.backends.registry import RUNTIMES
+from predictor.advisor.answer_cache import CandidateResult
+from predictor.advisor.bound import generation_bound, roofline_bound
+from predictor.advisor.candidates import Candidate
+from predictor.advisor.estimation import estimate_all, in_answering_precision, matrix_verdict
+from predictor.advisor.model_estimates import queried_sample
+from predictor.advisor.objectives import (
+    cost_per_items,
+    energy_per_item,
+    level_mismatch,
+    missing_figure,
+    ranking,
+    violations,
+)
+from predictor.advisor.resolved_query import ResolvedQuery
+from predictor.advisor.scaling import Abstention, Estimate
+from predictor.advisor.serving_state import ServingState
+from predictor.advisor.suggestions import suggest_measurement
+from predictor.data.evidence import Evidence
+from predictor.schemas.requests import Constraints, Objective
+from predictor.schemas.responses import (
+    Answer,
+    Excluded,
+    ExclusionCause,
+    Figures,
+    Interval,
+    Recommendation,
+)
+
+_OTHER_QUERY: dict[ExclusionCause, str] = {
+    "constraint": "ask with a wider limit, or for other hardware",
+    "does_not_fit": "ask for a device with more memory, or in a smaller precision",
+}
+"""Suggestion for causes that no measurement would remove."""
+_DRIVEN_DEVICES = f"ask for a device that one of these drives: {', '.join(RUNTIMES)}"
+
+
+def candidate_results(state: ServingState, query: ResolvedQuery) -> list[CandidateResult]:
+    """Return the result of each candidate, from the cache where it is there; custom devices are never cached."""
+    cached = state.results.get(query)
+    new = [c for c in query.candidates if c.own or c.target not in cached]
+    if not new:
+        return [cached[c.target] for c in query.candidates]
+    estimates = estimate_all(state, [(query, candidate) for candidate in new])
+    computed = iter([candidate_result(state.evidence, query, c, e) for c, e in zip(new, estimates, strict=True)])
+    results = [next(computed) if c.own or c.target not in cached else cached[c.target] for c in query.candidates]
+    state.results.put(query, {c.target: r for c, r in zip(query.candidates, results, strict=True) if not c.own})
+    return results
+
+
+def candidate_result(
+    evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate | Abstention
+) -> CandidateResult:
+    if isinstance(estimate, Estimate):
+        return CandidateResult(figures=_figures(evidence, query, candidate, estimate), cautions=estimate.cautions)
+    target = candidate.target
+    # Figures of an unnamed device are not reported, because nobody could measure on it.
+    named = target.device_id is not None or target not in evidence.by_target
+    return CandidateResult(excluded=_excluded(evidence, query, candidate, estimate) if named else None)
+
+
+def build_answer(
+    state: ServingState,
+    query: ResolvedQuery,
+    results: Sequence[CandidateResult],
+    objective: Objective = "latency",
+    constraints: Constraints | None = None,
+) -> Answer:
+    evidence, warnings = state.evidence, list(query.warnings)
+    excluded = [
+        Excluded(
+            hardware=absent.hardware,
+            device=absent.device,
+            cause=absent.cause,
+            reason=absent.reason,
+            suggestion=_DRIVEN_DEVICES
+            if absent.cause == "no_runtime"
+            else suggest_measurement(query, absent.hardware, here=False),
+        )
+        for absent in query.absent
+    ]
+    kept: list[Figures] = []
+    for candidate, result in zip(query.candidates, results, strict=True):
+        if result.figures is None:
+            excluded += filter(None, [result.excluded])
+            continue
+        violated = violations(constraints, result.figures, candidate.spec) if constraints else None
+        if violated is None:
+            warnings += result.cautions
+            kept.append(result.figures)
+        else:
+            excluded.append(_excluded(evidence, query, candidate, Abstention("constraint", violated)))
+    key = ranking(objective)
+    # The faster goes first where the objective tells none apart, as where no price is known.
+    latency_key = ranking("latency")
+    ranked = sorted(kept, key=lambda r: (key(r), latency_key(r), r.hardware, r.device_id or r.device or ""))
+    for figures in ranked:
+        if (missing := missing_figure(objective, figures)) is not None:
+            warnings.append(f"{figures.hardware}{f' ({figures.device})' if figures.device else ''}: {missing}.")
+    warnings += filter(None, [level_mismatch(objective, ranked)])
+    # "cuda is unavailable here" is no news where a cuda device of another host can be recommended.
+    answered = {r.hardware for r in ranked}
+    return Answer(
+        model=query.subject.model_id,
+        batch_size=query.batch_size,
+        sequence_length=query.sequence_length,
+        output_tokens=query.output_tokens,
+        recommendations=[Recommendation(**vars(figures), rank=i) for i, figures in enumerate(ranked, start=1)],
+        excluded=[e for e in excluded if e.device is not None or e.hardware not in answered],
+        warnings=list(dict.fromkeys(warnings)),
+        snapshot_id=evidence.snapshot_id,
+        predictor_id=state.predictor_id,
+    )
+
+
+def _figures(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, estimate: Estimate) -> Figures:
+    latency, target = estimate.latency_ms, candidate.target
+    items_ms = query.batch_size * 1e3
+    throughput = Interval(
+        p50=items_ms / latency.p50,
+        low=items_ms / latency.high if latency.high else None,
+        high=items_ms / latency.low if latency.low else None,
+        level=latency.level,
+    )
+    return Figures(
+        hardware=target.hardware,
+        backend=target.backend,
+        device=target.device,
+        device_id=candidate.device_id,
+        latency_ms=latency,
+        throughput_items_per_s=throughput,
+        memory_peak_mib=estimate.memory_peak_mib,
+        cost=cost_per_items(throughput, candidate.spec),
+        energy=energy_per_item(estimate.energy_j_per_item, latency, query.batch_size, candidate.spec),
+        bound=generation_bound(queried_sample(evidence, in_answering_precision(query, estimate), candidate))
+        if query.mode == "generation"
+        else roofline_bound(query, candidate.spec),
+        provenance=estimate.provenance,
+        evidence=list(estimate.event_ids),
+        neighbours=list(estimate.neighbours),
+        basis=estimate.basis,
+        why=list(estimate.why),
+        compatibility=matrix_verdict(evidence, query, target)[0],
+    )
+
+
+def _excluded(evidence: Evidence, query: ResolvedQuery, candidate: Candidate, abstention: Abstention) -> Excluded:
+    target = candidate.target
+    device = evidence.by_device.get(target)
+    # An emulated device does not count as present, because measuring it would settle nothing.
+    here = device is not None and device.available and not device.emulated
+    return Excluded(
+        hardware=target.hardware,
+        device=target.device,
+        device_id=candidate.device_id,
+        cause=abstention.cause,
+        reason=abstention.reason,
+        suggestion=_OTHER_QUERY.get(abstention.cause) or suggest_measurement(query, candidate.hardware_name, here=here),
+    )
