@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from accel_platform.precisions import resolve_precision
-from accel_platform.workloads.model_catalog import ModelSpec, sequence_length_for
+from accel_platform.workloads.inputs import InputSpec, describe_inputs
+from accel_platform.workloads.model_catalog import ModelSpec
 
 _TRACING = threading.Lock()
 """torch's FLOP counter hooks into every module of the process, so two threads may not count at once."""
@@ -45,8 +46,8 @@ def cost_of(
     For int8 the weights of matrix products and convolutions count one byte each; the rest stays float32, as quantizing
     runtimes keep it. Raises InvalidInput for an impossible batch size or length, or an unknown precision.
     """
-    length = sequence_length_for(spec, sequence_length)
-    return _cost(spec, batch_size, length, audio_seconds, resolve_precision(precision))
+    inputs = describe_inputs(spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds)
+    return _cost(spec, inputs, resolve_precision(precision))
 
 
 def parameters_of(spec: ModelSpec) -> int:
@@ -75,26 +76,21 @@ def text_tower(spec: ModelSpec) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _cost(
-    spec: ModelSpec, batch_size: int, sequence_length: int | None, audio_seconds: float | None, precision: str
-) -> ModelCost:
+def _cost(spec: ModelSpec, inputs: tuple[InputSpec, ...], precision: str) -> ModelCost:
     import torch
 
     from accel_platform.workloads.build import text_part
-    from accel_platform.workloads.inputs import describe_inputs
 
     dtype = torch.float32 if precision == "int8" else getattr(torch, precision)
     model = _meta_model(spec, dtype)
-    inputs = {
+    tensors = {
         # Sizes decide shapes, so they need their values.
         item.name: torch.full(item.shape, item.value)
         if item.kind == "size"
         else torch.empty(item.shape, dtype=dtype if item.kind == "signal" else torch.int64, device="meta")
-        for item in describe_inputs(
-            spec, batch_size=batch_size, sequence_length=sequence_length, audio_seconds=audio_seconds
-        )
+        for item in inputs
     }
-    flops, written, put_out = _trace(model, inputs)
+    flops, written, put_out = _trace(model, tensors)
     stored = [*model.parameters(), *model.buffers()]
     return ModelCost(
         parameters=sum(p.numel() for p in model.parameters()),
