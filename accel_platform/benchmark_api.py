@@ -153,10 +153,10 @@ def resume_benchmark(config: Config, *, home: Path | str | None = None) -> Plann
 
 def execute(planned: PlannedRun, *, on_progress: Progress | None = None, always_report: bool = False) -> RunSummary:
     """Measure a plan, then write its files and refresh the tables, as its configuration says."""
-    from accel_platform.reports.run_export import make_places, write_reports
+    from accel_platform.reports.run_export import create_folders, write_reports
 
     config, settings = planned.config, planned.settings
-    make_places(config.report_dir, config.csv)
+    create_folders(config.report_dir, config.csv)
     log = EventLog.open(settings)
     summary = measure_cells(
         planned.wanted,

@@ -134,7 +134,7 @@ def chart(
     An HTML file is self-contained and works offline.
     """
     from accel_platform.errors import InvalidInput
-    from accel_platform.reports.charts.registry import CHARTS, chart, drawing
+    from accel_platform.reports.charts.registry import CHARTS, chart, find_chart
     from accel_platform.reports.charts.render import kind_of, specification, write
     from accel_platform.warehouse.reader import Reader
 
@@ -147,7 +147,7 @@ def chart(
         return
     if name is None:
         raise InvalidInput("Name a chart; `accel chart --list` shows them.")
-    drawing(name)
+    find_chart(name)
     if as_json == (output is not None):
         raise InvalidInput("Name the file to write with --output, or print the specification with --json.")
     if output is not None:

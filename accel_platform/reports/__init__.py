@@ -1,1 +1,1 @@
-"""Files made of results: documents for other tools, and charts. Nothing is measured or decided here."""
+"""Documents, charts and exchange files made of results."""

@@ -1,6 +1,6 @@
-"""The 22-column CSV of framework comparisons: one row per cell, an empty field where something is not known.
+"""The 22-column CSV of framework comparisons, one row per cell. Unknown values are empty fields.
 
-Its reader is `measurement_csv` of `migrations`. `memory_mb` holds MiB, as that format has it.
+`migrations.formats.measurement_csv` reads it back. `memory_mb` holds MiB, as the format defines it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from accel_platform.events.types import ResultRecorded
-from accel_platform.reports.figures import figures_of
+from accel_platform.reports.figures import result_statistics
 from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
-from accel_platform.table_io.values import guarded_row
+from accel_platform.table_io.values import guard_row
 
 COLUMNS = (
     "timestamp",
@@ -44,18 +44,18 @@ COLUMNS = (
 
 
 def write(run: BenchmarkRun, path: Path) -> None:
-    """Replace the file by the run's results, in the order of their recording."""
+    """Write the run's results in recording order, replacing the file."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for measured in run.results:
-            writer.writerow(guarded_row(row_of(run, measured)))
+            writer.writerow(guard_row(to_row(run, measured)))
 
 
-def row_of(run: BenchmarkRun, measured: RecordedResult) -> dict[str, Any]:
-    """One result under the format's column names."""
+def to_row(run: BenchmarkRun, measured: RecordedResult) -> dict[str, Any]:
+    """Return one result under the format's column names."""
     result = measured.result
-    figures = figures_of(result)
+    figures = result_statistics(result)
     return {
         "timestamp": measured.at.isoformat(),
         "framework": result.backend,
@@ -77,13 +77,13 @@ def row_of(run: BenchmarkRun, measured: RecordedResult) -> dict[str, Any]:
         "throughput_ips": figures.items_per_s,
         "memory_mb": result.memory_peak_mib,
         "compilation_time_ms": result.compile_ms,
-        "git_commit": commit(),
+        "git_commit": platform_commit(),
         "notes": "; ".join(_notes(result)),
     }
 
 
 def _shape(run: BenchmarkRun, result: ResultRecorded) -> str | None:
-    """`4x128` for a text; else what goes in with its name, for a sound of two dimensions is no text."""
+    """Return `4x128` for text; otherwise the first input's name with its shape. None if unknown."""
     if result.sequence_length is not None:
         return f"{result.batch_size}x{result.sequence_length}"
     described = run.models.get(result.model_id)
@@ -107,15 +107,15 @@ def _notes(result: ResultRecorded) -> list[str]:
     notes = [f"{result.threads} threads"] if result.threads else []
     notes += [result.mode] if result.mode != "inference" else []
     notes += [f"weights {result.weights_source}"] if result.weights_source else []
-    # A reader of files knows by this word that they say nothing of real hardware.
+    # Importers recognize simulated results by this word.
     notes += ["simulated hardware"] if result.provenance == "emulated" else []
     notes += [f"noisy: {result.noisy_reason}"] if result.noisy else []
     return notes + ([f"{result.status}: {result.reason}"] if result.status != "ok" else [])
 
 
 @lru_cache(maxsize=1)
-def commit() -> str | None:
-    """The commit of the platform where it runs from a clone; None for an installed one."""
+def platform_commit() -> str | None:
+    """Return the platform's git commit in a clone; None if installed as a package."""
     here, git = Path(__file__).resolve().parents[2], shutil.which("git")
     if git is None or not (here / ".git").exists():
         return None

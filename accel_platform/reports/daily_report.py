@@ -1,4 +1,4 @@
-"""One day of the log as Markdown."""
+"""Daily report in Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM regressions WHERE state = 'open' ORDER BY found_at DESC, regression_id
 
 
 def day_report(day: date, found: TableChanges, after: Reader) -> str:
-    """The page: what came between the two snapshots of `found`, and which regressions are open in `after`."""
+    """Return a day's report: changes between the snapshots of `found`, and open regressions in `after`."""
     medians = [
         {
             "model": row["model_id"],

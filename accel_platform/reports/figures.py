@@ -1,4 +1,4 @@
-"""The statistics of one result as the tables have them: from its samples, percentiles only where there are enough."""
+"""Statistics of one result, computed as in the table `results`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from accel_platform.events.types import ResultRecorded
 
-NEEDED = {50: 11, 90: 64, 95: 130, 99: 662}
-"""Samples that a percentile needs, by the early-stopping rule of MLPerf Inference."""
+MIN_SAMPLES = {50: 11, 90: 64, 95: 130, 99: 662}
+"""Samples required per percentile, by the early-stopping rule of MLPerf Inference."""
 
 
 @dataclass(frozen=True)
 class ResultStatistics:
-    """Milliseconds of one batch, and items per second; None where it is not known."""
+    """Milliseconds per batch, and items per second; None if unknown."""
 
     mean_ms: float | None
     p50_ms: float | None
@@ -27,10 +27,11 @@ class ResultStatistics:
     items_per_s: float | None
 
 
-def figures_of(result: ResultRecorded) -> ResultStatistics:
-    """Linear interpolation between order statistics (Hyndman & Fan type 7), as in the table `results`.
+def result_statistics(result: ResultRecorded) -> ResultStatistics:
+    """Return the statistics of a result's samples, or the stated ones without samples.
 
-    Without samples they are what the result itself states.
+    Percentiles use linear interpolation (Hyndman & Fan type 7), as in the table `results`. They are None with too few
+    samples.
     """
     if not result.samples_ns:
         return ResultStatistics(
@@ -47,7 +48,9 @@ def figures_of(result: ResultRecorded) -> ResultStatistics:
     samples_ms = np.array(result.samples_ns) / 1e6
     mean_ms = float(samples_ms.mean())
     count = len(samples_ms)
-    percentiles = {q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in NEEDED.items()}
+    percentiles = {
+        q: float(np.percentile(samples_ms, q)) if count >= needed else None for q, needed in MIN_SAMPLES.items()
+    }
     return ResultStatistics(
         mean_ms,
         percentiles[50],

@@ -1,7 +1,4 @@
-"""The compatibility matrix as files: a row per cell, a page whose cells open to their evidence, the documented JSON.
-
-What a cell says is decided in `analysis/summaries/matrix.py`.
-"""
+"""The compatibility matrix as rows, as an HTML page, and as the documented JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 from accel_platform.analysis.summaries.matrix import FamilyCell, Matrix, RatedCell, group_by_family
 from accel_platform.table_io import text
-from accel_platform.table_io.values import shown
+from accel_platform.table_io.values import display_text
 from accel_platform.warehouse.reader import Reader
 
 Families = Mapping[str, Mapping[str, FamilyCell]]
@@ -23,7 +20,6 @@ td.failed { background: #d222; } td.untested { opacity: .55; }
 details summary { cursor: pointer; white-space: nowrap; } dl { font-size: .85rem; margin: .3rem 0; max-width: 22rem; }
 dt { font-weight: 600; } dd { margin: 0 0 .2rem; overflow-wrap: anywhere; }
 </style>"""
-# The mean of a figure is what the form has a name for; ours is the median of one shape, and is named so beside it.
 _TIMES = "SELECT result_id, occurred_at FROM results WHERE result_id IN (SELECT unnest($ids)::UUID)"
 _NOTE = (
     "mean_latency (seconds) holds the median at the one shape named beside it: nothing is averaged over shapes. "
@@ -32,7 +28,7 @@ _NOTE = (
 
 
 def long_rows(matrix: Matrix) -> list[dict[str, Any]]:
-    """One row per cell, untested ones included."""
+    """Return one row per cell, untested ones included."""
     return [
         {"model_id": model, "hardware": hardware, **cell}
         for model, cells in matrix["models"].items()
@@ -41,7 +37,7 @@ def long_rows(matrix: Matrix) -> list[dict[str, Any]]:
 
 
 def family_rows(families: Families) -> list[dict[str, Any]]:
-    """One row per family and hardware name."""
+    """Return one row per family and hardware name."""
     return [
         {"family": family, "hardware": hardware, "verdict": cell["verdict"], **cell["counts"],
          "models": list(cell["models"])}
@@ -51,7 +47,7 @@ def family_rows(families: Families) -> list[dict[str, Any]]:
 
 
 def counted(cell: FamilyCell | None) -> str:
-    """`high (2 high, 1 failed)`."""
+    """Return a family's verdict with its counts: `high (2 high, 1 failed)`."""
     if cell is None:
         return "untested"
     counts = ", ".join(f"{count} {verdict}" for verdict, count in cell["counts"].items())
@@ -59,14 +55,14 @@ def counted(cell: FamilyCell | None) -> str:
 
 
 def html_page(matrix: Matrix, families: Families | None, *, title: str, rule: str) -> Iterator[str]:
-    """One page that works offline: each cell opens to its device, shape, reason and evidence."""
+    """Return a self-contained HTML page whose cells open to device, shape, reason and evidence."""
     return text.html_page(title, _grid(matrix, families, rule), head=_STYLE)
 
 
 def documented(reader: Reader, matrix: Matrix) -> dict[str, Any]:
-    """The matrix in the form that `migrations.formats.compatibility_matrix` reads: derived figures, in seconds.
+    """Return the matrix in the format of `migrations.formats.compatibility_matrix`, in seconds.
 
-    A model is named under its family; failed and untested, which that form cannot tell apart, have a `state`.
+    Models are named under their family. `state` separates failed from untested, which the format cannot.
     """
     families = group_by_family(reader, matrix)
     ids = [one for cells in matrix["models"].values() for cell in cells.values() for one in cell["evidence"]]
@@ -125,7 +121,7 @@ def _grid(matrix: Matrix, families: Families | None, rule: str) -> Iterator[str]
 
 
 def _row(name: str, cells: Iterator[str]) -> str:
-    return f'<tr><th scope="row">{html.escape(shown(name))}</th>{"".join(cells)}</tr>'
+    return f'<tr><th scope="row">{html.escape(display_text(name))}</th>{"".join(cells)}</tr>'
 
 
 def _opening(cell: RatedCell) -> str:
@@ -138,7 +134,7 @@ def _family(cell: FamilyCell | None) -> str:
     if cell is None:
         return '<td class="untested">untested</td>'
     members = "".join(
-        f"<dt>{html.escape(shown(model))}: {one['verdict']}</dt><dd>{_list(one)}</dd>"
+        f"<dt>{html.escape(display_text(model))}: {one['verdict']}</dt><dd>{_list(one)}</dd>"
         for model, one in cell["models"].items()
     )
     kind = cell["verdict"].replace("/", "")
@@ -157,4 +153,4 @@ def _list(cell: RatedCell) -> str:
         "evidence (result ids)": ", ".join(cell["evidence"]) or None,
     }
     known = {name: value for name, value in told.items() if value is not None}
-    return "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(shown(v))}</dd>" for n, v in known.items()) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(display_text(v))}</dd>" for n, v in known.items()) + "</dl>"

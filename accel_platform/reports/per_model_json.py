@@ -1,7 +1,7 @@
-"""The documented JSON report: `{model}_{device}_{precision}_{timestamp}.json` with cells `b{B}_s{S}`, in milliseconds.
+"""Documented JSON report `{model}_{device}_{precision}_{timestamp}.json` with cells `b{B}_s{S}`, in milliseconds.
 
-Its reader is `documented_result` of `migrations`: what is written here comes back from there as it was. Memory is in
-MiB under names that end in `_mb`, as the format has it.
+`migrations.formats.documented_result` reads it back without loss. Memory is in MiB under names that end in `_mb`, as
+the format defines it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from accel_platform.events.types import ResultRecorded
-from accel_platform.reports.figures import figures_of
+from accel_platform.reports.figures import result_statistics
 from accel_platform.reports.run_record import BenchmarkRun, RecordedResult
 
 _TASKS = {"inference": "feature-extraction", "generation": "text-generation", "training": "training"}
-_OWN = (
+_PLATFORM_FIELDS = (
     "output_tokens",
     "prefill_ms",
     "time_per_output_token_ms",
@@ -30,11 +30,11 @@ _OWN = (
     "energy_source",
     "remedy",
 )
-"""Figures that the format had no name for keep ours."""
+"""Figures without a name in the format; they keep the platform's names."""
 
 
 def write(run: BenchmarkRun, folder: Path) -> list[Path]:
-    """One file per model, hardware, precision, mode and weights of the run; the paths written."""
+    """Write a file per model, hardware, precision, mode and weights of the run. Return the paths."""
     groups: dict[tuple[str | None, ...], list[RecordedResult]] = {}
     for measured in run.results:
         r = measured.result
@@ -47,14 +47,14 @@ def write(run: BenchmarkRun, folder: Path) -> list[Path]:
         parts += [f"weights-{weights[:8]}"] if weights else []
         name = "_".join([*(re.sub(r"[^\w.-]", "_", part) for part in parts), f"{run.at:%Y%m%d_%H%M%S}"])
         path = folder / f"{name}.json"
-        document = json.dumps(document_of(run, members), indent=2, ensure_ascii=False, allow_nan=False)
+        document = json.dumps(build_document(run, members), indent=2, ensure_ascii=False, allow_nan=False)
         path.write_text(document + "\n", encoding="utf-8")
         files.append(path)
     return files
 
 
-def document_of(run: BenchmarkRun, members: list[RecordedResult]) -> dict[str, Any]:
-    """The report of results that differ in their shapes only."""
+def build_document(run: BenchmarkRun, members: list[RecordedResult]) -> dict[str, Any]:
+    """Return the report of results that differ only in shape."""
     results = [measured.result for measured in members]
     first = results[0]
     ok = [result for result in results if result.status == "ok"]
@@ -86,7 +86,7 @@ def document_of(run: BenchmarkRun, members: list[RecordedResult]) -> dict[str, A
 
 
 def key(result: ResultRecorded) -> str:
-    """`b4_s128`; `b4` where the inputs have one fixed size."""
+    """Return the key of a cell: `b4_s128`, or `b4` for inputs of fixed size."""
     length = f"_s{result.sequence_length}" if result.sequence_length is not None else ""
     return f"b{result.batch_size}{length}"
 
@@ -99,7 +99,7 @@ def _cell(result: ResultRecorded) -> dict[str, Any]:
             "error": result.reason,
             "failure_class": result.failure_class,
         }
-    figures = figures_of(result)
+    figures = result_statistics(result)
     cell = {
         "success": True,
         "latency_ms": [sample / 1e6 for sample in result.samples_ns],
@@ -118,7 +118,7 @@ def _cell(result: ResultRecorded) -> dict[str, Any]:
         "peak_memory_mb": result.memory_peak_mib,
         "peak_device_memory_mb": result.memory_device_peak_mib,
         "warmup_iterations": result.warmup_iterations,
-        **{name: getattr(result, name) for name in _OWN},
+        **{name: getattr(result, name) for name in _PLATFORM_FIELDS},
         "noisy": result.noisy,
         "noisy_reason": result.noisy_reason,
     }
@@ -145,9 +145,9 @@ def _device_info(run: BenchmarkRun, first: ResultRecorded, ok: Iterable[ResultRe
 
 
 def _summary(ok: list[ResultRecorded], failed: int) -> dict[str, Any]:
-    """Counts, and the extremes with the cell that they are of: an average over unlike shapes would mean nothing."""
-    rates = [(figures_of(r).items_per_s, key(r)) for r in ok]
-    medians = [(figures_of(r).p50_ms, key(r)) for r in ok]
+    """Return counts, and the extremes with their cells; means over different shapes would be meaningless."""
+    rates = [(result_statistics(r).items_per_s, key(r)) for r in ok]
+    medians = [(result_statistics(r).p50_ms, key(r)) for r in ok]
     fastest = max(((rate, name) for rate, name in rates if rate is not None), default=None)
     quickest = min(((median, name) for median, name in medians if median is not None), default=None)
     return {

@@ -1,4 +1,4 @@
-"""A check for regressions as Markdown for a pull request and as JUnit XML for a CI server. Nothing is decided here."""
+"""Regression checks as Markdown for pull requests and JUnit XML for CI servers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _HEADINGS: dict[State, str] = {
     "ok": "Unchanged",
 }
 _SHOWN = 50
-"""Rows of a Markdown table; a comment has its limits, the JSON has them all."""
+"""Rows of a Markdown table, because comments have a size limit; JSON has all."""
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def title(checked: Check) -> str:
-    """The outcome in one line."""
+    """Return the outcome in one line."""
     counts = [f"{checked.count(state)} {_words(state)}" for state in _HEADINGS if checked.count(state)]
     outcome = {0: "No regression", 1: "Regression", 2: "Cannot decide"}[checked.exit_code]
     return f"{outcome}: {', '.join(counts) or 'no cell was measured on either side'}"
 
 
 def markdown(checked: Check) -> str:
-    """One section per state, the worst first; what is unchanged is folded away."""
+    """Return a section per state, worst first, with unchanged cells folded away."""
     lines = [f"### {title(checked)}", "", f"Baseline {checked.baseline.name}, candidate {checked.candidate.name}."]
     for state, heading in _HEADINGS.items():
         decisions = [decision for decision in checked.decisions if decision.state == state]
@@ -51,12 +51,12 @@ def markdown(checked: Check) -> str:
 
 
 def junit(checked: Check) -> str:
-    """A test case per cell: regressed ones fail, undecided ones are skipped, suspicious ones pass and say why."""
+    """Return a test case per cell: regressed fails, undecided is skipped, suspicious passes with a reason."""
     cases = []
     for decision in checked.decisions:
         series = decision.series
         name, classname = quoteattr(_clean(cell(series))), quoteattr(_clean(f"{series.model_id}.{series.hardware}"))
-        told = _clean(told_of(decision))
+        told = _clean(describe_decision(decision))
         inside = {
             "regressed": f"<failure message={quoteattr(told)} type={quoteattr('regression')}/>",
             "insufficient_data": f"<skipped message={quoteattr(told)}/>",
@@ -71,12 +71,12 @@ def junit(checked: Check) -> str:
 
 
 def cell(series: MeasuredSeries) -> str:
-    """The configuration in words; what every cell of its kind has in common with the usual is left out."""
+    """Return the configuration in words, without default values."""
     return f"{series.hardware}{f':{series.choice}' if series.choice else ''}, {shape(series)}"
 
 
 def shape(series: MeasuredSeries) -> str:
-    """What is measured, wherever it is, in such words."""
+    """Return the measured shape in words, without the hardware."""
     parts = [
         series.mode if series.mode != "inference" else None,
         f"{series.processes} processes" if (series.processes or 1) > 1 else None,
@@ -88,8 +88,8 @@ def shape(series: MeasuredSeries) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def told_of(decision: Decision) -> str:
-    """The figures and the reason of one decision in a sentence."""
+def describe_decision(decision: Decision) -> str:
+    """Return a decision's figures and reason in a sentence."""
     figures = None
     if decision.change_percent is not None:
         figures = (
@@ -101,7 +101,7 @@ def told_of(decision: Decision) -> str:
 
 
 def why(decision: Decision) -> str:
-    """Its reason, and how many processes would settle it."""
+    """Return a decision's reason, and the number of processes that would settle it."""
     more = f"{decision.processes_needed} processes a side would tell" if decision.processes_needed else None
     return "; ".join(part for part in (decision.reason, more) if part)
 
@@ -137,5 +137,5 @@ def _in_table(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML has no way to write."""
+    """Remove characters that XML cannot represent."""
     return _NOT_XML.sub("", text)

@@ -1,4 +1,4 @@
-"""Charts of one run: latency, throughput and memory by hardware, as one page that needs no network and as PNG files."""
+"""Charts of one run: latency, throughput and memory by hardware, as a self-contained page and PNG files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from accel_platform.reports.charts.curves import curves
 from accel_platform.reports.charts.parts import NothingToDraw
 from accel_platform.reports.charts.render import render, svg
-from accel_platform.reports.figures import figures_of
+from accel_platform.reports.figures import result_statistics
 from accel_platform.reports.run_record import BenchmarkRun
 from accel_platform.table_io.text import html_page
 
@@ -18,8 +18,8 @@ _STYLE = "<style>figure{margin:1.5rem 0;overflow-x:auto}</style>"
 
 
 def write(run: BenchmarkRun, folder: Path, headings: Mapping[str, str]) -> list[Path]:
-    """Draw what was measured well; nothing is written for a run without such a result."""
-    cells = cells_of(run, headings)
+    """Draw the successful results and return the paths; none if there is no successful result."""
+    cells = run_cells(run, headings)
     about = [f"Run {run.run_id}, {run.at:%Y-%m-%d %H:%M} UTC, {run.host.cpu_model or 'processor unknown'}."]
     page, files = folder / PAGE, []
     figures = []
@@ -38,14 +38,14 @@ def write(run: BenchmarkRun, folder: Path, headings: Mapping[str, str]) -> list[
     return [page, *files]
 
 
-def cells_of(run: BenchmarkRun, headings: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A cell per result that is ok, as `analysis.cells` has them; a model is called by its heading, else its family."""
+def run_cells(run: BenchmarkRun, headings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a cell per successful result, as in `analysis.query.cells`. A heading replaces a model's family."""
     cells = []
     for measured in run.results:
         result = measured.result
         if result.status != "ok":
             continue
-        figures = figures_of(result)
+        figures = result_statistics(result)
         heading = headings.get(result.model_id, result.model_family)
         weights = ", real weights" if result.weights_sha256 else ""
         cells.append(

@@ -1,4 +1,4 @@
-"""One run as it stands in the log, and the files that are made of it. What is in them is known to their modules."""
+"""Report files of one benchmark run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def write_reports(
     charts: bool = False,
     headings: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write what is asked of a run; the files written. Raises NotFound, or InvalidInput where nothing can be written.
+    """Write the requested files of a run and return their paths.
 
-    Into `folder` go a JSON document per model, hardware and precision and, with `charts`, drawings, which `headings`
-    (by model id) divide; `csv` is a file of its own.
+    `folder` receives a JSON document per model, hardware and precision and, with `charts`, charts divided by `headings`
+    (by model id). `csv` is a separate file. Raises NotFound for an unknown run, InvalidInput for an unwritable file.
     """
     from accel_platform.reports import comparison_csv, per_model_json
     from accel_platform.reports import run_charts as drawn
@@ -30,7 +30,7 @@ def write_reports(
     if folder is None and csv is None:
         return []
     run = read_run(log, run_id)
-    make_places(folder, csv)
+    create_folders(folder, csv)
     files: list[Path] = []
     try:
         if folder is not None:
@@ -44,8 +44,8 @@ def write_reports(
     return files
 
 
-def make_places(folder: Path | None, csv: Path | None) -> None:
-    """Make the folders that reports go to; before a measurement, so as not to find out after. Raises InvalidInput."""
+def create_folders(folder: Path | None, csv: Path | None) -> None:
+    """Create the folders of the reports before a measurement, so that it is not wasted. Raises InvalidInput."""
     for place in (folder, csv and csv.parent):
         try:
             if place is not None:

@@ -1,4 +1,4 @@
-"""One benchmark run as the event log has it, for the files made of it."""
+"""One benchmark run read from the event log."""
 
 from __future__ import annotations
 
@@ -33,47 +33,47 @@ class RecordedResult:
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """What a benchmark run recorded."""
+    """Everything that a benchmark run recorded."""
 
     run_id: str
     at: datetime
-    """When it began."""
+    """Start time."""
     host: HostObserved
     devices: Mapping[str, DeviceObserved]
-    """By hardware name."""
+    """Devices by hardware name."""
     models: Mapping[str, ModelDescribed]
     results: tuple[RecordedResult, ...]
-    """A result whose outputs were found wrong, at once or later in the run, is a failed one."""
+    """Results; those whose outputs were found wrong count as failed."""
 
 
 def read_run(log: EventLog, run_id: str) -> BenchmarkRun:
-    """A run of this log. Raises NotFound."""
+    """Read a run of the log. Raises NotFound."""
     names = {name for name in log.snapshot().segments if name.startswith(f"{SEGMENT_PREFIX}{run_id}-")}
     require_sound(log, names)
     events = list(log.read(Snapshot(frozenset(names))))
     started = next((event for event in events if event.type == "RunStarted"), None)
     if started is None:
         raise NotFound(f"The log holds no benchmark run {run_id}.")
-    wrong = {_cell(verdict): verdict for verdict in _all(VerificationRecorded, events) if not verdict.passed}
+    wrong = {_cell(verdict): verdict for verdict in _payloads(VerificationRecorded, events) if not verdict.passed}
     return BenchmarkRun(
         run_id=run_id,
         at=_time(started),
-        host=_all(HostObserved, events)[0],
-        devices={str(device.hardware): device for device in _all(DeviceObserved, events)},
-        models={model.model_id: model for model in _all(ModelDescribed, events)},
+        host=_payloads(HostObserved, events)[0],
+        devices={str(device.hardware): device for device in _payloads(DeviceObserved, events)},
+        models={model.model_id: model for model in _payloads(ModelDescribed, events)},
         results=tuple(
-            RecordedResult(_judged(event.payload, wrong), _time(event))
+            RecordedResult(_apply_verification(event.payload, wrong), _time(event))
             for event in events
             if isinstance(event.payload, ResultRecorded)
         ),
     )
 
 
-def _all(kind: type[Kind], events: Iterable[Event]) -> list[Kind]:
+def _payloads(kind: type[Kind], events: Iterable[Event]) -> list[Kind]:
     return [event.payload for event in events if isinstance(event.payload, kind)]
 
 
-def _judged(result: ResultRecorded, wrong: Mapping[object, VerificationRecorded]) -> ResultRecorded:
+def _apply_verification(result: ResultRecorded, wrong: Mapping[object, VerificationRecorded]) -> ResultRecorded:
     verdict = wrong.get(_cell(result))
     if verdict is None or result.status != "ok":
         return result

@@ -1,4 +1,4 @@
-"""Tables as files of every format, written row by row: a million need not be in memory. Cells are `values.py`."""
+"""Tables as files of every format, streamed row by row in constant memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from accel_platform.errors import AccelError, InvalidInput, storage_unavailable
 from accel_platform.table_io import text
 from accel_platform.table_io.text import Rows
-from accel_platform.table_io.values import FORMULA, guarded, json_text, plain
+from accel_platform.table_io.values import FORMULA, guard_formula, json_text, plain
 
 Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
 Source: TypeAlias = Rows | pa.Table | pa.RecordBatchReader
@@ -23,7 +23,7 @@ Fits = Callable[[pa.DataType], bool]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BINARY: tuple[Kind, ...] = ("parquet", "xlsx")
-"""Formats that are no text."""
+"""Binary formats."""
 _ENDINGS: dict[str, Kind] = {
     ".txt": "table",
     ".md": "markdown",
@@ -31,12 +31,12 @@ _ENDINGS: dict[str, Kind] = {
     **{f".{kind}": kind for kind in KINDS[2:]},
 }
 _BATCH = 10_000
-"""Rows of an Arrow table that are looked at together."""
+"""Rows per batch of an Arrow table."""
 _FORMULA = "^[" + "".join(rf"\x{{{ord(character):x}}}" for character in FORMULA) + "]"
 
 
 def kind_of(path: Path) -> Kind:
-    """The format that a file's ending names. Raises InvalidInput."""
+    """Return the format named by a file's suffix. Raises InvalidInput."""
     kind = _ENDINGS.get(path.suffix.casefold())
     if kind is None:
         raise InvalidInput(f"Cannot tell the format of {path}: end its name in {', '.join(_ENDINGS)} or add --format.")
@@ -44,12 +44,12 @@ def kind_of(path: Path) -> Kind:
 
 
 def save(source: Source, path: Path, kind: Kind, *, title: str | None = None) -> int:
-    """Write a file, whole or not at all; returns its rows. Raises InvalidInput where it cannot be as asked."""
+    """Write a file atomically and return its number of rows. Raises InvalidInput if that is impossible."""
     return save_with(path, lambda stream: write(source, stream, kind, title=title))
 
 
 def save_with(path: Path, fill: Callable[[BinaryIO], int]) -> int:
-    """Write a file by a function that fills a stream, as `save`."""
+    """Write a file atomically through a function that fills a stream."""
 
     def fill_file(temporary: Path) -> int:
         with temporary.open("wb") as stream:
@@ -59,7 +59,7 @@ def save_with(path: Path, fill: Callable[[BinaryIO], int]) -> int:
 
 
 def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
-    """Write a file by a function that makes one of the name it is given, as `save`."""
+    """Write a file atomically through a function that creates a file of the given name."""
     if path.is_dir():
         raise InvalidInput(f"{path} is a directory: name the file to write.")
     if not path.parent.is_dir():
@@ -77,26 +77,26 @@ def save_by_name(path: Path, make: Callable[[Path], int]) -> int:
 
 
 def write(source: Source, stream: BinaryIO, kind: Kind, *, title: str | None = None) -> int:
-    """Write all rows in a format; returns how many. `title` is told by Markdown, HTML and XLSX.
+    """Write all rows in a format and return their number. Markdown, HTML and XLSX show `title`.
 
-    Raises InvalidInput where the format cannot hold them, as when XLSX has too few rows.
+    Raises InvalidInput if the format cannot hold the rows, such as too many for XLSX.
     """
     if kind == "json":
         return _json(source, stream)
     if kind in ("csv", "parquet", "xlsx"):
-        batches = batches_of(source)
+        batches = read_batches(source)
         if kind == "xlsx":
             from accel_platform.table_io import sheet
 
-            return sheet.write(flat(batches), stream, title=title)
-        return _csv(flat(batches), stream) if kind == "csv" else _parquet(flat(batches, _is_stored), stream)
-    table, counted = _counted(source)
+            return sheet.write(flatten(batches), stream, title=title)
+        return _csv(flatten(batches), stream) if kind == "csv" else _parquet(flatten(batches, _is_stored), stream)
+    table, counted = _count_rows(source)
     stream.writelines(f"{line}\n".encode() for line in lines(table, kind, title))
     return counted[0]
 
 
 def lines(table: text.Table, kind: Kind, title: str | None) -> Iterator[str]:
-    """A table in one of the formats for people."""
+    """Return the lines of a table in a readable format."""
     if kind == "table":
         return text.terminal(table)
     if kind == "markdown":
@@ -104,8 +104,8 @@ def lines(table: text.Table, kind: Kind, title: str | None) -> Iterator[str]:
     return text.html_page(title or "Results", text.html_table(table))
 
 
-def batches_of(source: Source) -> pa.RecordBatchReader:
-    """Arrow batches of any source. A column of rows that is of no one type becomes text."""
+def read_batches(source: Source) -> pa.RecordBatchReader:
+    """Yield Arrow batches of any source. A column of mixed types becomes text."""
     if isinstance(source, pa.RecordBatchReader):
         reader = source
     elif isinstance(source, pa.Table):
@@ -119,8 +119,8 @@ def batches_of(source: Source) -> pa.RecordBatchReader:
     return reader
 
 
-def flat(reader: pa.RecordBatchReader, fits: Fits | None = None) -> pa.RecordBatchReader:
-    """The same with JSON text in place of types that do not fit; by default of lists and objects, for a cell."""
+def flatten(reader: pa.RecordBatchReader, fits: Fits | None = None) -> pa.RecordBatchReader:
+    """Replace types that do not fit by JSON text; by default lists and objects."""
     fits = fits or _is_cell
     schema = pa.schema([(field.name, _flat_type(field.type, fits)) for field in reader.schema])
 
@@ -132,7 +132,7 @@ def flat(reader: pa.RecordBatchReader, fits: Fits | None = None) -> pa.RecordBat
 
 
 def _json(source: Source, stream: BinaryIO) -> int:
-    """One list, a row object per line."""
+    """Write a JSON list, one row object per line."""
     count = 0
     for rows in _parts(source):
         for row in rows:
@@ -143,14 +143,14 @@ def _json(source: Source, stream: BinaryIO) -> int:
 
 
 def _csv(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
-    """RFC 4180 with quotes around every text, so that nothing (unknown) and an empty text stay apart."""
+    """Write RFC 4180 CSV. All text is quoted, so that None and empty text differ."""
     from pyarrow import csv
 
     count = 0
-    schema = pa.schema([(guarded(field.name), field.type) for field in batches.schema])
+    schema = pa.schema([(guard_formula(field.name), field.type) for field in batches.schema])
     with csv.CSVWriter(stream, schema) as writer:
         for batch in batches:
-            writer.write_batch(pa.record_batch([guarded_column(column) for column in batch.columns], schema=schema))
+            writer.write_batch(pa.record_batch([guard_column(column) for column in batch.columns], schema=schema))
             count += batch.num_rows
     return count
 
@@ -166,8 +166,8 @@ def _parquet(batches: pa.RecordBatchReader, stream: BinaryIO) -> int:
     return count
 
 
-def guarded_column(column: pa.Array) -> pa.Array:
-    """`values.guarded` for a whole column of text."""
+def guard_column(column: pa.Array) -> pa.Array:
+    """Guard a whole column of text as `values.guarded` does."""
     if not pa.types.is_string(column.type):
         return column
     formulas = pc.match_substring_regex(column, _FORMULA)
@@ -176,8 +176,8 @@ def guarded_column(column: pa.Array) -> pa.Array:
     return pc.if_else(formulas, pc.binary_join_element_wise("'", column, ""), column)
 
 
-def _counted(source: Source) -> tuple[text.Table, list[int]]:
-    """The source as a table for people, and its number of rows, known once they are read."""
+def _count_rows(source: Source) -> tuple[text.Table, list[int]]:
+    """Return the source as a text table, and a counter of its rows that is final once they are read."""
     counted = [0]
 
     def counting(parts: Iterator[Rows]) -> Iterator[Rows]:
@@ -186,7 +186,7 @@ def _counted(source: Source) -> tuple[text.Table, list[int]]:
             yield rows
 
     if isinstance(source, pa.Table | pa.RecordBatchReader):
-        fields = list(batches_of(source[:0] if isinstance(source, pa.Table) else source).schema)
+        fields = list(read_batches(source[:0] if isinstance(source, pa.Table) else source).schema)
         numeric = tuple(_is_number(field.type) for field in fields)
         return text.Table(tuple(field.name for field in fields), numeric, counting(_parts(source))), counted
     table = text.table_of(source)
@@ -195,7 +195,7 @@ def _counted(source: Source) -> tuple[text.Table, list[int]]:
 
 def _parts(source: Source) -> Iterator[Rows]:
     if isinstance(source, pa.Table | pa.RecordBatchReader):
-        return (batch.to_pylist() for batch in batches_of(source))
+        return (batch.to_pylist() for batch in read_batches(source))
     return iter((source,))
 
 
@@ -207,7 +207,7 @@ def _array(values: list[Any]) -> pa.Array:
 
 
 def _arrow(value: Any) -> Any:
-    """Lists of single values stay lists; of UUIDs, objects and what is nested deeper there is the text."""
+    """Convert rows to Arrow. Lists of scalars stay lists; UUIDs, objects and deeper nesting become text."""
     if isinstance(value, list | tuple):
         items = plain(value)
         return _text(value) if any(isinstance(item, list | dict) for item in items) else items
@@ -234,7 +234,7 @@ def _is_cell(kind: pa.DataType) -> bool:
 
 
 def _is_stored(kind: pa.DataType) -> bool:
-    """Whether Parquet has a type for it."""
+    """Return True if Parquet can store the type."""
     return not pa.types.is_interval(kind)
 
 

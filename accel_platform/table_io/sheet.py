@@ -1,4 +1,4 @@
-"""A table as an XLSX workbook, row by row in constant memory; what a workbook cannot hold is refused in words."""
+"""Tables as XLSX workbooks, streamed row by row in constant memory."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from xlsxwriter.format import Format
 from xlsxwriter.worksheet import Worksheet
 
 from accel_platform.errors import InvalidInput
-from accel_platform.table_io.values import guarded
+from accel_platform.table_io.values import guard_formula
 
 ROWS_MOST = 1_048_575
-"""Rows below the header, by Excel's specification, as the next two."""
+"""Row limit below the header, by Excel's specification, as the next two limits."""
 COLUMNS_MOST = 16_384
 _SHEET_NAME, _SHEET_NAME_MOST = re.compile(r"[\[\]:*?/\\']"), 31
 TEXT_MOST = 32_767
-"""Characters (UTF-16 units) of one cell."""
+"""Characters (UTF-16 units) of a cell."""
 _EXACT = 2**53
-"""Excel keeps numbers as doubles: a larger whole number stands as text."""
+"""Largest exact integer, because Excel stores doubles; larger ones are written as text."""
 _FIRST = datetime(1900, 3, 1)  # noqa: DTZ001 - Excel knows no zones
-"""Before it Excel counts a day that never was; earlier times stand as text."""
+"""Earliest date written as a date, because Excel counts a nonexistent day before; earlier ones are text."""
 _INSTEAD = "write CSV or Parquet instead, or filter"
 
 
 def write(batches: pa.RecordBatchReader, stream: BinaryIO, *, title: str | None = None) -> int:
-    """Write all rows below a header that stays in sight; returns how many. Times are UTC: Excel knows no zones.
+    """Write all rows below a frozen header and return their number. Times are UTC, because Excel has no zones.
 
-    Text is never a formula (`values.guarded`) nor a link; NaN and infinity, which Excel lacks, are empty cells. Raises
-    InvalidInput for more rows, columns or text than a sheet holds.
+    Text is never a formula (`values.guard_formula`) or a link. NaN and infinity become empty cells. Raises InvalidInput
+    for more rows, columns or text than a sheet holds.
     """
     with _book(stream, title) as book:
         return _fill(book, batches)
 
 
 def write_several(tables: Sequence[tuple[str, pa.RecordBatchReader]], stream: BinaryIO, *, title: str | None) -> None:
-    """Write a workbook with a sheet per table, called by its number and name, as `write`."""
+    """Write a workbook with a numbered sheet per table, as `write`."""
     with _book(stream, title) as book:
         for number, (name, batches) in enumerate(tables, 1):
             _fill(book, batches, _SHEET_NAME.sub(" ", f"{number} {name}")[:_SHEET_NAME_MOST])
@@ -63,7 +63,7 @@ def _fill(book: xlsxwriter.Workbook, batches: pa.RecordBatchReader, name: str | 
     put = _writer(book, sheet)
     head = book.add_format({"bold": True})
     for column, head_name in enumerate(names):
-        sheet.write_string(0, column, _checked(guarded(head_name), head_name), head)
+        sheet.write_string(0, column, _checked(guard_formula(head_name), head_name), head)
     sheet.freeze_panes(1, 0)
     count = 0
     for batch in batches:
@@ -91,7 +91,7 @@ def _writer(book: xlsxwriter.Workbook, sheet: Worksheet) -> Callable[[int, int, 
         elif isinstance(value, datetime | date | time):
             _time(value, row, column)
         else:
-            sheet.write_string(row, column, _checked(guarded(str(value)), name))
+            sheet.write_string(row, column, _checked(guard_formula(str(value)), name))
 
     def _time(value: datetime | date | time, row: int, column: int) -> None:
         form: Format = clock

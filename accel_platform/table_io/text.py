@@ -1,4 +1,4 @@
-"""Tables for people: in a terminal, as Markdown, and as HTML that needs nothing beside itself. Files are `files.py`."""
+"""Tables for terminals, Markdown and self-contained HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numbers import Number
 from statistics import median
 from typing import Any
 
-from accel_platform.table_io.values import shown
+from accel_platform.table_io.values import display_text
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -32,7 +32,7 @@ th { white-space: nowrap; } tbody tr:nth-child(even) { background: var(--soft); 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, whether each holds numbers alone, and the rows in parts, so that many need not be there at once."""
+    """A table: columns, which of them are numeric, and the rows in chunks for streaming."""
 
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
@@ -40,7 +40,7 @@ class Table:
 
 
 def table_of(rows: Rows) -> Table:
-    """Rows that are all there; a column of any of them is one of the table."""
+    """Return a table of rows in memory. Its columns are the union over all rows."""
     columns = columns_of(rows)
     told = {name: [row[name] for row in rows if row.get(name) is not None] for name in columns}
     return Table(columns, tuple(bool(told[c]) and all(map(_is_number, told[c])) for c in columns), (rows,))
@@ -51,9 +51,9 @@ def columns_of(rows: Rows) -> tuple[str, ...]:
 
 
 def terminal(table: Table) -> Iterator[str]:
-    """Lines of an aligned table. All rows are read before the first line: it is as wide as the widest."""
-    cells = [[shown(row.get(column)) for column in table.columns] for rows in table.parts for row in rows]
-    heads = [shown(column) for column in table.columns]
+    """Yield lines of an aligned table. All rows are read first, because the widest sets the width."""
+    cells = [[display_text(row.get(column)) for column in table.columns] for rows in table.parts for row in rows]
+    heads = [display_text(column) for column in table.columns]
     widths = [max(len(text), *(len(row[i]) for row in cells)) if cells else len(text) for i, text in enumerate(heads)]
     for line in (heads, ["-" * width for width in widths], *cells):
         yield "  ".join(
@@ -63,32 +63,34 @@ def terminal(table: Table) -> Iterator[str]:
 
 
 def markdown(table: Table, title: str | None = None) -> Iterator[str]:
-    """Lines of a GitHub table; what Markdown or HTML would read in a cell is escaped."""
+    """Yield lines of a GitHub table, with Markdown and HTML escaped."""
     if title:
-        yield f"### {in_markdown(title)}\n"
-    yield _piped(map(in_markdown, table.columns))
+        yield f"### {escape_markdown(title)}\n"
+    yield _piped(map(escape_markdown, table.columns))
     yield _piped("---:" if right else "---" for right in table.numeric)
     for rows in table.parts:
         for row in rows:
-            yield _piped(in_markdown(row.get(column)) for column in table.columns)
+            yield _piped(escape_markdown(row.get(column)) for column in table.columns)
 
 
 def html_table(table: Table, caption: str | None = None) -> Iterator[str]:
-    """Lines of a table element for any page; every text in it is escaped."""
+    """Yield lines of an HTML table element, with all text escaped."""
     classes = [' class="number"' if right else "" for right in table.numeric]
     yield '<div class="table"><table>' + (f"<caption>{html.escape(caption)}</caption>" if caption else "")
     heads = zip(table.columns, classes, strict=True)
-    yield "<thead><tr>" + "".join(f'<th scope="col"{c}>{html.escape(shown(name))}</th>' for name, c in heads)
+    yield "<thead><tr>" + "".join(f'<th scope="col"{c}>{html.escape(display_text(name))}</th>' for name, c in heads)
     yield "</tr></thead><tbody>"
     for rows in table.parts:
         for row in rows:
-            cells = ((html.escape(shown(row.get(name))), c) for name, c in zip(table.columns, classes, strict=True))
+            cells = (
+                (html.escape(display_text(row.get(name))), c) for name, c in zip(table.columns, classes, strict=True)
+            )
             yield "<tr>" + "".join(f"<td{c}>{text}</td>" for text, c in cells) + "</tr>"
     yield "</tbody></table></div>"
 
 
 def html_page(title: str, body: Iterable[str], *, head: str = "") -> Iterator[str]:
-    """Lines of one page that works offline. `body` and `head` (styles, scripts) are HTML already."""
+    """Yield lines of a self-contained HTML page. `body` and `head` (styles, scripts) are trusted HTML."""
     name = html.escape(title)
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{name}</title>'
@@ -98,7 +100,7 @@ def html_page(title: str, body: Iterable[str], *, head: str = "") -> Iterator[st
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The course of values between their least and greatest, in blocks; more than `width` by medians of neighbours."""
+    """Return values as block characters from minimum to maximum; more than `width` are reduced by medians."""
     if not values:
         return ""
     count = min(len(values), width)
@@ -108,9 +110,9 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(_BLOCKS[round((value - low) / span * 7)] if span else _BLOCKS[3] for value in course)
 
 
-def in_markdown(value: Any) -> str:
-    """A value as Markdown that says no more than its text."""
-    return _MARKDOWN.sub(r"\\\1", shown(value).replace("&", "&amp;").replace("<", "&lt;"))
+def escape_markdown(value: Any) -> str:
+    """Escape a value for Markdown."""
+    return _MARKDOWN.sub(r"\\\1", display_text(value).replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def _piped(cells: Iterable[str]) -> str:

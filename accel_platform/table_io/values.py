@@ -1,4 +1,4 @@
-"""One value as JSON, as text for people, and as a cell that no spreadsheet takes for a formula. No tables here."""
+"""Conversion of values to JSON, display text and safe spreadsheet cells."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from decimal import Decimal
 from typing import Any
 
 FORMULA = "=+-@\t\r\n\0＝＋－＠"  # noqa: RUF001 - the full-width forms are what is meant
-"""What spreadsheets take for the beginning of a formula: OWASP, "CSV Injection", and ASVS 5.0, requirement 1.2.10."""
+"""First characters of spreadsheet formulas: OWASP, "CSV Injection", and ASVS 5.0, requirement 1.2.10."""
 
 
-def guarded(text: str) -> str:
-    """Text behind a single quote where a spreadsheet would compute it. Numbers are not text and stay as they are."""
+def guard_formula(text: str) -> str:
+    """Prefix text with a single quote if a spreadsheet would evaluate it. Numbers stay unchanged."""
     return f"'{text}" if text.startswith(tuple(FORMULA)) else text
 
 
-def guarded_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for a CSV file: every text of it guarded, and nothing for what is unknown."""
+def guard_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row for a CSV file: text guarded, None as empty."""
     return {
-        name: "" if value is None else guarded(value) if isinstance(value, str) else value
+        name: "" if value is None else guard_formula(value) if isinstance(value, str) else value
         for name, value in row.items()
     }
 
 
 def json_text(value: Any, *, indent: int | None = 2) -> str:
-    """A JSON document: times as ISO 8601, UUIDs as text, everything unknown (NaN too) as null."""
+    """Return a JSON document: times as ISO 8601, UUIDs as text, None and NaN as null."""
     return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """The value in what JSON has: no NaN and no infinity, no times, no UUIDs."""
+    """Convert a value to JSON types: no NaN, infinity, times or UUIDs."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -41,11 +41,11 @@ def plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float | Decimal):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else _named(value)
+    return value if value is None or isinstance(value, str | int) else _to_json(value)
 
 
-def _named(value: Any) -> Any:
-    """What JSON has no type for."""
+def _to_json(value: Any) -> Any:
+    """Convert a type that JSON lacks."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if hasattr(value, "isoformat"):
@@ -53,8 +53,8 @@ def _named(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def shown(value: Any) -> str:
-    """Text on one line for people: four digits, a dash for what is unknown, nothing that a terminal would obey."""
+def display_text(value: Any) -> str:
+    """Return text on one line: four significant digits, a dash for None, no control characters."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -64,6 +64,6 @@ def shown(value: Any) -> str:
 
 
 def _visible(character: str) -> str:
-    """A control character, or one that turns the direction of a line around, as its escape."""
+    """Return the escape of a control or bidirectional character."""
     kind = unicodedata.category(character)
     return character.encode("unicode_escape").decode() if kind in ("Cc", "Cf", "Cs", "Zl", "Zp") else character

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from accel_platform.errors import InvalidInput
-from accel_platform.table_io.values import guarded_row
+from accel_platform.table_io.values import guard_row
 from accel_platform.workloads.model_catalog import find_model
 from predictor.data.evidence import Evidence
 from predictor.schemas.requests import MAX_CELLS, PredictQuery
@@ -90,7 +90,7 @@ def rows_to_csv(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(map(guarded_row, rows))
+    writer.writerows(map(guard_row, rows))
     return text.getvalue()
 
 

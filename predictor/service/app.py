@@ -45,7 +45,7 @@ from predictor.service.background.change_feed import ChangeFeed, set_on_shutdown
 from predictor.service.background.past_tables import PastTables
 from predictor.service.background.warehouse_updates import WarehouseUpdater
 from predictor.service.dashboard import routes as pages
-from predictor.service.dashboard.errors import page_for
+from predictor.service.dashboard.errors import problem_page
 from predictor.service.http import problems
 from predictor.service.http.openapi import simplify_nullable
 from predictor.service.middleware import metrics
@@ -73,7 +73,7 @@ def create_app(settings: Settings, *, host: str | None = None) -> FastAPI:
         lifespan=partial(_run_beside, advisor, updater, feed, sandbox),
         telemetry=_NO_TELEMETRY,
     )
-    problems.install(app, page_for)
+    problems.install(app, problem_page)
     middleware.install(app, settings, host)
 
     def log_for(request: Request) -> AuditedLog:

@@ -296,7 +296,7 @@ def test_a_shift_is_rejected_and_then_accepted_with_a_name_and_a_reason(client: 
     assert row["regression_id"] in page(client, "/regressions?state=rejected")
     client.post(f"/dashboard{path}/accept", data={"by": "Bob", "reason": "five layers"})
     text = page(client, path)
-    assert re.search("Accepted by <b>Bob</b>.*What was said before.*Rejected by <b>Ada</b>", text, re.DOTALL)
+    assert re.search("Accepted by <b>Bob</b>.*Earlier decisions.*Rejected by <b>Ada</b>", text, re.DOTALL)
     words = [e.payload for e in EventLog.open(settings).read() if isinstance(e.payload, ShiftAccepted | ShiftRejected)]
     assert [word.by for word in words] == ["Ada", "Bob"]
     assert "No shift matches" in page(client, "/regressions?state=open")

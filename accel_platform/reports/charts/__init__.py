@@ -1,1 +1,1 @@
-"""Charts: one Altair specification each for page, service and file. What the figures mean is decided in `analysis`."""
+"""Altair charts of results, one specification for pages, service and files."""

@@ -1,4 +1,4 @@
-"""Latency, throughput and memory against batch size: a panel per model and kind of work, a line per place."""
+"""Latency, throughput and memory against batch size: a panel per model and mode, a line per device."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from accel_platform.reports.charts.parts import (
     LINES,
     PLACE,
     Rows,
-    colour,
-    differing,
-    figure_of,
-    grouped,
-    heading,
-    key_of,
+    color_encoding,
+    combine_panels,
+    describe_omitted,
+    describe_shared,
+    describe_spreads,
+    differing_fields,
+    error_bars,
+    figure_with_spread,
+    group_rows,
+    grouping_key,
     label,
-    marked,
-    quantity,
+    mark_row,
+    panel_title,
+    quantity_axis,
     require,
-    rest,
-    rules,
     shape,
-    shared,
-    spreads,
-    tips,
-    whole,
+    tooltip_encoding,
 )
 
 _PANELS = 9
@@ -42,32 +42,32 @@ _SAID = {
 
 
 def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool = False) -> alt.ConcatChart:
-    """`figure` is latency, throughput or memory; `all_of_them` draws every panel and line, whose colours then repeat.
+    """Return curves of a figure (latency, throughput or memory) against batch size.
 
-    Raises NothingToDraw.
+    `all_of_them` draws every panel and line, with repeated colors. Raises NothingToDraw.
     """
     title, axis, unit = _SAID[figure]
     field = FIGURES[figure][0]
     known = [c for c in cells if c["batch_size"] and c[field]]
     require(known, f"No cell with a {figure} and a batch size.")
-    places = grouped(known, lambda cell: key_of(cell, _LINE))
+    places = group_rows(known, lambda cell: grouping_key(cell, _LINE))
     most = sorted(places.values(), key=lambda line: -_sizes(line))[: None if all_of_them else LINES]
     lined = [cell for line in most for cell in line]
-    panels = grouped(sorted(lined, key=lambda c: str(c["model_id"])), lambda cell: key_of(cell, _PANEL))
+    panels = group_rows(sorted(lined, key=lambda c: str(c["model_id"])), lambda cell: grouping_key(cell, _PANEL))
     chosen = sorted(panels.values(), key=lambda panel: -_sizes(panel))[: None if all_of_them else _PANELS]
     drawn = [cell for panel in chosen for cell in panel]
-    apart = differing(drawn, _LINE) or ["hardware"]
+    apart = differing_fields(drawn, _LINE) or ["hardware"]
     names = sorted({label(cell, apart) for cell in drawn})
-    titled = differing(drawn, _PANEL[1:])
+    titled = differing_fields(drawn, _PANEL[1:])
     marks = [
         [
-            marked(
+            mark_row(
                 c,
-                figure_of(c, figure),
+                figure_with_spread(c, figure),
                 unit,
                 batch_size=c["batch_size"],
                 line=label(c, apart),
-                group=str(key_of(c, (*_LINE, "verified"))),
+                group=str(grouping_key(c, (*_LINE, "verified"))),
             )
             for c in panel
         ]
@@ -75,21 +75,21 @@ def curves(cells: Rows, figure: str, about: Sequence[str], *, all_of_them: bool 
     ]
     parts = [
         _panel(rows, names, axis, [mark for each in marks for mark in each]).properties(
-            title=heading(label(panel[0], ("model_id", *titled)))
+            title=panel_title(label(panel[0], ("model_id", *titled)))
         )
         for rows, panel in zip(marks, chosen, strict=True)
     ]
     models = len(panels) - len(chosen)
-    return whole(
+    return combine_panels(
         parts,
         title,
         drawn,
         columns=3,
-        common=shared(drawn, (*_LINE, *_PANEL[1:])),
+        common=describe_shared(drawn, (*_LINE, *_PANEL[1:])),
         said=[
-            spreads([mark for each in marks for mark in each]) if figure != "memory" else "",
-            rest(len(chosen), len(chosen) + models, "panels", "--model"),
-            rest(len(most), len(places), "lines", "--hardware, --device or --precision"),
+            describe_spreads([mark for each in marks for mark in each]) if figure != "memory" else "",
+            describe_omitted(len(chosen), len(chosen) + models, "panels", "--model"),
+            describe_omitted(len(most), len(places), "lines", "--hardware, --device or --precision"),
             *about,
         ],
     )
@@ -107,12 +107,12 @@ def _panel(rows: list[dict[str, Any]], names: list[str], axis: str, all_rows: Ro
         x=alt.X("batch_size:Q", title="batch size (items)")
         .scale(type="log", base=2, domain=domain, nice=False)
         .axis(values=shown, format="d", grid=False),
-        color=colour(names),
+        color=color_encoding(names),
     )
     limits = [row[name] for row in rows for name in ("low", "value", "high")]
-    y = quantity("value", axis, limits, alt.Y)
+    y = quantity_axis("value", axis, limits, alt.Y)
     line = base.mark_line(strokeWidth=2, aria=False).encode(y=y, detail="group:N")
-    points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=shape(all_rows), **tips())
-    spread = rules(base, horizontal=False, low=quantity("low", axis, limits, alt.Y))
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=shape(all_rows), **tooltip_encoding())
+    spread = error_bars(base, horizontal=False, low=quantity_axis("low", axis, limits, alt.Y))
     chart: alt.LayerChart = (line + spread + points).properties(width=250, height=190)
     return chart

@@ -1,4 +1,4 @@
-"""Maps and planes: families by hardware, points under a roofline, predicted against measured."""
+"""Heat map, roofline and predicted-against-measured charts."""
 
 from __future__ import annotations
 
@@ -14,72 +14,74 @@ from accel_platform.reports.charts.parts import (
     SHAPE,
     Row,
     Rows,
-    colour,
-    differing,
-    figure_of,
-    grouped,
-    heading,
-    key_of,
+    color_encoding,
+    combine_panels,
+    describe_omitted,
+    describe_shared,
+    differing_fields,
+    figure_with_spread,
+    format_number,
+    group_rows,
+    grouping_key,
     label,
-    marked,
-    quantity,
+    mark_row,
+    panel_title,
+    quantity_axis,
     require,
-    rest,
     shape,
-    shared,
-    short,
     subtitle,
-    tips,
-    whole,
+    tooltip_encoding,
 )
-from accel_platform.reports.charts.theme import GREY
+from accel_platform.reports.charts.theme import GRAY
 
 _ROWS = 24
 _COLUMNS = 12
 _SCATTERED = 6
 _POINTS = 800
-"""Marks of one chart: beyond that no eye tells them apart and no page stays light."""
+"""Largest number of marks in a chart, because more are unreadable and make pages heavy."""
 
 
 def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Architectures by hardware: of each family one model at one shape, the one that most places ran, as milliseconds
-    per item; the colour says how fast it is beside the best of its row. Raises NothingToDraw.
+    """Return a heat map of architectures by hardware, in milliseconds per item.
+
+    Each family is shown by one model at one shape, the one measured on most devices. The color compares a cell with the
+    best of its row. Raises NothingToDraw.
     """
     known = [c for c in cells if c["latency_ms"] and c["batch_size"]]
     require(known, "No cell with a latency and a batch size.")
     where = (*PLACE, "provenance")
-    panels = grouped(known, lambda cell: (cell["model_family"], *key_of(cell, ("model_id", *SHAPE))))
+    panels = group_rows(known, lambda cell: (cell["model_family"], *grouping_key(cell, ("model_id", *SHAPE))))
     ordered = sorted(panels.values(), key=lambda p: (-len(p), p[0]["batch_size"], str(p[0]["model_id"])))
     best: dict[str, list[Row]] = {}
     for panel in ordered:
         best.setdefault(panel[0]["model_family"], panel)
     shown = sorted(list(best.values())[:_ROWS], key=lambda panel: str(panel[0]["model_family"]))
-    columns = grouped([cell for panel in shown for cell in panel], lambda cell: key_of(cell, where))
+    columns = group_rows([cell for panel in shown for cell in panel], lambda cell: grouping_key(cell, where))
     kept = sorted(columns.values(), key=lambda column: -len(column))[:_COLUMNS]
-    keys = [key_of(column[0], where) for column in kept]
-    drawn = [cell for panel in shown for cell in panel if key_of(cell, where) in keys]
-    apart = differing(drawn, where) or ["hardware"]
-    titled = differing([panel[0] for panel in shown], SHAPE)
+    keys = [grouping_key(column[0], where) for column in kept]
+    drawn = [cell for panel in shown for cell in panel if grouping_key(cell, where) in keys]
+    apart = differing_fields(drawn, where) or ["hardware"]
+    titled = differing_fields([panel[0] for panel in shown], SHAPE)
     marks = []
     for panel in shown:
         fastest = min(cell["latency_ms"] for cell in panel)
         family = panel[0]["model_family"]
         name = f"{family}: {label(panel[0], ('model_id', *titled))}"
         for cell in panel:
-            if key_of(cell, where) not in keys:
+            if grouping_key(cell, where) not in keys:
                 continue
             each = cell["latency_ms"] / cell["batch_size"]
-            figure = {**figure_of(cell, "latency"), "value": each, "low": None, "high": None}
+            figure = {**figure_with_spread(cell, "latency"), "value": each, "low": None, "high": None}
             share = fastest / cell["latency_ms"]
             marks.append(
-                marked(
+                mark_row(
                     cell,
                     figure,
                     "ms per item",
                     family=name,
                     column=label(cell, apart),
                     share=share,
-                    text=short(each),
+                    text=format_number(each),
                     from_=cell["provenance"],
                 )
             )
@@ -89,34 +91,36 @@ def heat_map(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
     )
     scale = alt.Scale(type="log", domain=[min(mark["share"] for mark in marks) / 1.01, 1], scheme="viridis")
     legend = alt.Legend(format=".0%", orient="right")
-    tiles = base.mark_rect(stroke=GREY, strokeWidth=0.5).encode(
-        color=alt.Color("share:Q", title="speed beside the best of the row", scale=scale, legend=legend), **tips()
+    tiles = base.mark_rect(stroke=GRAY, strokeWidth=0.5).encode(
+        color=alt.Color("share:Q", title="speed beside the best of the row", scale=scale, legend=legend),
+        **tooltip_encoding(),
     )
     light = math.sqrt(min(mark["share"] for mark in marks))
     ink = alt.condition(f"datum.share > {light}", alt.value("#101418"), alt.value("#ffffff"))
     text = base.mark_text(fontSize=11, dy=-4, aria=False).encode(text="text:N", color=ink)
     how = base.mark_text(fontSize=9, dy=9, aria=False).encode(text="from_:N", color=ink)
     chart = (tiles + text + how).properties(
-        width=alt.Step(76), height=alt.Step(36), title=heading("family: model, in milliseconds per item")
+        width=alt.Step(76), height=alt.Step(36), title=panel_title("family: model, in milliseconds per item")
     )
-    return whole(
+    return combine_panels(
         [chart],
         "Architectures by hardware",
         drawn,
         columns=1,
-        common=shared(drawn, (*where, *SHAPE)),
+        common=describe_shared(drawn, (*where, *SHAPE)),
         said=[
             "One model and shape for each family, the one that most places ran; nothing is averaged. Empty: not run.",
-            rest(len(shown), len(best), "families", "--model"),
-            rest(len(kept), len(columns), "places", "--hardware or --device"),
+            describe_omitted(len(shown), len(best), "families", "--model"),
+            describe_omitted(len(kept), len(columns), "places", "--hardware or --device"),
             *about,
         ],
     )
 
 
 def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Achieved rate against arithmetic intensity under the roof of each device; rows are those of
-    `analysis.roofline.Rooflines.rows`. Raises NothingToDraw.
+    """Return achieved rate against arithmetic intensity, under the roofline of each device.
+
+    Rows are those of `analysis.summaries.roofline.Rooflines.rows`. Raises NothingToDraw.
     """
     known = [row for row in rows if row["achieved_flops_per_s"]]
     reasons = sorted({row["unavailable"] for row in rows if row["unavailable"]})
@@ -124,10 +128,10 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         known,
         f"No cell can be placed under a roofline. {reasons[0][:1].upper() + reasons[0][1:] + '.' if reasons else ''}",
     )
-    places = grouped(known, lambda row: (*key_of(row, PLACE), row["precision"]))
+    places = group_rows(known, lambda row: (*grouping_key(row, PLACE), row["precision"]))
     chosen = sorted(places.values(), key=lambda p: (p[0]["peak_flops_per_s"] is None, -len(p)))[:LINES]
     drawn = [row for place in chosen for row in place]
-    apart = differing(drawn, (*PLACE, "precision")) or ["hardware"]
+    apart = differing_fields(drawn, (*PLACE, "precision")) or ["hardware"]
     names = sorted({label(row, apart) for row in drawn})
     chosen.sort(key=len, reverse=True)  # the few lie above the many
     thinned = [row for place in chosen for row in place[:: max(1, len(drawn) // _POINTS)]]
@@ -138,16 +142,16 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         )
         figure = {"value": row["achieved_flops_per_s"] / 1e9, "low": None, "high": None, "spread": "from the median"}
         points.append(
-            marked(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=label(row, apart))
+            mark_row(row, figure, f"GFLOP/s{share}", intensity=row["intensity_flops_per_byte"], line=label(row, apart))
         )
         gaps += row["unavailable"] is not None
     least = min(point["intensity"] for point in points) / 2
     most = max(point["intensity"] for point in points) * 4
     roofs = [corner for place in chosen for corner in _roof(place[0], label(place[0], apart), least, most)]
     values = [point["value"] for point in points] + [corner["value"] for corner in roofs]
-    y = quantity("value", "achieved rate (GFLOP/s)", values, alt.Y, zero=False)
-    x = quantity("intensity", "arithmetic intensity (FLOP/byte)", [least, most], alt.X, zero=False)
-    tone = colour(names)
+    y = quantity_axis("value", "achieved rate (GFLOP/s)", values, alt.Y, zero=False)
+    x = quantity_axis("intensity", "arithmetic intensity (FLOP/byte)", [least, most], alt.X, zero=False)
+    tone = color_encoding(names)
     layers: list[alt.Chart] = []
     if roofs:
         base = alt.Chart(alt.InlineData(roofs))
@@ -166,21 +170,21 @@ def roofline(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
     layers.append(
         alt.Chart(alt.InlineData(points))
         .mark_point(filled=True, size=55 if len(points) < 200 else 24, opacity=0.85)
-        .encode(x=x, y=y, color=tone, shape=shape(drawn), **tips())
+        .encode(x=x, y=y, color=tone, shape=shape(drawn), **tooltip_encoding())
     )
     without = [row for row in thinned if row["peak_flops_per_s"] is None]
     chart = alt.LayerChart(layer=layers).properties(width=620, height=380)
-    return whole(
+    return combine_panels(
         [chart],
         "Roofline",
         drawn,
         columns=1,
-        common=shared(drawn, (*PLACE, "precision", "mode")),
+        common=describe_shared(drawn, (*PLACE, "precision", "mode")),
         said=[
             "Roof: FLOPs at the peak rate, or bytes (weights once, activations written) at full bandwidth.",
             f"{len(without)} points have no roof: {without[0]['unavailable']}." if without else "",
             f"{len(rows) - len(known):,} cells cannot be placed: {reasons[0]}." if len(rows) > len(known) else "",
-            rest(len(chosen), len(places), "places", "--hardware, --device or --precision"),
+            describe_omitted(len(chosen), len(places), "places", "--hardware, --device or --precision"),
             *about,
         ],
     )
@@ -206,13 +210,15 @@ def _roof(row: Row, name: str, least: float, most: float) -> list[dict[str, Any]
 
 
 def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Predicted latency against measured, of cells held out of learning; a panel for what each lacked. Rows have
-    `lacking`, `model_id`, `hardware`, `device_name`, shape, `predicted_ms` and `measured_ms`. Raises NothingToDraw.
+    """Return predicted against measured latency of held-out cells, with a panel per regime.
+
+    Rows have `lacking`, `model_id`, `hardware`, `device_name`, shape, `predicted_ms` and `measured_ms`. Raises
+    NothingToDraw.
     """
     require(rows, "Nothing was held out of a predictor: `accel train` needs more measured cells.")
-    every = grouped(rows, lambda row: (row["mode"], row["lacking"]))
+    every = group_rows(rows, lambda row: (row["mode"], row["lacking"]))
     panels = dict(sorted(every.items(), key=lambda item: -len(item[1]))[:_SCATTERED])
-    devices = sorted(grouped(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]
+    devices = sorted(group_rows(rows, lambda row: row["device_name"]).items(), key=lambda item: -len(item[1]))[:LINES]
     names = sorted(str(name) for name, _ in devices)
     kept = [row for row in rows if row["device_name"] in names]
     parts = []
@@ -232,24 +238,24 @@ def predicted(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
             for row in there[::step]
         ]
         ends = [value for point in points for value in (point["measured"], point["predicted"])]
-        x = quantity("measured", "measured latency (ms)", ends, alt.X, zero=False)
-        y = quantity("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
+        x = quantity_axis("measured", "measured latency (ms)", ends, alt.X, zero=False)
+        y = quantity_axis("predicted", "predicted latency (ms)", ends, alt.Y, zero=False)
         diagonal = alt.Chart(alt.InlineData([{"measured": e, "predicted": e} for e in (min(ends), max(ends))]))
         errors = sorted(abs(row["predicted_ms"] / row["measured_ms"] - 1) for row in all_of)
         title = f"{mode}, lacking {lacking}, {len(all_of):,} cells, median error {errors[len(errors) // 2]:.0%}"
         parts.append(
             (
-                diagonal.mark_line(strokeDash=[4, 4], color=GREY, aria=False).encode(x=x, y=y)
+                diagonal.mark_line(strokeDash=[4, 4], color=GRAY, aria=False).encode(x=x, y=y)
                 + alt.Chart(alt.InlineData(points))
                 .mark_point(filled=True, size=28, opacity=0.6)
-                .encode(x=x, y=y, color=colour(names), **tips())
-            ).properties(width=300, height=280, title=heading(title))
+                .encode(x=x, y=y, color=color_encoding(names), **tooltip_encoding())
+            ).properties(width=300, height=280, title=panel_title(title))
         )
     said = [
         f"{len(kept):,} cells, each held out of learning with what it is taken to lack; on the line the two agree.",
         f"At most {_POINTS:,} evenly chosen cells are drawn." if len(kept) > _POINTS else "",
-        rest(len(panels), len(every), "panels", "--mode"),
-        rest(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
+        describe_omitted(len(panels), len(every), "panels", "--mode"),
+        describe_omitted(len(names), len({row["device_name"] for row in rows}), "devices", "--device"),
         *about,
     ]
     told = subtitle(said)

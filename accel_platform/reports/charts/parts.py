@@ -1,5 +1,4 @@
-"""What all charts share: what a mark is called, what it says of itself, its spread, its shape. No chart is put together
-here."""
+"""Building blocks of charts: labels, tooltips, spreads, axes, colors and titles."""
 
 from __future__ import annotations
 
@@ -12,32 +11,32 @@ from typing import Any, TypeVar
 import altair as alt
 
 from accel_platform.errors import NotFound
-from accel_platform.reports.charts.theme import GREY, PALETTE, SHAPES
+from accel_platform.reports.charts.theme import GRAY, PALETTE, SHAPES
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 T = TypeVar("T")
 LINES = len(PALETTE)
-"""Colours there are: a chart has no more lines, and says how many it left out."""
+"""Number of colors, and so the most lines of a chart."""
 SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
-"""Only rows that agree in all of these may be held against each other as one figure."""
+"""Fields that must agree before rows are compared as one figure."""
 PLACE = ("hardware", "device_name", "checked")
-"""Where a figure is of, and whether it is one of ours whose outputs nobody compared."""
+"""Fields that identify the device, provenance and verification of a figure."""
 FIGURES = {
     "latency": ("latency_ms", "latency_low_ms", "latency_high_ms"),
     "throughput": ("throughput_items_per_s", "throughput_low_items_per_s", "throughput_high_items_per_s"),
     "memory": ("memory_peak_mib", "memory_peak_low_mib", "memory_peak_mib"),
 }
-"""By figure the fields of its value, and of the least and the greatest of a cell's results."""
+"""Per figure: the fields of its value, minimum and maximum over a cell's results."""
 _TITLE_CHARACTERS, _NAME_CHARACTERS = 52, 40
 
 
 class NothingToDraw(NotFound):
-    """No figure that the chart is made of is there; the message says what would bring one."""
+    """Error for a chart without data. The message names what would provide it."""
 
 
 def require(rows: Sequence[T], lacking: str) -> Sequence[T]:
-    """The rows, if there are any. Raises NothingToDraw."""
+    """Return the rows. Raises NothingToDraw if there are none."""
     if not rows:
         raise NothingToDraw(
             f"{lacking} `accel chart --list` tells what each chart needs, `accel bench run` measures, and "
@@ -46,8 +45,8 @@ def require(rows: Sequence[T], lacking: str) -> Sequence[T]:
     return rows
 
 
-def word(field: str, value: Any) -> str | None:
-    """A field's value as people say it; None where there is nothing to say."""
+def field_text(field: str, value: Any) -> str | None:
+    """Return a field's value in words; None for a default or unknown value."""
     if value is None:
         return "device not named" if field == "device_name" else None
     match field:
@@ -64,43 +63,43 @@ def word(field: str, value: Any) -> str | None:
 
 
 def label(row: Row, fields: Iterable[str]) -> str:
-    """The fields in words."""
+    """Describe the fields in words."""
     hardware = f"{row['hardware']}:{row['choice']}" if row.get("choice") else row.get("hardware")
-    said = (word(field, hardware if field == "hardware" else row.get(field)) for field in fields)
+    said = (field_text(field, hardware if field == "hardware" else row.get(field)) for field in fields)
     return ", ".join(filter(None, said))
 
 
-def differing(rows: Rows, fields: Iterable[str]) -> list[str]:
-    """The fields in which rows are not all alike."""
+def differing_fields(rows: Rows, fields: Iterable[str]) -> list[str]:
+    """Return the fields in which the rows differ."""
     return [
         f for f in fields if len({(row.get(f), row.get("choice") if f == "hardware" else None) for row in rows}) > 1
     ]
 
 
-def shared(rows: Rows, fields: Sequence[str]) -> str:
-    """In words, what all rows have in common."""
-    apart = differing(rows, fields)
+def describe_shared(rows: Rows, fields: Sequence[str]) -> str:
+    """Describe in words what all rows have in common."""
+    apart = differing_fields(rows, fields)
     return label(rows[0], [field for field in fields if field not in apart])
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
-    """The rows by key, in the order in which each key is first met."""
+def group_rows(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+    """Group rows by key, in the order of first occurrence."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found
 
 
-def key_of(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
-    """Equal for rows that agree in these fields, and in the device behind a hardware name."""
+def grouping_key(row: Row, fields: Sequence[str]) -> tuple[Any, ...]:
+    """Return a key that is equal for rows with the same fields and device."""
     return tuple(map(row.get, (*fields, "choice", "device_id") if "hardware" in fields else fields))
 
 
-def figure_of(row: Row, figure: str) -> dict[str, Any]:
-    """`value`, `low`, `high` and in words `spread` of a cell's `latency`, `throughput` or `memory`.
+def figure_with_spread(row: Row, figure: str) -> dict[str, Any]:
+    """Return `value`, `low`, `high` and `spread` (in words) of a cell's latency, throughput or memory.
 
-    The extremes over its results where there are several; else one standard deviation of a single one's samples to
-    either side, which is all that is known; else None.
+    The bounds are the extremes over several results, or one standard deviation of a single result's samples. They are
+    None if neither is known.
     """
     results, deviation, latency = row["results"], row.get("latency_std_ms"), row["latency_ms"]
     value, low, high = (row.get(name) for name in FIGURES[figure])
@@ -117,8 +116,8 @@ def figure_of(row: Row, figure: str) -> dict[str, Any]:
     return {"value": value, "low": low, "high": high, "spread": "one standard deviation of the samples"}
 
 
-def rests_on(row: Row) -> str:
-    """In words: runs, samples, provenance, and whether outputs were verified."""
+def describe_evidence(row: Row) -> str:
+    """Describe runs, samples, provenance and verification in words."""
     samples = f", {row['samples']:,} samples" if row.get("samples") else ""
     runs = f" of {row['runs']} run{'s' if row['runs'] != 1 else ''}" if row.get("runs") else ""
     results = f"{row['results']} result{'s' if row['results'] != 1 else ''}"
@@ -127,24 +126,24 @@ def rests_on(row: Row) -> str:
     return f"{results}{runs}{samples}, {row['provenance']}{checked}{noisy}"
 
 
-def marked(row: Row, figure: Mapping[str, Any], unit: str, **more: Any) -> dict[str, Any]:
-    """A row of a specification: what places and names the mark, and `tip`, which says all of it."""
+def mark_row(row: Row, figure: Mapping[str, Any], unit: str, **more: Any) -> dict[str, Any]:
+    """Return a row of a specification: position and name of the mark, and its tooltip `tip`."""
     value, low, high = figure["value"], figure["low"], figure["high"]
     limits = f" [{low:.4g}, {high:.4g}]" if low is not None and high is not None else ""
     what = label(row, ("model_id", *PLACE, *SHAPE))
-    tip = f"{what}: {value:.4g} {unit}{limits} ({figure['spread']}); {rests_on(row)}"
+    tip = f"{what}: {value:.4g} {unit}{limits} ({figure['spread']}); {describe_evidence(row)}"
     return {"value": value, "low": low, "high": high, "provenance": row["provenance"], "tip": tip, **more}
 
 
 def shape(rows: Rows) -> alt.Shape:
-    """The shape by provenance, with a legend of those that occur."""
+    """Encode provenance as the shape, with a legend of the values that occur."""
     there = [name for name in SHAPES if any(row["provenance"] == name for row in rows)]
     legend = None if len(there) < 2 else alt.Legend(title="provenance", orient="bottom")
     return alt.Shape("provenance:N", legend=legend).scale(domain=there, range=[SHAPES[name] for name in there])
 
 
-def colour(names: Sequence[str], field: str = "line") -> alt.Color:
-    """A colour for each name, in their order."""
+def color_encoding(names: Sequence[str], field: str = "line") -> alt.Color:
+    """Encode each name as a color, in order."""
     there = list(dict.fromkeys(names))
     legend = alt.Legend(orient="bottom", direction="vertical", columns=1 if max(map(len, there)) > 60 else 2)
     return alt.Color(f"{field}:N", title=None, legend=None if len(there) < 2 else legend).scale(
@@ -152,13 +151,13 @@ def colour(names: Sequence[str], field: str = "line") -> alt.Color:
     )
 
 
-def tips() -> dict[str, Any]:
-    """What a mark says when it is pointed at, and to who cannot see it."""
+def tooltip_encoding() -> dict[str, Any]:
+    """Return the tooltip and the accessible description of a mark."""
     return {"tooltip": alt.Tooltip("tip:N", title="figure"), "description": alt.Description("tip:N")}
 
 
-def quantity(field: str, title: str, values: Iterable[float | None], axis: type[Any], *, zero: bool = True) -> Any:
-    """An axis with its unit: from zero, or by powers where the values span more than a factor of 20."""
+def quantity_axis(field: str, title: str, values: Iterable[float | None], axis: type[Any], *, zero: bool = True) -> Any:
+    """Return an axis with its unit: from zero, or logarithmic if values span more than a factor of 20."""
     known = [value for value in values if value is not None]
     low, high = min(known), max(known)
     digits = ",~r" if high < 1e6 else "~s"
@@ -171,18 +170,18 @@ def quantity(field: str, title: str, values: Iterable[float | None], axis: type[
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """Where an axis of powers has its ticks: at 1, 2 and 5 of each power of ten, or at the powers alone."""
+    """Return the ticks of a logarithmic axis: 1, 2 and 5 of each power of ten, or powers only."""
     first, last = math.floor(math.log10(low / 1.25)), math.ceil(math.log10(high * 1.25))
     steps = (1.0, 2.0, 5.0) if last - first <= 3 else (1.0,)
     return [step * 10.0**power for power in range(first, last + 1) for step in steps]
 
 
-def heading(text: str) -> alt.TitleParams:
-    """The title of one panel."""
-    return alt.TitleParams(wrapped(text, _TITLE_CHARACTERS), fontSize=12, anchor="start", offset=6)
+def panel_title(text: str) -> alt.TitleParams:
+    """Return the title of a panel."""
+    return alt.TitleParams(wrap_text(text, _TITLE_CHARACTERS), fontSize=12, anchor="start", offset=6)
 
 
-def whole(
+def combine_panels(
     panels: Sequence[alt.Chart | alt.LayerChart | alt.FacetChart],
     title: str,
     rows: Rows,
@@ -191,8 +190,8 @@ def whole(
     common: str,
     said: Sequence[str],
 ) -> alt.ConcatChart:
-    """The panels under one title, and a subtitle that says what all share, what it rests on and what is not shown."""
-    told = subtitle([f"Alike in all: {common}." if common else "", basis(rows), *said])
+    """Combine panels under a title and a subtitle: shared fields, evidence and omissions."""
+    told = subtitle([f"Alike in all: {common}." if common else "", describe_basis(rows), *said])
     chart = alt.concat(*panels, columns=min(columns, len(panels))).properties(
         title=alt.TitleParams(title, subtitle=told), description=" ".join([title + ".", *told])
     )
@@ -201,12 +200,12 @@ def whole(
 
 
 def subtitle(sentences: Sequence[str]) -> list[str]:
-    """The sentences in lines of a readable length."""
-    return [line for text in sentences if text for line in wrapped(text, 118)]
+    """Wrap sentences into subtitle lines of readable length."""
+    return [line for text in sentences if text for line in wrap_text(text, 118)]
 
 
-def basis(rows: Rows) -> str:
-    """How many results the rows rest on, by provenance."""
+def describe_basis(rows: Rows) -> str:
+    """Describe the number of results per provenance."""
     counts: Counter[str] = Counter()
     for row in rows:
         counts[row["provenance"]] += row["results"]
@@ -215,8 +214,8 @@ def basis(rows: Rows) -> str:
     return f"{len(rows):,} figures from {total:,} result{'s' if total != 1 else ''}: {parts}."
 
 
-def spreads(marks: Rows) -> str:
-    """What the bars of a chart mean; empty where none is drawn."""
+def describe_spreads(marks: Rows) -> str:
+    """Describe the meaning of the error bars; empty if none is drawn."""
     drawn = any(mark["low"] is not None and mark["high"] != mark["low"] for mark in marks)
     return (
         "Bars: lowest to highest result of a cell; of a single result, one standard deviation of its samples to either"
@@ -226,29 +225,29 @@ def spreads(marks: Rows) -> str:
     )
 
 
-def rest(shown: int, of: int, what: str, how: str) -> str:
-    """How many were left out and how to see them; empty where none was."""
+def describe_omitted(shown: int, of: int, what: str, how: str) -> str:
+    """Describe the number of omitted items and how to see them; empty if none was omitted."""
     return f"{shown} of {of:,} {what} shown; {how} shows others." if of > shown else ""
 
 
-def rules(base: alt.Chart, *, horizontal: bool, low: Any) -> alt.Chart:
-    """The spread of each mark."""
+def error_bars(base: alt.Chart, *, horizontal: bool, low: Any) -> alt.Chart:
+    """Draw the error bar of each mark."""
     encoded = {"x": low, "x2": alt.X2("high:Q")} if horizontal else {"y": low, "y2": alt.Y2("high:Q")}
     known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
-    chart: alt.Chart = known.mark_rule(strokeWidth=1.5, opacity=0.7, aria=False, color=GREY).encode(**encoded)
+    chart: alt.Chart = known.mark_rule(strokeWidth=1.5, opacity=0.7, aria=False, color=GRAY).encode(**encoded)
     return chart
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of so many characters, broken between words."""
+def wrap_text(text: str, width: int) -> list[str]:
+    """Wrap text to a width, between words."""
     return textwrap.wrap(text, width, break_long_words=False) or [""]
 
 
-def names_of(rows: Rows, fields: Sequence[str]) -> list[str]:
-    """What each row is called, in at most two lines; rows that the fields do not tell apart are numbered."""
+def row_labels(rows: Rows, fields: Sequence[str]) -> list[str]:
+    """Return a label of at most two lines for each row. Rows with equal fields are numbered."""
     names: list[str] = []
     for row in rows:
-        lines = wrapped(label(row, fields), _NAME_CHARACTERS)
+        lines = wrap_text(label(row, fields), _NAME_CHARACTERS)
         name = "\n".join(lines if len(lines) < 3 else [lines[0], f"{lines[1][: _NAME_CHARACTERS - 1]}…"])
         number = 2
         while name in names:
@@ -258,6 +257,6 @@ def names_of(rows: Rows, fields: Sequence[str]) -> list[str]:
     return names
 
 
-def short(value: float) -> str:
-    """Three digits and no exponent."""
+def format_number(value: float) -> str:
+    """Format a number with three significant digits and no exponent."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

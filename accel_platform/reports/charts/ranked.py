@@ -1,4 +1,4 @@
-"""Places or models side by side, the best first: hardware, a family, speed-up, efficiency, categories."""
+"""Ranked charts: hardware, models of a family, speed-up, efficiency and categories."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from accel_platform.reports.charts.parts import (
     PLACE,
     Row,
     Rows,
-    differing,
-    figure_of,
-    grouped,
-    heading,
-    key_of,
+    combine_panels,
+    describe_omitted,
+    describe_shared,
+    describe_spreads,
+    differing_fields,
+    error_bars,
+    figure_with_spread,
+    group_rows,
+    grouping_key,
     label,
-    marked,
-    names_of,
-    quantity,
+    mark_row,
+    panel_title,
+    quantity_axis,
     require,
-    rest,
-    rules,
+    row_labels,
     shape,
-    shared,
-    spreads,
-    tips,
-    whole,
+    tooltip_encoding,
 )
 from accel_platform.reports.charts.theme import PALETTE
 
@@ -40,53 +40,56 @@ _WHERE = (*PLACE, "precision", "provenance")
 
 
 def hardware(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Latency of one model at one shape, everywhere it was run. Raises NothingToDraw."""
+    """Return latency of one model at one shape on all its hardware. Raises NothingToDraw."""
     known = require([c for c in cells if c["latency_ms"]], "No cell with a latency.")
     chosen, of = _one_shape_each(known)
-    titled = differing([panel[0] for panel in chosen], _WITHIN[1:])
+    titled = differing_fields([panel[0] for panel in chosen], _WITHIN[1:])
     return _side_by_side(
         [(label(panel[0], ("model_id", *titled)), panel) for panel in chosen],
         "Hardware compared",
         ("latency of a batch (ms)", "ms"),
         named=_WHERE,
-        said=[rest(len(chosen), of, "models", "--model"), *about],
+        said=[describe_omitted(len(chosen), of, "models", "--model"), *about],
     )
 
 
 def family(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Models of one family at one shape on one device. Raises NothingToDraw."""
+    """Return latency of a family's models at one shape on one device. Raises NothingToDraw."""
     within = ("model_family", *_WHERE, *_WITHIN[1:])
-    panels = grouped([c for c in cells if c["latency_ms"]], lambda cell: key_of(cell, within))
+    panels = group_rows([c for c in cells if c["latency_ms"]], lambda cell: grouping_key(cell, within))
     several = [panel for name, panel in panels.items() if len(panel) > 1 and name[0] != "unknown"]
     require(several, "No two models of one family were run at the same shape on the same device.")
     best: dict[str, list[Row]] = {}
     for panel in sorted(several, key=len, reverse=True):
         best.setdefault(panel[0]["model_family"], panel)
     chosen = list(best.values())[:_PANELS]
-    titled = differing([panel[0] for panel in chosen], within[1:])
+    titled = differing_fields([panel[0] for panel in chosen], within[1:])
     return _side_by_side(
         [(label(panel[0], ("model_family", *titled)), panel) for panel in chosen],
         "Models of a family compared",
         ("latency of a batch (ms)", "ms"),
         named=("model_id", "verified"),
-        said=[rest(len(chosen), len(several), "panels", "--model FAMILY or --hardware"), *about],
+        said=[describe_omitted(len(chosen), len(several), "panels", "--model FAMILY or --hardware"), *about],
     )
 
 
 def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """How many times as fast as PyTorch on a processor, like for like; rows are those of `analysis.speedup`.
+    """Return the speed-up over PyTorch on a CPU, at equal shapes.
 
-    Raises NothingToDraw.
+    Rows are those of `analysis.summaries.speedup`. Raises NothingToDraw.
     """
     require(pairs, "No cell was run both on `cpu` and on other hardware, alike in shape, precision and provenance.")
     chosen, of = _one_shape_each(pairs)
-    titled = differing([panel[0] for panel in chosen], _WITHIN[1:])
+    titled = differing_fields([panel[0] for panel in chosen], _WITHIN[1:])
     parts, marks = [], []
     for panel in chosen:
-        fields = (*differing(panel, (*PLACE, "precision", "provenance")), *differing(panel, ("baseline",)))
-        names = names_of(panel, fields or ("hardware",))
+        fields = (
+            *differing_fields(panel, (*PLACE, "precision", "provenance")),
+            *differing_fields(panel, ("baseline",)),
+        )
+        names = row_labels(panel, fields or ("hardware",))
         rows = [
-            marked(
+            mark_row(
                 pair,
                 {
                     "value": pair["speedup"],
@@ -101,11 +104,11 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
         ]
         marks += rows
         title = label(panel[0], ("model_id", *titled))
-        if differing(pairs, ("baseline",)) and not differing(panel, ("baseline",)):
+        if differing_fields(pairs, ("baseline",)) and not differing_fields(panel, ("baseline",)):
             title = f"{title}, against {panel[0]['baseline']}"
         parts.append(_bars(rows, title, "speed-up against cpu (times)", most=True, reference=1.0, everything=marks))
     drawn = [pair for panel in chosen for pair in panel]
-    return whole(
+    return combine_panels(
         parts,
         "Speed-up against the processor",
         drawn,
@@ -114,21 +117,24 @@ def speedup(pairs: Rows, about: Sequence[str]) -> alt.ConcatChart:
             filter(
                 None,
                 [
-                    shared(drawn, (*_WITHIN[1:], "precision", "device_name", "provenance")),
-                    f"baseline {drawn[0]['baseline']}" if not differing(drawn, ("baseline",)) else "",
+                    describe_shared(drawn, (*_WITHIN[1:], "precision", "device_name", "provenance")),
+                    f"baseline {drawn[0]['baseline']}" if not differing_fields(drawn, ("baseline",)) else "",
                 ],
             )
         ),
         said=[
             "Bars: slowest over fastest result of either side." if any(m["low"] for m in marks) else "",
-            rest(len(chosen), of, "models", "--model"),
+            describe_omitted(len(chosen), of, "models", "--model"),
             *about,
         ],
     )
 
 
 def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Items per joule and per dollar; rows are those of `analysis.efficiency`. Raises NothingToDraw."""
+    """Return items per joule and per dollar. Rows are those of `analysis.summaries.efficiency`.
+
+    Raises NothingToDraw.
+    """
     require(
         rows,
         "No cell has counted energy, and none is of a device whose thermal design power or rent the spec sheet has.",
@@ -141,9 +147,9 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         known = [row for row in rows if row[measure]]
         chosen, _ = _one_shape_each(known) if known else ([], 0)
         for panel in chosen[: _PANELS // 2]:
-            fields = [*(differing(panel, _WHERE) or ["hardware"]), "how" if measure == "items_per_j" else "rent"]
+            fields = [*(differing_fields(panel, _WHERE) or ["hardware"]), "how" if measure == "items_per_j" else "rent"]
             marks = [
-                marked(
+                mark_row(
                     row,
                     {
                         "value": row[measure],
@@ -154,18 +160,18 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
                     f"{unit} ({row['how' if measure == 'items_per_j' else 'rent_source']})",
                     name=name,
                 )
-                for row, name in zip(panel, names_of(panel, fields), strict=True)
+                for row, name in zip(panel, row_labels(panel, fields), strict=True)
             ]
             drawn += [*panel]
-            apart = [f for f in _WITHIN[1:] if f in differing([p[0] for p in chosen], _WITHIN)]
+            apart = [f for f in _WITHIN[1:] if f in differing_fields([p[0] for p in chosen], _WITHIN)]
             title = label(panel[0], ("model_id", *apart))
             parts.append(_bars(marks, title, axis, most=True, everything=rows))
-    return whole(
+    return combine_panels(
         parts,
         "Efficiency per watt and per dollar",
         drawn,
         columns=2,
-        common=shared(drawn, (*_WHERE, *_WITHIN[1:])),
+        common=describe_shared(drawn, (*_WHERE, *_WITHIN[1:])),
         said=[
             "Energy is counted where a counter was read; else at least what the thermal design power allows.",
             *about,
@@ -174,42 +180,47 @@ def efficiency(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
 
 
 def category(cells: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Every model of every modality on one device at one batch size: dots, for nothing is averaged.
+    """Return every model by modality on one device at one batch size, as dots without averages.
 
     Raises NothingToDraw.
     """
     known = [c for c in cells if c["throughput_items_per_s"] and c.get("modality")]
     require(known, "No cell with a throughput is of a model whose category is known.")
     within = (*_WHERE, "mode", "batch_size", "processes")
-    panels = sorted(grouped(known, lambda cell: key_of(cell, within)).values(), key=_categories)
+    panels = sorted(group_rows(known, lambda cell: grouping_key(cell, within)).values(), key=_categories)
     chosen = panels[:_PANELS]
-    titled = differing([panel[0] for panel in chosen], within)
+    titled = differing_fields([panel[0] for panel in chosen], within)
     drawn = [cell for panel in chosen for cell in panel]
     names = sorted({cell["modality"] for cell in drawn})
     parts = []
     for panel in chosen:
-        rows = [marked(c, figure_of(c, "throughput"), "items/s", name=c["modality"], line=c["modality"]) for c in panel]
-        x = quantity("value", "throughput (items/s)", [row["value"] for row in rows], alt.X, zero=False)
+        rows = [
+            mark_row(c, figure_with_spread(c, "throughput"), "items/s", name=c["modality"], line=c["modality"])
+            for c in panel
+        ]
+        x = quantity_axis("value", "throughput (items/s)", [row["value"] for row in rows], alt.X, zero=False)
         base = alt.Chart(alt.InlineData(rows)).encode(y=alt.Y("name:N", title=None, sort=names).axis(labelLimit=200))
         points = base.mark_point(filled=True, size=60, opacity=0.7).encode(
             x=x,
             shape=shape(drawn),
             color=alt.Color("line:N", legend=None).scale(domain=names, range=list(PALETTE)),
-            **tips(),
+            **tooltip_encoding(),
         )
-        title = heading(label(panel[0], titled or ("hardware",)))
+        title = panel_title(label(panel[0], titled or ("hardware",)))
         values = [row["value"] for row in rows]
-        spread = rules(base, horizontal=True, low=quantity("low", "throughput (items/s)", values, alt.X, zero=False))
+        spread = error_bars(
+            base, horizontal=True, low=quantity_axis("low", "throughput (items/s)", values, alt.X, zero=False)
+        )
         parts.append((spread + points).properties(width=330, height=alt.Step(34), title=title))
-    return whole(
+    return combine_panels(
         parts,
         "Categories compared",
         drawn,
         columns=2,
-        common=shared(drawn, within),
+        common=describe_shared(drawn, within),
         said=[
             "One mark per model and input length; models differ in size, so marks are not averaged.",
-            rest(len(chosen), len(panels), "panels", "--hardware or --batch-size"),
+            describe_omitted(len(chosen), len(panels), "panels", "--hardware or --batch-size"),
             *about,
         ],
     )
@@ -224,29 +235,31 @@ def _side_by_side(
     said: Sequence[str],
 ) -> alt.ConcatChart:
     drawn = [cell for _, panel in panels for cell in panel]
-    every = [figure_of(cell, "latency") for cell in drawn]
+    every = [figure_with_spread(cell, "latency") for cell in drawn]
     parts = []
     for name, panel in panels:
-        fields = differing(panel, named) or [named[0]]
+        fields = differing_fields(panel, named) or [named[0]]
         marks = [
-            marked(cell, figure_of(cell, "latency"), axis[1], name=called)
-            for cell, called in zip(panel, names_of(panel, fields), strict=True)
+            mark_row(cell, figure_with_spread(cell, "latency"), axis[1], name=called)
+            for cell, called in zip(panel, row_labels(panel, fields), strict=True)
         ]
         parts.append(_bars(marks, name, axis[0], most=False, everything=drawn))
-    common = shared(drawn, [*(field for field in _WHERE if field not in named or field != named[0]), *_WITHIN[1:]])
-    return whole(parts, title, drawn, columns=2, common=common, said=[spreads(every), *said])
+    common = describe_shared(
+        drawn, [*(field for field in _WHERE if field not in named or field != named[0]), *_WITHIN[1:]]
+    )
+    return combine_panels(parts, title, drawn, columns=2, common=common, said=[describe_spreads(every), *said])
 
 
 def _bars(
     marks: list[dict[str, Any]], title: str, axis: str, *, most: bool, everything: Rows, reference: float | None = None
 ) -> alt.LayerChart:
-    """A dot with its spread for each, the best first."""
+    """Draw a dot with its spread for each row, best first."""
     best = sorted(marks, key=lambda mark: -mark["value"] if most else mark["value"])
     kept, names = best[:_BARS], [mark["name"] for mark in best[:_BARS]]
     if len(best) > _BARS:
         title = f"{title}, the best {_BARS} of {len(best)}"
     limits = [row[name] for row in kept for name in ("low", "value", "high")] + ([reference] if reference else [])
-    x = quantity("value", axis, limits, alt.X)
+    x = quantity_axis("value", axis, limits, alt.X)
     base = alt.Chart(alt.InlineData(kept)).encode(
         y=alt.Y("name:N", title=None, sort=names).axis(
             labelLimit=300,
@@ -258,21 +271,21 @@ def _bars(
         )
     )
     points = base.mark_point(filled=True, size=90, opacity=1, color=PALETTE[0]).encode(
-        x=x, shape=shape(everything), **tips()
+        x=x, shape=shape(everything), **tooltip_encoding()
     )
     figures = base.mark_text(dy=-11, fontSize=10, aria=False).encode(x=x, text=alt.Text("value:Q", format=",.3~r"))
-    layers = [rules(base, horizontal=True, low=quantity("low", axis, limits, alt.X)), points, figures]
+    layers = [error_bars(base, horizontal=True, low=quantity_axis("low", axis, limits, alt.X)), points, figures]
     if reference is not None:
         at = alt.Chart(alt.InlineData([{"at": reference}])).mark_rule(strokeDash=[4, 4], color="#808080", aria=False)
-        layers.insert(0, at.encode(x=quantity("at", axis, limits, alt.X)))
+        layers.insert(0, at.encode(x=quantity_axis("at", axis, limits, alt.X)))
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(
-        width=330, height=alt.Step(32), title=heading(title)
+        width=330, height=alt.Step(32), title=panel_title(title)
     )
     return chart
 
 
 def _one_shape_each(cells: Rows) -> tuple[list[list[Row]], int]:
-    """The cells of one shape of each of a few models, and how many models there are."""
+    """Return the cells of one shape for each of a few models, and the number of all models."""
     groups = group_comparable(cells)
     return groups[:_PANELS], len(groups)
 

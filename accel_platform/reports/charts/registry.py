@@ -1,4 +1,4 @@
-"""Every chart by name: what it shows, which rows it is made of, and what draws it."""
+"""Registry of charts: name, content, rows and drawing function. Add a chart here."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from accel_platform.warehouse.reader import Reader
 
 Row = dict[str, Any]
 Outside = Mapping[str, Callable[[], Sequence[Row]]]
-"""Rows that this package cannot read, by the name of the chart made of them."""
+"""Functions that read rows from outside this package, by chart name."""
 Drawable = tuple[list[Row], list[str]]
-"""Cells that may stand in a chart, and in words which others there are."""
+"""Cells that may be drawn, and a sentence on the omitted ones."""
 _MODALITIES = "SELECT model_id, modality FROM models WHERE modality IS NOT NULL"
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One kind of chart."""
+    """A registered chart."""
 
     shows: str
     needs: str
-    """Which figures it is made of."""
+    """The figures that it needs."""
     draw: Callable[[Sequence[Row], Sequence[str]], alt.ConcatChart]
     read: Callable[[Reader, Selection, Sequence[Row]], Sequence[Row]] | None
-    """Its rows, given the cells that are fit to draw; None where they come from outside."""
+    """Its rows, computed from drawable cells; None if they come from outside."""
 
 
 def _cells(_: Reader, __: Selection, cells: Sequence[Row]) -> Sequence[Row]:
@@ -115,18 +115,18 @@ CHARTS: dict[str, Drawing] = {
 }
 
 
-def drawing(name: str) -> Drawing:
-    """The kind of chart of that name. Raises NotFound with all names."""
+def find_chart(name: str) -> Drawing:
+    """Return the chart definition of a name. Raises NotFound, listing all names."""
     if name not in CHARTS:
         raise NotFound(f"There is no chart {name!r}. Charts: {', '.join(CHARTS)}.")
     return CHARTS[name]
 
 
-def fit_to_draw(cells: Sequence[Row], selection: Selection) -> Drawable:
-    """The cells that may stand in a chart, and in words how many were left out and why.
+def select_drawable(cells: Sequence[Row], selection: Selection) -> Drawable:
+    """Return the drawable cells, and a sentence on the number and causes of omissions.
 
-    Suspect and simulated figures are drawn only where the selection asks for them; wrong outputs, and figures whose
-    file names no device, never.
+    Suspect and simulated figures are drawn only if the selection asks for them. Wrong outputs, and figures without a
+    device, are never drawn.
     """
     kept: list[Row] = []
     left: Counter[str] = Counter()
@@ -149,15 +149,15 @@ def chart(
     drawable: Drawable | None = None,
     outside: Outside | None = None,
 ) -> alt.ConcatChart:
-    """A chart of what the selection leaves. Raises NothingToDraw with the reason, NotFound for the name.
+    """Draw a chart of the selection. Raises NothingToDraw with the reason, NotFound for an unknown name.
 
-    `drawable` is what `fit_to_draw` says of the selection's cells, where they were read already.
+    `drawable` is the result of `select_drawable`, if the cells were read already.
     """
-    kind = drawing(name)
+    kind = find_chart(name)
     if kind.read is None:
         rows = (outside or {})[name]()
         return kind.draw(rows, [f"Of the predictor in service{_filters(selection)}."])
-    fit, left = drawable or fit_to_draw(read_cells(reader, selection, evidence=False), selection)
+    fit, left = drawable or select_drawable(read_cells(reader, selection, evidence=False), selection)
     about = [*left, f"Snapshot {reader.snapshot_id[:12]}{_filters(selection)}."]
     return kind.draw(kind.read(reader, selection, fit), about)
 

@@ -1,4 +1,4 @@
-"""A chart as JSON, SVG, PNG or a page that needs no network. What is drawn is decided elsewhere."""
+"""Rendering of charts as JSON, SVG, PNG or a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import altair as alt
 
 from accel_platform.errors import InvalidInput
-from accel_platform.reports.charts.theme import GROUND, Theme, config_of
+from accel_platform.reports.charts.theme import BACKGROUND, Theme, theme_config
 
 Kind = Literal["json", "svg", "png", "html"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -22,13 +22,13 @@ _ID = re.compile(r'(\bid="|url\(#)([^")]+)')
 
 
 def specification(chart: Chart, theme: Theme = "light") -> dict[str, Any]:
-    """The Vega-Lite specification with the settings of a theme. Altair holds it against the schema of Vega-Lite."""
+    """Return the Vega-Lite specification with a theme. Altair validates it against the schema."""
     spec: dict[str, Any] = chart.to_dict()
-    return {**spec, "config": config_of(theme)}
+    return {**spec, "config": theme_config(theme)}
 
 
 def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
-    """The chart in one of KINDS."""
+    """Render the chart in one of KINDS."""
     import vl_convert
 
     spec = specification(chart, theme)
@@ -43,7 +43,7 @@ def render(chart: Chart, kind: Kind, theme: Theme = "light") -> bytes:
 
 
 def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
-    """The chart as SVG whose marks say their figures when the pointer rests on them, without a script.
+    """Return the chart as SVG whose marks have tooltips without a script.
 
     `name` keeps its ids apart from those of other charts on one page.
     """
@@ -54,13 +54,13 @@ def svg(chart: Chart, theme: Theme = "page", *, name: str = "chart") -> str:
 
 
 def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str = "") -> str:
-    """One HTML page with everything in it, scripts too: its marks answer to the pointer. `below` is HTML already."""
+    """Return a self-contained HTML page with an interactive chart. `below` is trusted HTML."""
     spec = specification(chart, theme)
     name = html.escape(heading or _heading(spec))
-    ground = GROUND[theme] or GROUND["light"]
+    ground = BACKGROUND[theme] or BACKGROUND["light"]
     scheme = "dark" if theme == "dark" else "light"
     above = f"<h1>{html.escape(heading)}</h1>" if heading else ""
-    # In a script the characters < and > could end it: JSON has another way to write them.
+    # Escape < and >, because they could end the script element.
     text = json.dumps(spec, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
@@ -73,7 +73,7 @@ def page(chart: Chart, theme: Theme = "light", *, heading: str = "", below: str 
 
 
 def kind_of(path: Path) -> Kind:
-    """The kind that a file's ending names. Raises InvalidInput for another one."""
+    """Return the format named by a file's suffix. Raises InvalidInput for an unknown one."""
     for kind in KINDS:
         if path.suffix.lower() == f".{kind}":
             return kind
@@ -81,7 +81,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = "") -> None:
-    """Write the chart in the kind that the path's end names; `heading` is for a page. Raises InvalidInput."""
+    """Write the chart in the format of the path's suffix. `heading` is for HTML. Raises InvalidInput."""
     kind = kind_of(path)
     content = page(chart, theme, heading=heading).encode() if kind == "html" else render(chart, kind, theme)
     try:
@@ -93,7 +93,7 @@ def write(chart: Chart, path: Path, theme: Theme = "light", *, heading: str = ""
 def _bundle() -> str:
     import vl_convert
 
-    # Its default snippet is what a page needs; the type hints do not know that there is one.
+    # The default snippet is right, but the type hints do not know it.
     text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     return text
 

@@ -1,4 +1,4 @@
-"""Over time and over samples: a series with its change points and commits, and how the samples of a cell scatter."""
+"""Charts over time and over samples: series with change points, and the scatter of a cell."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import altair as alt
 from accel_platform.reports.charts.parts import (
     SHAPE,
     Rows,
-    colour,
-    differing,
-    grouped,
-    heading,
+    color_encoding,
+    combine_panels,
+    describe_omitted,
+    describe_shared,
+    differing_fields,
+    group_rows,
     label,
+    panel_title,
     require,
-    rest,
     shape,
-    shared,
-    tips,
-    whole,
+    tooltip_encoding,
 )
-from accel_platform.reports.charts.theme import GREY, PALETTE
+from accel_platform.reports.charts.theme import GRAY, PALETTE
 
 _PANELS = 6
 _PROCESSES = 12
@@ -31,13 +31,14 @@ _STEADY, _SHIFTED = PALETTE[0], PALETTE[1]
 
 
 def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """The median of each process of a series in order of time, the level between its shifts, and a rule with the commit
-    where it shifted; rows are those of `trend_rows`. Raises NothingToDraw.
+    """Return the median of each process in order of time, with levels and shifts marked by their commit.
+
+    Rows are those of `trend_rows`. Raises NothingToDraw.
     """
     require(rows, "No cell has three dated results under one fingerprint.")
-    series = sorted(grouped(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
+    series = sorted(group_rows(rows, lambda row: row["series"]).values(), key=lambda s: (-len(_shifts(s)), -len(s)))
     chosen = series[:_PANELS]
-    titled = differing([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
+    titled = differing_fields([points[0] for points in chosen], ("hardware", "device_name", *SHAPE)) or ["hardware"]
     parts = []
     for points in chosen:
         marks = [
@@ -63,35 +64,37 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         y = _axis("value", "median latency of a batch (ms)", alt.Y)
         layers: list[Any] = [
             base.transform_filter("isValid(datum.low) && isValid(datum.high)")
-            .mark_rule(color=GREY, opacity=0.7, aria=False)
+            .mark_rule(color=GRAY, opacity=0.7, aria=False)
             .encode(y=_axis("low", "median latency of a batch (ms)", alt.Y), y2=alt.Y2("high:Q")),
-            base.mark_line(interpolate="step-after", color=GREY, strokeDash=[3, 3], aria=False).encode(
+            base.mark_line(interpolate="step-after", color=GRAY, strokeDash=[3, 3], aria=False).encode(
                 y=_axis("level", "median latency of a batch (ms)", alt.Y)
             ),
-            base.mark_point(filled=True, size=45, opacity=1, color=_STEADY).encode(y=y, shape=shape(points), **tips()),
+            base.mark_point(filled=True, size=45, opacity=1, color=_STEADY).encode(
+                y=y, shape=shape(points), **tooltip_encoding()
+            ),
         ]
         shifts = _shifts(points)
         if shifts:
             at = alt.Chart(alt.InlineData(shifts)).encode(x=alt.X("order:Q"))
             layers += [
-                at.mark_rule(color=_SHIFTED, strokeWidth=2).encode(**tips()),
+                at.mark_rule(color=_SHIFTED, strokeWidth=2).encode(**tooltip_encoding()),
                 at.mark_text(align="left", dx=4, fontSize=10, color=_SHIFTED, aria=False).encode(
                     text="text:N", y=alt.value(_HEIGHT - 8)
                 ),
             ]
         title = label(points[0], ("model_id", *titled))
-        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=_HEIGHT, title=heading(title)))
+        parts.append(alt.LayerChart(layer=layers).properties(width=420, height=_HEIGHT, title=panel_title(title)))
     drawn = [row for points in chosen for row in points]
-    return whole(
+    return combine_panels(
         parts,
         "Trend",
         drawn,
         columns=2,
-        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
+        common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
             "Rules: where the series shifted, by how much and at which commit. Dashed: the median of each level.",
             "Bars: one standard deviation of a run's samples to either side. No axis begins at 0.",
-            rest(
+            describe_omitted(
                 len(chosen),
                 len(series),
                 "series of three results or more (the longest 40)",
@@ -103,15 +106,16 @@ def trend(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
 
 
 def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
-    """Every sample of the newest processes of a few cells, with the median and the middle half; rows are those of
-    `analysis.scatter`. Raises NothingToDraw.
+    """Return every sample of the newest processes of a few cells, with median and quartiles.
+
+    Rows are those of `analysis.summaries.scatter`. Raises NothingToDraw.
     """
     require(rows, "No result with raw samples.")
-    cells = list(grouped(rows, lambda row: row["cell"]).values())
+    cells = list(group_rows(rows, lambda row: row["cell"]).values())
     chosen = cells[:_PANELS]
     parts = []
     names = ["steady", "noisy"]
-    titled = differing([members[0] for members in chosen], ("hardware", "device_name", *SHAPE))
+    titled = differing_fields([members[0] for members in chosen], ("hardware", "device_name", *SHAPE))
     for members in chosen:
         ticks, boxes = [], []
         for number, row in enumerate(members[:_PROCESSES], 1):
@@ -140,33 +144,33 @@ def noise(rows: Rows, about: Sequence[str]) -> alt.ConcatChart:
         layers = [
             alt.Chart(alt.InlineData(ticks))
             .mark_tick(thickness=1, opacity=0.45, aria=False)
-            .encode(x=x, y=y, color=colour(names)),
+            .encode(x=x, y=y, color=color_encoding(names)),
             base.mark_rule(strokeWidth=5, opacity=0.55, aria=False).encode(
-                x=alt.X("low:Q", title="latency of a batch (ms)"), x2=alt.X2("high:Q"), color=colour(names)
+                x=alt.X("low:Q", title="latency of a batch (ms)"), x2=alt.X2("high:Q"), color=color_encoding(names)
             ),
             base.mark_point(filled=True, size=70, opacity=1).encode(
-                x=x, color=colour(names), shape=shape(members), **tips()
+                x=x, color=color_encoding(names), shape=shape(members), **tooltip_encoding()
             ),
         ]
         title = label(members[0], ("model_id", *titled))
-        parts.append(alt.LayerChart(layer=layers).properties(width=380, height=alt.Step(26), title=heading(title)))
+        parts.append(alt.LayerChart(layer=layers).properties(width=380, height=alt.Step(26), title=panel_title(title)))
     drawn = [row for members in chosen for row in members[:_PROCESSES]]
-    return whole(
+    return combine_panels(
         parts,
         "Noise: how samples scatter",
         drawn,
         columns=2,
-        common=shared(drawn, ("hardware", "device_name", *SHAPE)),
+        common=describe_shared(drawn, ("hardware", "device_name", *SHAPE)),
         said=[
             "A line per process, newest first: samples as ticks (200 at most), middle half as bar, median as point.",
-            rest(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
+            describe_omitted(len(chosen), rows[0]["cells"], "cells", "--model, --hardware or --batch-size"),
             *about,
         ],
     )
 
 
 def _axis(field: str, title: str, axis: type[Any]) -> Any:
-    """One that does not begin at 0: what is to be seen are small differences."""
+    """Return an axis that does not start at 0, because small differences matter."""
     return axis(f"{field}:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5))
 
 

@@ -1,1 +1,1 @@
-"""Reports: what each kind says of a snapshot, and the document it becomes. Figures come from `analysis`."""
+"""Reports on a snapshot, as documents in every format."""

@@ -1,4 +1,4 @@
-"""The kinds of report: which sections each has. What stands in a section is `sections.py`."""
+"""Kinds of report and their sections. Add a report here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
     ),
     "optimization": (
         "how far each model is from the roofline, and what the best configuration does differently",
-        (sections.overview, sections.optimisation, sections.missing),
+        (sections.overview, sections.optimization, sections.missing),
     ),
     "comprehensive": (
         "all of these",
@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
             sections.devices,
             sections.speed,
             sections.compatibility,
-            sections.optimisation,
+            sections.optimization,
             sections.coverage,
             sections.changes,
             sections.missing,
@@ -53,9 +53,9 @@ KINDS: dict[str, tuple[str, tuple[Writer, ...]]] = {
 
 
 def report(kind: str, reader: Reader, selection: Selection, *, say: Say = lambda _: None) -> ReportDocument:
-    """A report of what the selection leaves at the snapshot in service; `say` hears how it goes.
+    """Return a report on the selection at the current snapshot; `say` receives progress.
 
-    Raises NotFound for another kind, WarehouseEmpty before the first snapshot.
+    Raises NotFound for an unknown kind, WarehouseEmpty before the first snapshot.
     """
     if kind not in KINDS:
         raise NotFound(f"There is no report {kind!r}. Reports: {', '.join(KINDS)}.")

@@ -1,4 +1,4 @@
-"""A report before it has a format: sections of text, tables and charts. Nothing is read or written here."""
+"""Format-independent report: sections of text, tables and charts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import altair as alt
 
 MOST_ROWS = 40
-"""Rows of one table that people are shown; the others are counted, and a command lists them."""
+"""Rows of a table that readable formats show. A command lists the others."""
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """All its rows, and the command that lists them too."""
+    """A table with all its rows, and the command that lists them."""
 
     title: str
     rows: Sequence[Mapping[str, Any]]
@@ -23,12 +23,12 @@ class ReportTable:
 
     @property
     def first(self) -> Sequence[Mapping[str, Any]]:
-        """The rows for people; formats for machines have all."""
+        """The rows shown by readable formats; data formats have all."""
         return self.rows[:MOST_ROWS]
 
     @property
     def rest(self) -> str | None:
-        """In words, what people are not shown; None where all is."""
+        """A sentence on the rows not shown; None if all are shown."""
         if len(self.rows) <= MOST_ROWS:
             return None
         how = f"`{self.command}` lists all, and so does" if self.command else "All are in"
@@ -37,7 +37,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart by its name in the registry, or why there is none."""
+    """A chart by its registry name, or the reason it is missing."""
 
     name: str
     chart: alt.TopLevelMixin | None
@@ -46,7 +46,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Text:
-    """One paragraph."""
+    """A paragraph."""
 
     words: str
 
@@ -56,7 +56,7 @@ Part: TypeAlias = Text | ReportTable | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading with its content."""
 
     heading: str
     parts: Sequence[Part]
@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True)
 class ReportDocument:
-    """A report; `facts` say of what: snapshot, dates, filters, counts."""
+    """A report. `facts` holds its snapshot, dates, filters and counts."""
 
     title: str
     facts: Mapping[str, Any]

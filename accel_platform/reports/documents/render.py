@@ -1,4 +1,4 @@
-"""A report as text, Markdown, one HTML file, JSON, CSV files or a workbook. What it says is in the document."""
+"""Rendering of reports as text, Markdown, HTML, JSON, CSV, Parquet or XLSX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from accel_platform.reports.charts.render import specification, svg
 from accel_platform.reports.documents.model import Part, Picture, ReportDocument, ReportTable, Text
 from accel_platform.table_io import files, sheet, text
-from accel_platform.table_io.values import json_text, shown
+from accel_platform.table_io.values import display_text, json_text
 
 Kind = Literal["table", "markdown", "html", "json", "csv", "parquet", "xlsx"]
 _STYLE = """
@@ -31,14 +31,16 @@ _NOT_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def render(document: ReportDocument, kind: Kind) -> bytes:
-    """The report in a format: to people the first rows of each table, to machines all. `csv` and `parquet` are a ZIP of
-    one file per table, for theirs hold one."""
+    """Render the report: readable formats show the first rows of each table, data formats all.
+
+    `csv` and `parquet` are a ZIP with one file per table.
+    """
     if kind == "json":
         return f"{json_text(as_json(document))}\n".encode()
     if kind == "xlsx":
         stream = io.BytesIO()
         sheet.write_several(
-            [(table.title, files.flat(files.batches_of(table.rows))) for table in tables(document)],
+            [(table.title, files.flatten(files.read_batches(table.rows))) for table in tables(document)],
             stream,
             title=document.title,
         )
@@ -50,12 +52,12 @@ def render(document: ReportDocument, kind: Kind) -> bytes:
 
 
 def tables(document: ReportDocument) -> list[ReportTable]:
-    """Every table of a report, in order."""
+    """Return every table of a report, in order."""
     return [part for section in document.sections for part in section.parts if isinstance(part, ReportTable)]
 
 
 def as_json(document: ReportDocument) -> dict[str, Any]:
-    """The whole report; a chart is its Vega-Lite specification."""
+    """Return the whole report as JSON, with charts as Vega-Lite specifications."""
     return {
         "title": document.title,
         "facts": document.facts,
@@ -67,16 +69,16 @@ def as_json(document: ReportDocument) -> dict[str, Any]:
 
 
 def terminal(document: ReportDocument) -> Iterator[str]:
-    """For a terminal, which has no charts: their names tell how to draw them."""
+    """Return the report as terminal text. Charts are shown as the commands that draw them."""
     yield from (document.title, "=" * len(document.title), "")
     width = max(map(len, document.facts))
-    yield from (f"{name.ljust(width)}  {shown(value)}" for name, value in document.facts.items())
+    yield from (f"{name.ljust(width)}  {display_text(value)}" for name, value in document.facts.items())
     for section in document.sections:
         yield from ("", section.heading, "-" * len(section.heading))
         for part in section.parts:
             yield ""
             if isinstance(part, Text):
-                yield shown(part.words)
+                yield display_text(part.words)
             elif isinstance(part, Picture):
                 yield f"Chart: accel chart {part.name} -o {part.name}.png" if part.chart else f"No chart: {part.reason}"
             else:
@@ -86,35 +88,35 @@ def terminal(document: ReportDocument) -> Iterator[str]:
 
 
 def markdown(document: ReportDocument) -> Iterator[str]:
-    """As GitHub reads it; charts are named, for Markdown holds none."""
-    yield from (f"# {text.in_markdown(document.title)}", "")
-    yield from (f"- {name}: {text.in_markdown(value)}" for name, value in document.facts.items())
+    """Return the report as GitHub Markdown. Charts are named only."""
+    yield from (f"# {text.escape_markdown(document.title)}", "")
+    yield from (f"- {name}: {text.escape_markdown(value)}" for name, value in document.facts.items())
     for section in document.sections:
-        yield from ("", f"## {text.in_markdown(section.heading)}")
+        yield from ("", f"## {text.escape_markdown(section.heading)}")
         for part in section.parts:
             yield ""
             if isinstance(part, Text):
-                yield text.in_markdown(part.words)
+                yield text.escape_markdown(part.words)
             elif isinstance(part, Picture):
                 said = (
                     f"Chart: `accel chart {part.name} -o {part.name}.png`" if part.chart else f"No chart: {part.reason}"
                 )
-                yield said if part.chart else text.in_markdown(said)
+                yield said if part.chart else text.escape_markdown(said)
             else:
-                yield from (f"### {text.in_markdown(part.title)}", "")
+                yield from (f"### {text.escape_markdown(part.title)}", "")
                 yield from text.markdown(text.table_of(part.first)) if part.rows else (part.empty,)
                 yield from ["", part.rest] if part.rest else []
 
 
 def page(document: ReportDocument) -> Iterator[str]:
-    """One file that works offline: contents, tables, and charts as SVG in the colours of the page."""
+    """Return a self-contained HTML page: contents, tables and SVG charts in the page's colors."""
     yield from text.html_page(document.title, _body(document), head=f"<style>{_STYLE}</style>")
 
 
 def _body(document: ReportDocument) -> Iterator[str]:
     yield '<dl class="facts">'
     for name, value in document.facts.items():
-        yield f"<dt>{html.escape(name)}</dt><dd>{html.escape(shown(value))}</dd>"
+        yield f"<dt>{html.escape(name)}</dt><dd>{html.escape(display_text(value))}</dd>"
     yield '</dl><nav aria-label="Contents"><h2>Contents</h2><ul>'
     names = [f"{number}-{_name(section.heading)}" for number, section in enumerate(document.sections, 1)]
     for name, section in zip(names, document.sections, strict=True):
@@ -134,7 +136,7 @@ def _html(part: Part) -> Iterable[str]:
         if part.chart is None:
             return [f'<p class="none">No chart of {html.escape(part.name)}: {_coded(part.reason or "")}</p>']
         drawn = svg(part.chart, name=part.name)
-        # Who has no pointer scrolls a wide picture by its keys.
+        # Focusable, because keyboard users must be able to scroll a wide chart.
         return [f'<figure tabindex="0" aria-label="chart: {html.escape(part.name)}">{drawn}</figure>']
     if not part.rows:
         return [f"<h3>{html.escape(part.title)}</h3><p>{_coded(part.empty)}</p>"]
@@ -143,8 +145,8 @@ def _html(part: Part) -> Iterable[str]:
 
 
 def _coded(words: str) -> str:
-    """Escaped, with what stands between back quotes as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(shown(words)))
+    """Escape text, and mark back-quoted parts as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(display_text(words)))
 
 
 def _part_as_json(part: Part) -> dict[str, Any]:

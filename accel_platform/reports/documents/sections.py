@@ -1,4 +1,4 @@
-"""The sections that reports are put together from: each reads its figures from a Source. None is computed here."""
+"""Sections of reports. Each reads its figures from a Source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel_platform.reports.documents.model import ReportTable, Section, Text
 from accel_platform.reports.documents.source import SHAPE, ReportSource, Row, figures
 from accel_platform.workloads.model_catalog import find_model
 
-# A shift is of the selection where the first result at its new level is.
+# A shift belongs to the selection if its first result does.
 _REGRESSIONS = """
 SELECT s.regression_id, s.direction, s.model_id, s.hardware, s.precision, s.batch_size, s.sequence_length, s.before_ms,
     s.after_ms, s.change_percent, s.processes_before, s.processes_after, s.noise_percent, s.found_at
@@ -59,7 +59,7 @@ _AVAILABLE = "SELECT DISTINCT hardware FROM devices WHERE available AND NOT emul
 
 
 def overview(source: ReportSource) -> Section:
-    """How much there is, and of what kind."""
+    """Summarize the number and kinds of results."""
     return Section(
         "Overview",
         [
@@ -75,7 +75,7 @@ def overview(source: ReportSource) -> Section:
 
 
 def fastest(source: ReportSource) -> Section:
-    """Where each model runs fastest, and how the places compare."""
+    """Show the fastest hardware of each model, and compare hardware."""
     known = [cell for cell in source.drawable[0] if cell["latency_ms"]]
     groups = group_comparable(known)
     rows = []
@@ -95,12 +95,12 @@ def fastest(source: ReportSource) -> Section:
 
 
 def batches(source: ReportSource) -> Section:
-    """Against batch size."""
+    """Show figures against batch size."""
     return Section("Batch size", [source.picture(name) for name in ("latency", "throughput", "memory")])
 
 
 def changes(source: ReportSource) -> Section:
-    """What moved."""
+    """Show recorded changes."""
     condition, values = source.selection.where()
     rows = source.reader.rows(_REGRESSIONS.format(condition=condition), values)
     return Section(
@@ -116,12 +116,12 @@ def changes(source: ReportSource) -> Section:
 
 
 def models(source: ReportSource) -> Section:
-    """Families and categories."""
+    """Compare models by family and category."""
     return Section("Models compared", [source.picture("family"), source.picture("category")])
 
 
 def devices(source: ReportSource) -> Section:
-    """What hosts have, what the spec sheet says of it, and what rests on it."""
+    """Show detected devices, their specifications and their results."""
     condition, values = source.selection.where()
     there = [{**row, **_published(row["device"])} for row in source.reader.rows(_DEVICES)]
     evidence = source.reader.rows(_EVIDENCE.format(condition=condition), values)
@@ -138,12 +138,12 @@ def devices(source: ReportSource) -> Section:
 
 
 def speed(source: ReportSource) -> Section:
-    """Against a processor, per watt and per dollar."""
+    """Show speed-up over a CPU, and items per watt and per dollar."""
     return Section("Speed-up and efficiency", [source.picture("speedup"), source.picture("efficiency")])
 
 
 def compatibility(source: ReportSource) -> Section:
-    """What runs where, by the rule of the matrix."""
+    """Show the compatibility matrix."""
     matrix, evidence = matrix_sql(source.selection)
     condition, values = source.rows_of_matrix().where("m")
     rows = source.reader.rows(_MATRIX.format(matrix=matrix, condition=condition), values | evidence)
@@ -174,7 +174,7 @@ def compatibility(source: ReportSource) -> Section:
 
 
 def coverage(source: ReportSource) -> Section:
-    """What was tested of what could be, and which commands would fill the holes."""
+    """Show tested and untested cells, and commands that fill the gaps."""
     condition, values = source.selection.where()
     families = source.reader.rows(_FAMILIES.format(condition=condition), values)
     available = [row["hardware"] for row in source.reader.rows(_AVAILABLE)]
@@ -209,8 +209,8 @@ def coverage(source: ReportSource) -> Section:
     )
 
 
-def optimisation(source: ReportSource) -> Section:
-    """How far from the roofline, what bounds it, what the best configuration does differently."""
+def optimization(source: ReportSource) -> Section:
+    """Show the gap to the roofline, its cause, and how the best configuration differs."""
     found = best_configurations(source.rooflines)
     reasons = Counter(row["unavailable"] for row in found if row["unavailable"])
     return Section(
@@ -238,7 +238,7 @@ def optimisation(source: ReportSource) -> Section:
 
 
 def missing(source: ReportSource) -> Section:
-    """What the figures of a report do not cover."""
+    """List what the figures of a report do not cover."""
     gaps, unverified = source.gaps, source.gaps.unverified
     doubted = sum(row["results"] for row in gaps.by_provenance if row["provenance"] in ("suspect", "simulated"))
     return Section(

@@ -1,4 +1,4 @@
-"""What one report is made from: a snapshot, a selection and what follows from them, each read when first asked for."""
+"""Data of a report: a snapshot, a selection and derived rows, each read on first use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.analysis.summaries.missing_data import MissingData
 from accel_platform.analysis.summaries.roofline import Rooflines
-from accel_platform.reports.charts.parts import NothingToDraw, figure_of, label
-from accel_platform.reports.charts.registry import Drawable, chart, fit_to_draw
+from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, label
+from accel_platform.reports.charts.registry import Drawable, chart, select_drawable
 from accel_platform.reports.documents.model import Picture
 from accel_platform.warehouse.reader import Reader
 
@@ -23,21 +23,21 @@ SHAPE = ("mode", "batch_size", "sequence_length", "image_size", "processes")
 
 
 class ReportSource:
-    """Everything that sections of a report share."""
+    """Shared data of a report's sections."""
 
     def __init__(self, reader: Reader, selection: Selection, say: Say) -> None:
         self.reader, self.selection, self.say = reader, selection, say
 
     @cached_property
     def cells(self) -> list[Row]:
-        """Every cell, also those that are doubted."""
+        """Every cell, suspect ones included."""
         self.say("pooling results into cells")
         return read_cells(self.reader, self.selection, evidence=False)
 
     @cached_property
     def drawable(self) -> Drawable:
-        """The cells whose figures may be told without a warning, and in words how many results others have."""
-        return fit_to_draw(self.cells, self.selection)
+        """The cells without caveats, and a sentence on the results of the others."""
+        return select_drawable(self.cells, self.selection)
 
     @cached_property
     def gaps(self) -> MissingData:
@@ -46,12 +46,12 @@ class ReportSource:
 
     @cached_property
     def rooflines(self) -> list[Row]:
-        """The fit cells held against the roofline."""
+        """The roofline analysis of the cells without caveats."""
         self.say("holding cells against the roofline")
         return Rooflines(self.reader).rows(self.drawable[0])
 
     def picture(self, name: str) -> Picture:
-        """A chart of the registry, or why there is none."""
+        """Return a chart of the registry, or the reason it is missing."""
         self.say(f"drawing {name}")
         try:
             return Picture(name, chart(name, self.reader, self.selection, drawable=self.drawable))
@@ -59,7 +59,7 @@ class ReportSource:
             return Picture(name, None, str(error))
 
     def facts(self) -> dict[str, Any]:
-        """What the report is of."""
+        """Return the snapshot, dates, filters and counts of the report."""
         counts = self.gaps.counts
         filters = self.selection.model_dump(exclude_defaults=True, mode="json")
         by = ", ".join(f"{row['results']:,} {row['provenance']}" for row in self.gaps.by_provenance)
@@ -77,12 +77,12 @@ class ReportSource:
         }
 
     def rows_of_matrix(self) -> Selection:
-        """What of the selection chooses among rows of the matrix; the rest left evidence out."""
+        """Filter rows of the matrix by the selection's model and hardware; other filters act on evidence."""
         kept = self.selection.model_dump(include={"model", "device", "mode"})
         return Selection(**kept, hardware=tuple(self.selection.hardware_names))
 
     def command(self, text: str) -> str:
-        """A command with the filters that any command takes."""
+        """Return a command with the filters that every command takes."""
         given = [
             f"--{name} {' '.join(map(shlex.quote, values))}"
             for name, values in (("model", self.selection.model), ("hardware", self.selection.hardware))
@@ -92,15 +92,15 @@ class ReportSource:
 
 
 def figures(cell: Row) -> Row:
-    """A cell as a row of a table: where, at what shape, what it rests on, its figures, the limits of its latency."""
-    latency = figure_of(cell, "latency")
+    """Return a cell as a table row: device, shape, evidence, figures and latency bounds."""
+    latency = figure_with_spread(cell, "latency")
     return {
         "model": cell["model_id"],
         "hardware": f"{cell['hardware']}:{cell['choice']}" if cell["choice"] else cell["hardware"],
         "device": cell["device_name"] or cell["device_id"],
         "shape": label(cell, SHAPE),
         "precision": cell["precision"],
-        "provenance": told(cell),
+        "provenance": describe_provenance(cell),
         "results": cell["results"],
         "runs": cell["runs"],
         "latency_ms": cell["latency_ms"],
@@ -112,8 +112,8 @@ def figures(cell: Row) -> Row:
     }
 
 
-def told(cell: Row) -> str:
-    """The provenance, and what is to be known of it."""
+def describe_provenance(cell: Row) -> str:
+    """Describe the provenance and its caveats."""
     unchecked = cell["verified"] is None and cell["provenance"] in ("measured", "emulated")
     more = [word for word, said in (("not verified", unchecked), ("noisy", cell["noisy"])) if said]
     return ", ".join([cell["provenance"], *more])

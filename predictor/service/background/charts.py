@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from accel_platform.analysis.query.filters import Selection
-from accel_platform.reports.charts.registry import Drawable, chart, drawing
+from accel_platform.reports.charts.registry import Drawable, chart, find_chart
 from accel_platform.settings import Settings
 from accel_platform.warehouse.reader import Reader
 from predictor.training import artifact
@@ -25,4 +25,4 @@ def draw_chart(
 
 def chart_version(name: str, settings: Settings) -> str:
     """Return the id of the predictor that a chart shows, empty for a chart of the tables; NotFound if unknown."""
-    return "" if drawing(name).read is not None else artifact.current_id(settings) or "none"
+    return "" if find_chart(name).read is not None else artifact.current_id(settings) or "none"

@@ -1,1 +1,1 @@
-"""The dashboard: pages rendered here from what others read and decide. One module per group of pages."""
+"""Dashboard pages rendered on the server, one module per group of pages."""

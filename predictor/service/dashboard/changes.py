@@ -18,8 +18,8 @@ from accel_platform.events.types import SnapshotTaken
 from predictor.service.background.past_tables import PastTables
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import choices
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.results import filter_choices
+from predictor.service.dashboard.urls import query_params
 
 _MOST_ROWS = 200
 _ORDER: tuple[Verdict, ...] = ("fails now", "slower", "works now", "faster", "undecided", "same")
@@ -27,7 +27,7 @@ assert {*_ORDER} == {*get_args(Verdict)}
 
 
 class ChangesPageParams(Selection):
-    """Which cells, between which snapshots, and which verdicts of them."""
+    """Query of the changes page: cells, snapshots and verdict."""
 
     before: str | None = Field(default=None, max_length=200)
     after: str | None = Field(default=None, max_length=200)
@@ -39,7 +39,9 @@ def router(site: DashboardSite, past: PastTables) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/compare/changes")
 
     @routes.get("")
-    def changed(request: Request, query: Annotated[ChangesPageParams, Depends(asked(ChangesPageParams))]) -> Response:
+    def changed(
+        request: Request, query: Annotated[ChangesPageParams, Depends(query_params(ChangesPageParams))]
+    ) -> Response:
         return site.page(request, "changes.html", lambda: _content(site, past, query))
 
     return routes
@@ -53,7 +55,7 @@ def _content(site: DashboardSite, past: PastTables, query: ChangesPageParams) ->
         "query": query,
         "snapshots": [one.name for one in snapshots[::-1] if one.name],
         "verdicts": _ORDER,
-        "choices": {**choices(site), "model": [row["model_id"] for row in known_models(site)]},
+        "choices": {**filter_choices(site), "model": [row["model_id"] for row in known_models(site)]},
         "changed": None,
         "problem": None,
     }

@@ -1,4 +1,4 @@
-"""Charts for pages, in light and dark. What they show and how they are drawn is decided in `reports/drawing`."""
+"""Chart images of the pages, in a light and a dark theme."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from accel_platform.analysis.query.cells import read_cells
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import InvalidInput
 from accel_platform.reports.charts.parts import NothingToDraw
-from accel_platform.reports.charts.registry import Drawable, fit_to_draw
+from accel_platform.reports.charts.registry import Drawable, select_drawable
 from accel_platform.reports.charts.render import render
 from predictor.service.background.charts import chart_version, draw_chart
 from predictor.service.dashboard.rendering import DashboardSite, release
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 from predictor.service.http.conditional import cache_headers, conditional_response
 
 _MEDIA = {"svg": "image/svg+xml", "png": "image/png"}
-_NONE = (
+_MESSAGE_SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="600" height="{height}"><text font-size="13" fill="#808080" '
     'font-family="system-ui, sans-serif">{lines}</text></svg>'
 )
-_LINE = '<tspan x="4" y="{y}">{text}</tspan>'
+_MESSAGE_LINE = '<tspan x="4" y="{y}">{text}</tspan>'
 
 
 class ChartPageParams(Selection):
-    """What to draw, and for which ground."""
+    """Filters and theme of a chart."""
 
     theme: Literal["light", "dark"] = "light"
 
@@ -41,32 +41,32 @@ def router(site: DashboardSite) -> APIRouter:
         request: Request,
         name: str,
         kind: Literal["svg", "png"],
-        query: Annotated[ChartPageParams, Depends(asked(ChartPageParams))],
+        query: Annotated[ChartPageParams, Depends(query_params(ChartPageParams))],
     ) -> Response:
         form = f"{release()}{chart_version(name, site.settings)}"
         headers = cache_headers(site.reader, request, form, media_type=_MEDIA[kind])
 
-        def made() -> Response:
+        def build() -> Response:
             selection = Selection(**query.model_dump(exclude={"theme"}))
             try:
-                # All cells are read once for all charts without a filter.
-                everything = None if selection != Selection() else site.once("drawable", lambda: _everything(site))
-                drawing = draw_chart(name, site.reader, site.settings, selection, drawable=everything)
-            except (NothingToDraw, InvalidInput) as nothing:
-                return Response(_said(str(nothing)), headers=headers | {"Content-Type": _MEDIA["svg"]})
+                # Charts without a filter share one read of all cells.
+                drawable = None if selection != Selection() else site.cached("drawable", lambda: _drawable(site))
+                drawing = draw_chart(name, site.reader, site.settings, selection, drawable=drawable)
+            except (NothingToDraw, InvalidInput) as error:
+                return Response(_message_svg(str(error)), headers=headers | {"Content-Type": _MEDIA["svg"]})
             return Response(render(drawing, kind, query.theme), headers=headers)
 
-        return conditional_response(request, headers, made)
+        return conditional_response(request, headers, build)
 
     return routes
 
 
-def _everything(site: DashboardSite) -> Drawable:
-    return fit_to_draw(read_cells(site.reader, Selection(), evidence=False), Selection())
+def _drawable(site: DashboardSite) -> Drawable:
+    return select_drawable(read_cells(site.reader, Selection(), evidence=False), Selection())
 
 
-def _said(words: str) -> str:
-    """Why there is no chart, in place of one."""
-    lines = textwrap.wrap(words, 85)
-    told = "".join(_LINE.format(y=22 + 20 * number, text=escape(line)) for number, line in enumerate(lines))
-    return _NONE.format(height=20 * len(lines) + 14, lines=told)
+def _message_svg(text: str) -> str:
+    """Return an SVG that shows the reason in place of a chart."""
+    lines = textwrap.wrap(text, 85)
+    spans = "".join(_MESSAGE_LINE.format(y=22 + 20 * number, text=escape(line)) for number, line in enumerate(lines))
+    return _MESSAGE_SVG.format(height=20 * len(lines) + 14, lines=spans)

@@ -1,5 +1,4 @@
-"""The page that holds models or hardware side by side, shape by shape. What a cell is, is `analysis/query/cells.py`;
-ratios, and whether they are more than chance, `analysis/summaries/comparison.py`."""
+"""Page that compares models or hardware side by side, shape by shape."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from accel_platform.analysis.summaries.comparison import Comparison, compare_sid
 from accel_platform.events.types import Provenance
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.results import choices
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.results import filter_choices
+from predictor.service.dashboard.urls import query_params
 
 Metric = Literal["latency_ms", "throughput_items_per_s", "memory_peak_mib", "energy_j_per_item"]
 METRICS: dict[Metric, tuple[str, bool]] = {
@@ -24,27 +23,29 @@ METRICS: dict[Metric, tuple[str, bool]] = {
     "memory_peak_mib": ("peak memory, MiB", True),
     "energy_j_per_item": ("energy, J per item", True),
 }
-"""What each is called, and whether less of it is better."""
+"""Label of each metric, and True if less is better."""
 _MOST_ROWS = 200
-_MOST_HELD = 80
-"""Cells that are held against each other: it takes the samples of them all."""
+_MAX_COMPARED = 80
+"""Largest number of cells with ratios, because ratios read the samples of all cells."""
 _TRUSTED: tuple[Provenance, ...] = ("measured", "imported")
-"""Of which the best of a row is told, each among its like."""
+"""Provenances whose best value per row is marked, each on its own."""
 _SHAPE = ("mode", "precision", "batch_size", "sequence_length", "image_size", "processes")
 
 
 class ComparePageParams(Selection):
-    """What to hold side by side, and by which figure."""
+    """Query of the compare page: filters, metric and columns."""
 
     metric: Metric = "latency_ms"
-    by: Literal["hardware", "model"] = Field(default="hardware", description="What the columns are.")
+    by: Literal["hardware", "model"] = Field(default="hardware", description="The columns of the table.")
 
 
 def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/compare")
 
     @routes.get("")
-    def compare(request: Request, query: Annotated[ComparePageParams, Depends(asked(ComparePageParams))]) -> Response:
+    def compare(
+        request: Request, query: Annotated[ComparePageParams, Depends(query_params(ComparePageParams))]
+    ) -> Response:
         return site.page(request, "compare.html", lambda: _content(site, query))
 
     return routes
@@ -55,31 +56,34 @@ def _content(site: DashboardSite, query: ComparePageParams) -> dict[str, Any]:
     selection = Selection(**query.model_dump(exclude={"metric", "by"}))
     complete = bool(query.model) or (query.by == "model" and bool(query.hardware))
     cells = read_cells(site.reader, selection) if complete else []
-    held = _held(site, selection, query.by, cells) if complete and len(cells) <= _MOST_HELD else None
+    comparison = _compare_cells(site, selection, query.by, cells) if complete and len(cells) <= _MAX_COMPARED else None
     cells = [cell for cell in cells if cell[query.metric] is not None]
     columns, rows = _table(cells, query)
     return {
         "query": query,
         "complete": complete,
-        "held": held,
+        "comparison": comparison,
         "filters": selection.model_dump(exclude_defaults=True, mode="json"),
-        "most_held": _MOST_HELD,
+        "max_compared": _MAX_COMPARED,
         "columns": columns,
         "rows": rows[:_MOST_ROWS],
         "found": len(rows),
         "metrics": METRICS,
         "less_is_better": METRICS[query.metric][1],
-        "choices": {**choices(site), "model": models},
+        "choices": {**filter_choices(site), "model": models},
     }
 
 
-def _held(site: DashboardSite, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
+def _compare_cells(site: DashboardSite, selection: Selection, by: str, cells: list[dict[str, Any]]) -> Comparison:
     return compare_side_by_side(site.reader, selection, "model_id" if by == "model" else "hardware", cells=cells)
 
 
 def _table(cells: list[dict[str, Any]], query: ComparePageParams) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Columns are hardware on one device, or models; a row is all else that must be alike. Within a row and a column
-    provenances stay apart: each has a line of its own."""
+    """Return the columns and rows of the comparison.
+
+    A column is a hardware name with its device, or a model. A row is one shape of the other. Each provenance within a
+    row and column has a line of its own.
+    """
     lower = METRICS[query.metric][1]
     columns: dict[tuple[Any, ...], dict[str, Any]] = {}
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Problems as pages of the dashboard."""
+"""Error pages of the dashboard."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from predictor.service.dashboard.rendering import ROOT, render
 from predictor.service.schemas.queries import Problem
 
 
-def page_for(request: Request, problem: Problem) -> HTMLResponse | None:
+def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:
     """Return the problem as a page of the dashboard; None for a request to another route.
 
-    An empty installation is no failure of a page: its page tells how to begin, with status 200.
+    An empty installation gets a page with first steps and status 200, because nothing failed.
     """
     if request.url.path != ROOT and not request.url.path.startswith(f"{ROOT}/"):
         return None

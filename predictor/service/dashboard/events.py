@@ -1,4 +1,4 @@
-"""Pages of the event log: what was stored, by type and time, and one event whole."""
+"""Pages of the event log: the list of events, and one event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _SHOWN = 50
 _TYPES = """
@@ -23,12 +23,12 @@ WHERE ($type IS NULL OR type = $type) AND ($source IS NULL OR source = $source)
     AND ($before IS NULL OR event_id < $before)
 ORDER BY event_id DESC LIMIT $limit
 """
-# What an event followed from, and what followed from it.
+# Events caused by an event.
 _CAUSED = "SELECT event_id, type, recorded_at FROM events WHERE causation_id = ? ORDER BY event_id LIMIT 20"
 
 
 class EventsPageParams(BaseModel):
-    """Which events, and from which on."""
+    """Query of the events page: filters and the id to continue before."""
 
     model_config = ConfigDict(extra="forbid")
     type: str | None = Field(default=None, max_length=200)
@@ -42,7 +42,9 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/events")
 
     @routes.get("")
-    def events(request: Request, query: Annotated[EventsPageParams, Depends(asked(EventsPageParams))]) -> Response:
+    def events(
+        request: Request, query: Annotated[EventsPageParams, Depends(query_params(EventsPageParams))]
+    ) -> Response:
         return site.page(request, "events.html", lambda: _list(site, query))
 
     @routes.get("/{event_id}")
@@ -56,8 +58,8 @@ def _list(site: DashboardSite, query: EventsPageParams) -> dict[str, Any]:
     rows = site.reader.rows(_EVENTS, {**query.model_dump(), "limit": _SHOWN + 1})
     more = rows[_SHOWN - 1]["event_id"] if len(rows) > _SHOWN else None
     lists = "list_sort(list(DISTINCT source)) AS source, list_sort(list(DISTINCT host_id)) AS host"
-    [choices] = site.once("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
-    types = site.once("event types", lambda: site.reader.rows(_TYPES))
+    [choices] = site.cached("event choices", lambda: site.reader.rows(f"SELECT {lists} FROM events"))
+    types = site.cached("event types", lambda: site.reader.rows(_TYPES))
     return {"query": query, "events": rows[:_SHOWN], "more": more, "types": types, "choices": choices}
 
 

@@ -1,4 +1,4 @@
-"""How figures, times and names are written on pages. Unknown is a dash that says so, never a number."""
+"""Template filters that format figures, times and names. None becomes a labeled dash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def figure(value: float | None) -> str:
-    """Four significant digits, thousands apart."""
+    """Format a number with four significant digits and thousands separators."""
     if value is None:
         return UNKNOWN
     if value == 0:
@@ -29,7 +29,7 @@ def count(value: int | None) -> str:
 
 
 def scaled(value: float | None) -> str:
-    """`109 M`, `22.4 G`."""
+    """Format a number with an SI suffix: `109 M`, `22.4 G`."""
     if value is None:
         return UNKNOWN
     factor, letter = next(((f, s) for f, s in _STEPS if abs(value) >= f), (1.0, ""))
@@ -37,7 +37,7 @@ def scaled(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Of something already in per cent, with its sign."""
+    """Format a value that is in percent already, with its sign."""
     return UNKNOWN if value is None else f"{value:+.1f}\u00a0%"
 
 
@@ -46,30 +46,30 @@ def share(value: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """A time of the day in UTC; scripts add how long ago it was."""
+    """Format a time in UTC as a `time` element; a script adds its age."""
     if value is None:
         return UNKNOWN
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), value.strftime("%Y-%m-%d %H:%M"))
 
 
 def known(value: Any) -> Any:
-    """The value itself, or the dash."""
+    """Return the value, or the dash for None and empty text."""
     return UNKNOWN if value is None or value == "" else value
 
 
 def document(value: Any) -> str:
-    """JSON to be read."""
+    """Return indented JSON of a value or of JSON text."""
     parsed = json.loads(value) if isinstance(value, str) else value
     return json.dumps(parsed, indent=2, ensure_ascii=False, default=str)
 
 
 def badge(value: str | None, kind: str = "") -> str:
-    """A word on a coloured ground. The colour says nothing that the word does not."""
+    """Return a colored badge. The text alone carries the meaning."""
     return UNKNOWN if value is None else Markup('<span class="badge {} is-{}">{}</span>').format(kind, value, value)
 
 
-def broken(value: str | None) -> str:
-    """A long name that a narrow page may break where names have joints."""
+def breakable(value: str | None) -> str:
+    """Return a name that may wrap after its separators on narrow pages."""
     if value is None:
         return UNKNOWN
     text = str(escape(value))
@@ -79,7 +79,7 @@ def broken(value: str | None) -> str:
 
 
 def shape(row: Mapping[str, Any]) -> str:
-    """A configuration in words, without what is as usual."""
+    """Return a configuration in words, without default values."""
     parts = [
         row.get("mode") if row.get("mode") != "inference" else None,
         row.get("precision"),
@@ -101,5 +101,5 @@ FILTERS = {
     "known": known,
     "document": document,
     "badge": badge,
-    "broken": broken,
+    "breakable": breakable,
 }

@@ -1,4 +1,4 @@
-"""Pages of hardware: what hosts have and lack, the spec sheet, and one device with what ran on it."""
+"""Pages of hardware: the hosts' devices, the spec sheet, and one device with its results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import NotFound
 from accel_platform.hardware.catalog import DeviceSpec, catalog, cpu_spec, find_spec
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _SEEN = """
 SELECT d.*, h.hostname, h.os, h.cpu_model FROM devices AS d LEFT JOIN hosts AS h USING (host_id)
 ORDER BY h.hostname, d.available DESC, d.hardware, d.choice
 """
-# What results name, seen by one of our hosts or not.
+# Hardware named in results, detected on a host or not.
 _MEASURED = """
 SELECT r.hardware, r.device_id, any_value(r.device_name) AS device_name, count(*) AS results,
     count(DISTINCT r.model_id) AS models, count(*) FILTER (WHERE r.status <> 'ok') AS failed,
@@ -32,7 +32,7 @@ ORDER BY relative_speed DESC NULLS LAST, model_id LIMIT 200
 
 
 class SheetQuery(BaseModel):
-    """Which devices of the spec sheet."""
+    """Filters of the spec sheet."""
 
     model_config = ConfigDict(extra="forbid")
     q: str | None = Field(default=None, max_length=200)
@@ -40,7 +40,7 @@ class SheetQuery(BaseModel):
 
 
 class DeviceQuery(BaseModel):
-    """Which device under a hardware name; without one, figures that name none, else the one with most results."""
+    """Query of a device page. None means results without a device, else the device with most results."""
 
     model_config = ConfigDict(extra="forbid")
     device: str | None = Field(default=None, max_length=300)
@@ -50,11 +50,13 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/hardware")
 
     @routes.get("")
-    def hardware(request: Request, query: Annotated[SheetQuery, Depends(asked(SheetQuery))]) -> Response:
+    def hardware(request: Request, query: Annotated[SheetQuery, Depends(query_params(SheetQuery))]) -> Response:
         return site.page(request, "hardware.html", lambda: _list(site, query))
 
     @routes.get("/{name}")
-    def device(request: Request, name: str, query: Annotated[DeviceQuery, Depends(asked(DeviceQuery))]) -> Response:
+    def device(
+        request: Request, name: str, query: Annotated[DeviceQuery, Depends(query_params(DeviceQuery))]
+    ) -> Response:
         return site.page(request, "device.html", lambda: _one(site, name, query.device))
 
     return routes
@@ -68,7 +70,7 @@ def _list(site: DashboardSite, query: SheetQuery) -> dict[str, Any]:
         if wanted in " ".join((spec.name, spec.vendor or "", *spec.aliases)).casefold()
         and query.kind in (None, spec.kind)
     ]
-    seen = site.once("devices", lambda: site.reader.rows(_SEEN))
+    seen = site.cached("devices", lambda: site.reader.rows(_SEEN))
     hosts: dict[str, list[dict[str, Any]]] = {}
     for row in seen:
         hosts.setdefault(row["host_id"], []).append(row)
@@ -76,11 +78,11 @@ def _list(site: DashboardSite, query: SheetQuery) -> dict[str, Any]:
 
 
 def _measured(site: DashboardSite) -> list[dict[str, Any]]:
-    return site.once("measured hardware", lambda: site.reader.rows(_MEASURED))
+    return site.cached("measured hardware", lambda: site.reader.rows(_MEASURED))
 
 
 def _one(site: DashboardSite, name: str, device_id: str | None) -> dict[str, Any]:
-    hosts = [row for row in site.once("devices", lambda: site.reader.rows(_SEEN)) if row["hardware"] == name]
+    hosts = [row for row in site.cached("devices", lambda: site.reader.rows(_SEEN)) if row["hardware"] == name]
     under = [row for row in _measured(site) if row["hardware"] == name]
     names = {row["device_id"]: row["device_name"] for row in under}
     names = {row["device_id"]: row["name"] for row in hosts if row["available"]} | names
@@ -109,7 +111,7 @@ def _one(site: DashboardSite, name: str, device_id: str | None) -> dict[str, Any
 
 
 def _spec(called: str | None, seen: list[dict[str, Any]]) -> DeviceSpec | None:
-    """By the sheet; of a processor that no sheet has, by what its host saw."""
+    """Return the spec of a device from the sheet, or of a processor as its host detected it; else None."""
     found = find_spec(called)
     if found is None and seen and seen[0]["vector_bits"]:
         row = seen[0]

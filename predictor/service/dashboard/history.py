@@ -1,4 +1,4 @@
-"""The page of the imported past: what is doubted and why, what became of every file, and what was set aside."""
+"""Page of imported results: suspicions, import outcomes and quarantine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accel_platform.analysis.summaries.suspicions import count_by_provenance, count_by_rule
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _REASONS = 3
 _SHOWN = 50
@@ -22,7 +22,7 @@ _QUARANTINE = """
 SELECT event_id, rule, reason, source_path, pointer, occurred_at FROM quarantine
 WHERE $rule IS NULL OR rule = $rule ORDER BY event_id DESC LIMIT $limit
 """
-_DOUBTED = """
+_SUSPECTED = """
 SELECT s.result_id, s.rule, s.verdict, s.evidence, s.confidence, r.model_id, r.hardware, r.source_path,
     o.rule IS NOT NULL AS overruled
 FROM suspicions AS s JOIN results AS r USING (result_id)
@@ -32,7 +32,7 @@ WHERE s.rule = $rule ORDER BY s.confidence DESC, s.result_id LIMIT $limit
 
 
 class HistoryPageParams(BaseModel):
-    """Which doubt, or which reason to be set aside, to see the cases of."""
+    """Query of the history page: the rule whose suspicions or quarantined records are listed."""
 
     model_config = ConfigDict(extra="forbid")
     rule: str | None = Field(default=None, max_length=200)
@@ -43,7 +43,9 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/history")
 
     @routes.get("")
-    def history(request: Request, query: Annotated[HistoryPageParams, Depends(asked(HistoryPageParams))]) -> Response:
+    def history(
+        request: Request, query: Annotated[HistoryPageParams, Depends(query_params(HistoryPageParams))]
+    ) -> Response:
         return site.page(request, "history.html", lambda: _content(site, query))
 
     return routes
@@ -51,7 +53,7 @@ def router(site: DashboardSite) -> APIRouter:
 
 def _content(site: DashboardSite, query: HistoryPageParams) -> dict[str, Any]:
     reader = site.reader
-    kept = site.once(
+    summary = site.cached(
         "history",
         lambda: {
             "provenance": count_by_provenance(reader),
@@ -62,6 +64,6 @@ def _content(site: DashboardSite, query: HistoryPageParams) -> dict[str, Any]:
             ),
         },
     )
-    doubted = reader.rows(_DOUBTED, {"rule": query.rule, "limit": _SHOWN}) if query.rule else []
+    suspected = reader.rows(_SUSPECTED, {"rule": query.rule, "limit": _SHOWN}) if query.rule else []
     quarantine = reader.rows(_QUARANTINE, {"rule": query.quarantine, "limit": _SHOWN})
-    return {**kept, "query": query, "doubted": doubted, "quarantine": quarantine, "shown": _SHOWN}
+    return {**summary, "query": query, "suspected": suspected, "quarantine": quarantine, "shown": _SHOWN}

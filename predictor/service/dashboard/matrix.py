@@ -1,4 +1,4 @@
-"""Pages of compatibility: models by hardware as a heat map, and what one cell of it rests on."""
+"""Pages of the compatibility matrix: the heat map, and one cell with its evidence and history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accel_platform.analysis.summaries.matrix import Matrix, compatibility_matri
 from accel_platform.analysis.summaries.matrix_history import MAX_DAYS, matrix_history
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _SHOWN = 100
 _MODES = "SELECT DISTINCT mode FROM compat_matrix ORDER BY mode"
@@ -31,7 +31,7 @@ _MOST_EVIDENCE = 200
 
 
 class MatrixPageParams(BaseModel):
-    """Which part of the matrix."""
+    """Filters and page of the matrix."""
 
     model_config = ConfigDict(extra="forbid")
     q: str | None = Field(default=None, max_length=200)
@@ -41,7 +41,7 @@ class MatrixPageParams(BaseModel):
 
 
 class CellQuery(BaseModel):
-    """Which cell."""
+    """Key of a matrix cell."""
 
     model_config = ConfigDict(extra="forbid")
     model: str = Field(max_length=500)
@@ -53,28 +53,30 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/matrix")
 
     @routes.get("")
-    def matrix(request: Request, query: Annotated[MatrixPageParams, Depends(asked(MatrixPageParams))]) -> Response:
+    def matrix(
+        request: Request, query: Annotated[MatrixPageParams, Depends(query_params(MatrixPageParams))]
+    ) -> Response:
         return site.page(request, "matrix.html", lambda: _heat(site, query))
 
     @routes.get("/cell")
-    def cell(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
+    def cell(request: Request, query: Annotated[CellQuery, Depends(query_params(CellQuery))]) -> Response:
         return site.page(request, "matrix_cell.html", lambda: _cell(site, query))
 
     @routes.get("/history")
-    def history(request: Request, query: Annotated[CellQuery, Depends(asked(CellQuery))]) -> Response:
+    def history(request: Request, query: Annotated[CellQuery, Depends(query_params(CellQuery))]) -> Response:
         return site.page(request, "matrix_history.html", lambda: _history(site, query))
 
     return routes
 
 
 def _heat(site: DashboardSite, query: MatrixPageParams) -> dict[str, Any]:
-    modes = [row["mode"] for row in site.once("matrix modes", lambda: site.reader.rows(_MODES))]
+    modes = [row["mode"] for row in site.cached("matrix modes", lambda: site.reader.rows(_MODES))]
     matrix: Matrix
     if query.mode in modes:
-        matrix = site.once(("matrix", query.mode), lambda: compatibility_matrix(site.reader, mode=query.mode))
+        matrix = site.cached(("matrix", query.mode), lambda: compatibility_matrix(site.reader, mode=query.mode))
     else:
         matrix = Matrix(snapshot_id="", hardware=[], models={})
-    families = site.once("families", lambda: _families(site))
+    families = site.cached("families", lambda: _families(site))
     wanted = (query.q or "").casefold()
     names = [
         name for name in matrix["models"] if wanted in name.casefold() and query.family in (None, families.get(name))

@@ -1,4 +1,4 @@
-"""Pages of models: the list, and one with all that is known of it."""
+"""Pages of models: the list, and one model with its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel_platform.events.types import MeasuredSeries, Provenance
 from accel_platform.reports.regressions import cell
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
-from predictor.service.dashboard.urls import asked, order
+from predictor.service.dashboard.urls import query_params, sort_rows
 
 _SHOWN = 100
 _MOST_CELLS = 100
@@ -29,8 +29,8 @@ _CELL_SORTS = (
     "results",
     "precision",
 )
-_BELIEVED: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
-"""What answers for something comes first."""
+_TRUST_ORDER: tuple[Provenance, ...] = ("measured", "imported", "emulated", "suspect", "simulated")
+"""Provenances, most trusted first."""
 _IDENTITY = ", ".join(f"r.{name}" for name in MeasuredSeries.model_fields)
 
 _MODELS = """
@@ -50,7 +50,7 @@ _COMPATIBILITY = """
 SELECT * EXCLUDE (evidence), len(evidence) AS evidence FROM compat_matrix WHERE model_id = $model
 ORDER BY mode, relative_speed DESC NULLS LAST, hardware, device_name LIMIT 100
 """
-# Ids of our own results begin with their time.
+# Ids of measured results sort by time, because they begin with it.
 _SERIES = f"""
 SELECT {_IDENTITY}, list(r.latency_p50_ms ORDER BY r.result_id) AS medians, max(r.result_id) AS newest
 FROM judged_results AS r
@@ -62,7 +62,7 @@ _REGRESSIONS = "SELECT * FROM regressions WHERE model_id = $model ORDER BY found
 
 
 class ModelsPageParams(BaseModel):
-    """Which models, in which order."""
+    """Query of the models page: filters, order and page."""
 
     model_config = ConfigDict(extra="forbid")
     q: str | None = Field(default=None, max_length=200)
@@ -74,7 +74,7 @@ class ModelsPageParams(BaseModel):
 
 
 class CellsQuery(Selection):
-    """Which cells of a model, in which order."""
+    """Query of a model page: filters and order of its cells."""
 
     sort: str | None = Field(default=None, max_length=40)
 
@@ -83,19 +83,21 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/models")
 
     @routes.get("")
-    def models(request: Request, query: Annotated[ModelsPageParams, Depends(asked(ModelsPageParams))]) -> Response:
+    def models(
+        request: Request, query: Annotated[ModelsPageParams, Depends(query_params(ModelsPageParams))]
+    ) -> Response:
         return site.page(request, "models.html", lambda: _list(site, query))
 
     @routes.get("/{name:path}")
-    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(asked(CellsQuery))]) -> Response:
+    def model(request: Request, name: str, query: Annotated[CellsQuery, Depends(query_params(CellsQuery))]) -> Response:
         return site.page(request, "model.html", lambda: _one(site, name, query))
 
     return routes
 
 
 def known_models(site: DashboardSite) -> list[dict[str, Any]]:
-    """Every model that results are of, those with most results first."""
-    return site.once("models", lambda: site.reader.rows(_MODELS))
+    """Return every model with results, most results first."""
+    return site.cached("models", lambda: site.reader.rows(_MODELS))
 
 
 def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def _list(site: DashboardSite, query: ModelsPageParams) -> dict[str, Any]:
         and query.modality in (None, row["modality"])
         and (query.hardware is None or any(h["hardware"] == query.hardware for h in row["hardware"] or ()))
     ]
-    found = order(found, query.sort, _SORTS)
+    found = sort_rows(found, query.sort, _SORTS)
     first = (query.page - 1) * _SHOWN
     return {
         "query": query,
@@ -131,8 +133,8 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
     [model] = described
     selection = Selection(**{**query.model_dump(exclude={"sort"}), "model": (model_id,)})
     condition, values = selection.where()
-    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _BELIEVED.index(row["provenance"]))
-    cells = order(cells, query.sort, _CELL_SORTS)
+    cells = sorted(read_cells(reader, selection, evidence=False), key=lambda row: _TRUST_ORDER.index(row["provenance"]))
+    cells = sort_rows(cells, query.sort, _CELL_SORTS)
     about = {"model": model_id}
     return {
         "model": {**model, "aliases": json.loads(model["aliases"] or "[]")},
@@ -149,7 +151,7 @@ def _one(site: DashboardSite, name: str, query: CellsQuery) -> dict[str, Any]:
 
 
 def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
-    """What its results may be filtered by."""
+    """Return the filter values of a model's results."""
     names = ("hardware", "mode", "precision", "batch_size", "provenance")
     lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
     [row] = site.reader.rows(f"SELECT {lists} FROM results WHERE model_id = ?", (model_id,))
@@ -157,7 +159,7 @@ def _choices(site: DashboardSite, model_id: str) -> dict[str, list[Any]]:
 
 
 def _series(site: DashboardSite, condition: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Medians of our own processes in order of time, the longest series first."""
+    """Return the medians of measured series in order of time, longest series first."""
     return [
         {**row, "cell": cell(MeasuredSeries.model_construct(**row))}
         for row in site.reader.rows(_SERIES.format(condition=condition), values)

@@ -1,4 +1,4 @@
-"""The first page: what is new, what regressed, what is covered, and what to distrust, kept per snapshot."""
+"""Overview page: totals, new results, regressions, coverage and quarantine, cached per snapshot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def router(site: DashboardSite) -> APIRouter:
     @routes.get("/")
     @routes.get("")
     def overview(request: Request) -> Response:
-        return site.page(request, "overview.html", lambda: site.once("overview", lambda: _content(site.reader)))
+        return site.page(request, "overview.html", lambda: site.cached("overview", lambda: _content(site.reader)))
 
     return routes
 

@@ -1,4 +1,4 @@
-"""The page of a question and its answer, explained. What is answered is decided in `predictor`."""
+"""Recommendation page: a query form and the explained answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from predictor.schemas.requests import Constraints, Objective, RecommendQuery, v
 from predictor.schemas.responses import Figures, Interval, Recommendation
 from predictor.service.dashboard.models import known_models
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _MOST_ROWS = 30
 _LIMITS = tuple(Constraints.model_fields)
@@ -27,7 +27,7 @@ _FIGURES: dict[Objective, tuple[str, str]] = {
 
 
 class RecommendForm(BaseModel):
-    """A question as a form puts it: numbers come as text."""
+    """A recommendation query as a form sends it, with numbers as text."""
 
     model_config = ConfigDict(extra="forbid")
     model: str | None = Field(default=None, max_length=200)
@@ -47,7 +47,7 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/recommend")
 
     @routes.get("")
-    def recommend(request: Request, form: Annotated[RecommendForm, Depends(asked(RecommendForm))]) -> Response:
+    def recommend(request: Request, form: Annotated[RecommendForm, Depends(query_params(RecommendForm))]) -> Response:
         predictor = site.advisor.state().predictor
         also = predictor.predictor_id if predictor else ""
         return site.page(request, "recommend.html", lambda: _content(site, form), also=also)
@@ -70,7 +70,7 @@ def _content(site: DashboardSite, form: RecommendForm) -> dict[str, Any]:
     if form.model is None:
         return content
     try:
-        answer = site.advisor.recommend(_question(form))
+        answer = site.advisor.recommend(_build_query(form))
     except (InvalidInput, NotFound) as error:
         return {**content, "problem": str(error), "status_code": _status(error)}
     label, unit = _FIGURES[form.objective]
@@ -82,7 +82,7 @@ def _status(error: AccelError) -> int:
     return 404 if isinstance(error, NotFound) else 422
 
 
-def _question(form: RecommendForm) -> RecommendQuery:
+def _build_query(form: RecommendForm) -> RecommendQuery:
     given = {name: value for name, value in form.model_dump(exclude_defaults=True).items() if name not in _LIMITS}
     limits = {name: getattr(form, name) for name in _LIMITS if getattr(form, name) is not None}
     if form.hardware:
@@ -91,7 +91,7 @@ def _question(form: RecommendForm) -> RecommendQuery:
 
 
 def _figure(of: Recommendation, objective: Objective) -> Interval | None:
-    """What the ranking goes by; None where it is not known."""
+    """Return the figure of the objective; None if unknown."""
     figures: Figures = of
     found: dict[Objective, Interval | None] = {
         "latency": figures.latency_ms,

@@ -1,4 +1,4 @@
-"""Pages of shifts found in series of measurements, and the form by which a person accepts or rejects one."""
+"""Pages of recorded shifts, and the form that accepts or rejects one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accel_platform.reports.regressions import cell
 from accel_platform.settings import Settings
 from accel_platform.warehouse.publish import bring_up_to_date
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked, link, read_pairs
+from predictor.service.dashboard.urls import link, query_params, read_pairs
 from predictor.service.middleware.identity import audited_log_for, decision_author, get_key_name
 
 _SHOWN = 100
@@ -29,7 +29,7 @@ WHERE ($state IS NULL OR state = $state) AND ($direction IS NULL OR direction = 
     AND ($model IS NULL OR model_id = $model) AND ($hardware IS NULL OR hardware = $hardware)
 ORDER BY state = 'open' DESC, found_at DESC, regression_id LIMIT 100
 """
-_SAID = """
+_DECISIONS = """
 SELECT type = 'ShiftAccepted' AS accepted, occurred_at, payload->>'$.by' AS by, payload->>'$.reason' AS reason
 FROM events
 WHERE type IN ('ShiftAccepted', 'ShiftRejected') AND payload->>'$.regression_id' = ?
@@ -39,7 +39,7 @@ _COUNTS = "SELECT state, direction, count(*) AS shifts FROM regressions GROUP BY
 
 
 class RegressionsPageParams(BaseModel):
-    """Which shifts."""
+    """Filters of the regressions page."""
 
     model_config = ConfigDict(extra="forbid")
     state: Literal["open", "accepted", "rejected", "gone"] | None = None
@@ -49,7 +49,7 @@ class RegressionsPageParams(BaseModel):
 
 
 class ShiftDecisionForm(BaseModel):
-    """Who decides, where no key says it, and why: both kept for ever."""
+    """A decision's author (None if the API key names them) and reason, both stored permanently."""
 
     model_config = ConfigDict(extra="forbid")
     by: str | None = Field(default=None, max_length=200)
@@ -61,7 +61,7 @@ def router(site: DashboardSite, settings: Settings) -> APIRouter:
 
     @routes.get("")
     def regressions(
-        request: Request, query: Annotated[RegressionsPageParams, Depends(asked(RegressionsPageParams))]
+        request: Request, query: Annotated[RegressionsPageParams, Depends(query_params(RegressionsPageParams))]
     ) -> Response:
         return site.page(request, "regressions.html", lambda: _list(site, query))
 
@@ -114,8 +114,8 @@ def _one(site: DashboardSite, request: Request, regression_id: str) -> dict[str,
         "medians": [point.median_ms for point in points],
         "first": sum(point.result_id < row["first_result"] for point in points),
         "rejected": read_decisions(site.reader).rejected,
-        "said": site.reader.rows(_SAID, (regression_id,)),
-        "speaker": get_key_name(request),
+        "decisions": site.reader.rows(_DECISIONS, (regression_id,)),
+        "key_name": get_key_name(request),
         "given": {},
         "problem": None,
     }
@@ -128,7 +128,7 @@ def _cell(row: dict[str, Any]) -> str:
 def _decide(
     site: DashboardSite, settings: Settings, log: EventLog, regression_id: str, word: str, by: str, reason: str
 ) -> None:
-    """Store the person's word, and bring the tables up to it."""
+    """Record a decision, and bring the tables up to date."""
     make = build_acceptance if word == "accept" else build_rejection
     event = Event.of(make(site.reader, regression_id, by=by, reason=reason), source="dashboard")
     log.append([event], key=f"decided-{event.event_id}")

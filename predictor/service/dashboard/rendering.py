@@ -1,4 +1,4 @@
-"""What every page has in common: its template, its snapshot, its ETag, and what is counted once per snapshot."""
+"""Page rendering: templates, ETags, and a cache per snapshot."""
 
 from __future__ import annotations
 
@@ -22,69 +22,70 @@ from predictor.service.http.conditional import cache_headers, conditional_respon
 HERE = Path(__file__).parent
 ROOT = urls.ROOT
 HTML = "text/html; charset=utf-8"
-_SNAPSHOTS_KEPT = 2
+_MAX_SNAPSHOTS = 2
 _NEWEST = "SELECT max(recorded_at) AS newest_at FROM events"
 T = TypeVar("T")
 Content = dict[str, Any]
 
 
 class DashboardSite:
-    """The tables that pages are made of, and what is kept of them while one snapshot is in service."""
+    """Data sources of the pages, with a cache per published snapshot."""
 
     def __init__(self, advisor: Advisor, settings: Settings) -> None:
         self.advisor, self.settings = advisor, settings
         self.reader: Reader = advisor.reader
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, dict[Hashable, Any]] = OrderedDict()
+        self._values: OrderedDict[str, dict[Hashable, Any]] = OrderedDict()
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the snapshot alone, made when it is first asked for; threads may both make it.
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return a value that depends only on the snapshot, computed on first use; threads may both compute it.
 
-        Keys must be few: what a question brings along is none.
+        Keys must be few, because nothing is evicted within a snapshot: never use user input as a key.
         """
         projection_id = self.reader.projection_id
         with self._lock:
-            kept = self._kept.setdefault(projection_id, {})
-            while len(self._kept) > _SNAPSHOTS_KEPT:
-                self._kept.popitem(last=False)
-        if key not in kept:
-            kept[key] = make()
-        found: T = kept[key]
-        return found
+            values = self._values.setdefault(projection_id, {})
+            while len(self._values) > _MAX_SNAPSHOTS:
+                self._values.popitem(last=False)
+        if key not in values:
+            values[key] = make()
+        value: T = values[key]
+        return value
 
     def page(self, request: Request, template: str, make: Callable[[], Content], *, also: str = "") -> Response:
-        """A page of the snapshot in service, or 304 where the browser has it. `also` is what else it depends on.
+        """Return a page of the current snapshot, or 304 if the browser has it.
 
-        Content that came together while another snapshot was published is made again.
+        `also` names further state that the page depends on. The page is rendered again if another snapshot was
+        published meanwhile.
         """
         while True:
             snapshot_id, projection_id = self.reader.snapshot_id, self.reader.projection_id
             form = f"{release()}{also}{_key_of(request) or ''}"
             headers = cache_headers(self.reader, request, form, media_type=HTML)
             headers |= {"ETag": f"W/{headers['ETag']}", "Vary": "accept-encoding, cookie"}
-            made = conditional_response(
-                request, headers, partial(self._made, request, template, make, snapshot_id, headers)
+            response = conditional_response(
+                request, headers, partial(self._respond, request, template, make, snapshot_id, headers)
             )
             if self.reader.projection_id == projection_id:
-                return made
+                return response
 
-    def _made(
+    def _respond(
         self, request: Request, template: str, make: Callable[[], Content], snapshot_id: str, headers: dict[str, str]
     ) -> Response:
         content = make()
-        newest = self.once("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
+        newest = self.cached("newest", lambda: self.reader.rows(_NEWEST)[0]["newest_at"])
         text = render(template, request, snapshot_id=snapshot_id, newest_at=newest, **content)
         status = content.get("status_code", 200)
-        # What is no answer may not be kept: its address would be asked for with the ETag, and the 304 call it one.
+        # Errors are not cached, because a later 304 would present them as answers.
         return Response(text, status, headers if status == 200 else {"Cache-Control": "no-store"}, HTML)
 
 
 def render(template: str, request: Request, **content: Any) -> str:
-    """The page as text; everything that is not markup of ours is escaped."""
+    """Return the page as text. Values are escaped unless they are Markup."""
     here = request.url.path
     about = {
         "here": here,
-        "asked": request.query_params.multi_items(),
+        "query_pairs": request.query_params.multi_items(),
         "signed_in": _key_of(request) is not None,
         "snapshot_id": None,
         "newest_at": None,
@@ -93,14 +94,14 @@ def render(template: str, request: Request, **content: Any) -> str:
 
 
 def _key_of(request: Request) -> str | None:
-    """The id of the key that the door let in; None where it asks for none, or was shown none."""
+    """Return the id of the caller's API key; None for an anonymous caller."""
     caller = request.scope.get("state", {}).get("caller")
     return caller.key_id if caller else None
 
 
 @cache
 def release() -> str:
-    """Hash of templates, styles and scripts: pages of another release are other pages."""
+    """Return a hash of templates, styles and scripts, which is part of every page's ETag."""
     files = sorted(path for folder in ("templates", "static") for path in (HERE / folder).iterdir())
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
 

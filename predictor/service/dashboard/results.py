@@ -1,4 +1,4 @@
-"""Pages of results: a list by any filter, and one down to its raw samples."""
+"""Pages of results: the filtered list, and one result with its raw samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from accel_platform.analysis.query.filters import Selection
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 SHOWN = 50
 _BINS = 40
@@ -29,7 +29,7 @@ _FACTS = """
 SELECT j.* EXCLUDE (counts), e.payload FROM judged_results AS j JOIN events AS e USING (event_id) WHERE j.result_id = ?
 """
 _SAMPLES = "SELECT samples_ns FROM events WHERE event_id = ?"
-_DOUBTS = """
+_SUSPICIONS = """
 SELECT s.rule, s.verdict, s.evidence, s.confidence, o.overruled_by, o.reason AS overruled_reason
 FROM suspicions AS s LEFT JOIN suspicion_overrides AS o USING (result_id, rule)
 WHERE s.result_id = ? ORDER BY s.confidence DESC, s.rule
@@ -43,16 +43,18 @@ WHERE r.result_id = ? LIMIT 5
 
 
 class ResultsPageParams(Selection):
-    """Which results, and from which on."""
+    """Query of the results page: filters and the id to continue before."""
 
-    before: UUID | None = Field(default=None, description="Results with smaller ids, which are older ones.")
+    before: UUID | None = Field(default=None, description="Only results with smaller ids, which are older.")
 
 
 def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/results")
 
     @routes.get("")
-    def results(request: Request, query: Annotated[ResultsPageParams, Depends(asked(ResultsPageParams))]) -> Response:
+    def results(
+        request: Request, query: Annotated[ResultsPageParams, Depends(query_params(ResultsPageParams))]
+    ) -> Response:
         return site.page(request, "results.html", lambda: _list(site, query))
 
     @routes.get("/{result_id}")
@@ -71,11 +73,11 @@ def router(site: DashboardSite) -> APIRouter:
     return routes
 
 
-def choices(site: DashboardSite) -> dict[str, list[str]]:
-    """What results may be filtered by."""
+def filter_choices(site: DashboardSite) -> dict[str, list[str]]:
+    """Return the filter values of all results."""
     names = ("hardware", "mode", "precision", "provenance", "status")
     lists = ", ".join(f"list_sort(list(DISTINCT {name})) AS {name}" for name in names)
-    [row] = site.once("choices", lambda: site.reader.rows(f"SELECT {lists} FROM results"))
+    [row] = site.cached("choices", lambda: site.reader.rows(f"SELECT {lists} FROM results"))
     return {name: row[name] or [] for name in names}
 
 
@@ -85,7 +87,7 @@ def _list(site: DashboardSite, query: ResultsPageParams) -> dict[str, Any]:
         condition, values = f"{condition} AND r.result_id < $before", {**values, "before": query.before}
     rows = site.reader.rows(RECENT.format(condition=condition, limit=SHOWN + 1), values)
     more = rows[SHOWN - 1]["result_id"] if len(rows) > SHOWN else None
-    return {"query": query, "results": rows[:SHOWN], "more": more, "choices": choices(site)}
+    return {"query": query, "results": rows[:SHOWN], "more": more, "choices": filter_choices(site)}
 
 
 def _one(site: DashboardSite, result_id: UUID) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _one(site: DashboardSite, result_id: UUID) -> dict[str, Any]:
         "noisy_reason": payload.get("noisy_reason"),
         "samples": samples_ms,
         "bins": _bins(samples_ms),
-        "doubts": site.reader.rows(_DOUBTS, (result_id,)),
+        "suspicions": site.reader.rows(_SUSPICIONS, (result_id,)),
         "verifications": site.reader.rows(_VERIFICATIONS, (result_id,)),
     }
 
@@ -113,7 +115,7 @@ def _samples(site: DashboardSite, result_id: UUID) -> list[int]:
 
 
 def _bins(samples_ms: list[float]) -> list[dict[str, float]]:
-    """How many samples lie where, up to the 99th percentile: what is beyond counts with the last."""
+    """Return a histogram up to the 99th percentile; larger samples count in the last bin."""
     if len(samples_ms) < 2:
         return []
     most = float(np.percentile(samples_ms, 99))

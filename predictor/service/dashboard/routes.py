@@ -1,4 +1,4 @@
-"""All pages put together under one address, with the files that they load."""
+"""Registration of all dashboard pages and their static files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from predictor.service.dashboard.rendering import HERE, ROOT, DashboardSite
 
 
 def install(app: FastAPI, advisor: Advisor, settings: Settings, past: PastTables) -> None:
-    """Answer under /dashboard."""
+    """Add the dashboard to the app under /dashboard."""
     site = DashboardSite(advisor, settings)
     app.mount(f"{ROOT}/static", StaticFiles(directory=HERE / "static"))
     for noun in (overview, charts, models, hardware, matrix, compare, recommend, history, events, runs, results):

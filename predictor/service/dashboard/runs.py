@@ -1,4 +1,4 @@
-"""Pages of runs: the newest, and one with its plan, its software and what it measured."""
+"""Pages of runs: the list, and one run with its plan, software and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accel_platform.errors import NotFound
 from predictor.service.dashboard.rendering import DashboardSite
 from predictor.service.dashboard.results import RECENT
-from predictor.service.dashboard.urls import asked
+from predictor.service.dashboard.urls import query_params
 
 _SHOWN = 50
 _MOST_RESULTS = 200
@@ -25,7 +25,7 @@ ORDER BY coalesce(started_at, finished_at) DESC NULLS LAST, run_id DESC LIMIT $l
 
 
 class RunsPageParams(BaseModel):
-    """Which runs."""
+    """Filters and page of the runs page."""
 
     model_config = ConfigDict(extra="forbid")
     kind: str | None = Field(default=None, max_length=200)
@@ -38,7 +38,7 @@ def router(site: DashboardSite) -> APIRouter:
     routes = APIRouter(include_in_schema=False, prefix="/runs")
 
     @routes.get("")
-    def runs(request: Request, query: Annotated[RunsPageParams, Depends(asked(RunsPageParams))]) -> Response:
+    def runs(request: Request, query: Annotated[RunsPageParams, Depends(query_params(RunsPageParams))]) -> Response:
         return site.page(request, "runs.html", lambda: _list(site, query))
 
     @routes.get("/{run_id:path}")
@@ -52,7 +52,7 @@ def _list(site: DashboardSite, query: RunsPageParams) -> dict[str, Any]:
     given = query.model_dump(exclude={"page"})
     rows = site.reader.rows(_RUNS, {**given, "limit": _SHOWN + 1, "first": (query.page - 1) * _SHOWN})
     lists = "list_sort(list(DISTINCT kind)) AS kind, list_sort(list(DISTINCT status)) AS status"
-    [choices] = site.once("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
+    [choices] = site.cached("run choices", lambda: site.reader.rows(f"SELECT {lists} FROM runs"))
     return {"query": query, "runs": rows[:_SHOWN], "more": len(rows) > _SHOWN, "choices": choices}
 
 

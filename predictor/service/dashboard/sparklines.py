@@ -1,4 +1,4 @@
-"""Where things lie in the small pictures that templates draw: lines of points, and intervals on a shared scale."""
+"""Coordinates of sparklines and of intervals on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_POINTS = 400
 
 @dataclass(frozen=True)
 class Spark:
-    """A line in a box of its own; `points` is what an SVG polyline takes."""
+    """A sparkline; `points` is the attribute of an SVG polyline."""
 
     points: str
     last: tuple[float, float]
@@ -22,9 +22,9 @@ class Spark:
 
 
 def spark(values: Sequence[float], width: float = 120, height: float = 28) -> Spark | None:
-    """A line through the values in their order; None where there are fewer than two.
+    """Return a line through the values in order; None for fewer than two.
 
-    Of very many values each stands for its neighbours: the largest of every stretch is drawn, so that no outlier hides.
+    Long series are reduced to the maximum of each stretch, so that no outlier is hidden.
     """
     if len(values) < 2:
         return None
@@ -57,6 +57,6 @@ class Scale:
 
 
 def log_scale(values: Iterable[float | None], width: float = 140) -> Scale | None:
-    """A scale on which all of these lie; None where none is above 0."""
+    """Return a scale over the positive values; None if there is none."""
     known = [value for value in values if value is not None and value > 0]
     return Scale(min(known), max(known), width) if known else None

@@ -1,4 +1,4 @@
-"""Addresses of pages with their filters, and filters read back from an address. What they mean is not known here."""
+"""Page URLs with filters, and validation of query strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 def link(*parts: object, **filters: Any) -> str:
-    """The address of a page below the dashboard; filters that are None or empty are left out, several repeat."""
+    """Return the URL of a dashboard page. None and empty filters are dropped; lists repeat the name."""
     path = "/".join([ROOT, *(quote(str(part), safe="/" if len(parts) == 1 else "") for part in parts)])
     pairs = [
         (name, str(value))
@@ -27,16 +27,16 @@ def link(*parts: object, **filters: Any) -> str:
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def sorted_by(here: str, asked: Iterable[tuple[str, str]], column: str, *, falling: bool) -> str:
-    """The same page with its rows in another order, from the first one on."""
-    kept = [(name, value) for name, value in asked if name not in ("sort", "page") and value]
-    return f"{here}?{urlencode([*kept, ('sort', f'-{column}' if falling else column)])}"
+def sorted_by(here: str, query_pairs: Iterable[tuple[str, str]], column: str, *, descending: bool) -> str:
+    """Return the URL of the first page in another order."""
+    filters = [(name, value) for name, value in query_pairs if name not in ("sort", "page") and value]
+    return f"{here}?{urlencode([*filters, ('sort', f'-{column}' if descending else column)])}"
 
 
-def asked(kind: type[Q]) -> Callable[[Request], Q]:
-    """A dependency that reads the query string as this kind. Raises InvalidInput.
+def query_params(kind: type[Q]) -> Callable[[Request], Q]:
+    """Return a FastAPI dependency that validates the query string as `kind`. Raises InvalidInput.
 
-    What a form sends empty is left out: it filters nothing.
+    Empty values are dropped, because forms send unused filters as empty text.
     """
 
     def read(request: Request) -> Q:
@@ -46,7 +46,7 @@ def asked(kind: type[Q]) -> Callable[[Request], Q]:
 
 
 def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
-    """Names and values, as a browser sends them, as this kind. Raises InvalidInput."""
+    """Validate the names and values of a form as `kind`. Raises InvalidInput."""
     given: dict[str, list[str]] = {}
     for name, value in pairs:
         if value.strip():
@@ -55,8 +55,11 @@ def read_pairs(kind: type[Q], pairs: Iterable[tuple[str, str]]) -> Q:
     return validate_query(kind, {name: tuple(v) if name in several else v[-1] for name, v in given.items()})
 
 
-def order(rows: Sequence[dict[str, Any]], sort: str | None, allowed: Iterable[str]) -> list[dict[str, Any]]:
-    """The rows sorted by a column, falling where it is written with a minus; unknown values and other names last."""
+def sort_rows(rows: Sequence[dict[str, Any]], sort: str | None, allowed: Iterable[str]) -> list[dict[str, Any]]:
+    """Sort rows by a column, descending with a leading minus; None comes last.
+
+    A column that is not allowed leaves the order unchanged.
+    """
     column = (sort or "").removeprefix("-")
     if column not in allowed:
         return list(rows)

@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 from pyarrow import csv
 
-from accel_platform.table_io.files import guarded_column
+from accel_platform.table_io.files import guard_column
 from predictor.service.schemas.rows import Result
 
 Form = Literal["arrow", "csv", "ndjson"]
@@ -56,7 +56,7 @@ def _unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _escape_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Put an apostrophe before text that a spreadsheet would take for a formula."""
-    return pa.RecordBatch.from_arrays([guarded_column(column) for column in batch.columns], schema=batch.schema)
+    return pa.RecordBatch.from_arrays([guard_column(column) for column in batch.columns], schema=batch.schema)
 
 
 def _drain(sink: io.BytesIO) -> bytes:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from accel_platform.errors import InvalidInput
 from accel_platform.table_io import files, sheet
-from accel_platform.table_io.values import FORMULA, guarded, guarded_row, shown
+from accel_platform.table_io.values import FORMULA, display_text, guard_formula, guard_row
 
 # XML 1.0 has no lone surrogates and Arrow neither; a sheet normalises line ends, so those are tested by themselves.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
@@ -80,7 +80,7 @@ def test_a_workbook_holds_every_value_and_no_formula(rows: list[dict[str, Any]])
     assert set(head) == {"text", "number", "whole", "at"}
     for row, cells in zip(rows, back, strict=True):
         text, number, whole, at = (cells[name] for name in ("text", "number", "whole", "at"))
-        assert (text or "") == guarded(row["text"])
+        assert (text or "") == guard_formula(row["text"])
         # A workbook has 16 digits and milliseconds.
         assert math.isclose(number, row["number"], rel_tol=1e-15, abs_tol=1e-300)
         assert whole == row["whole"]
@@ -101,7 +101,7 @@ def test_text_that_begins_a_formula_is_quoted_and_numbers_stay_numbers(first: st
 
 def test_a_row_for_csv_guards_its_text_alone() -> None:
     row = {"a": "=1", "b": -1.5, "c": None, "d": "x-1"}
-    assert guarded_row(row) == {"a": "'=1", "b": -1.5, "c": "", "d": "x-1"}
+    assert guard_row(row) == {"a": "'=1", "b": -1.5, "c": "", "d": "x-1"}
 
 
 def test_a_workbook_is_no_place_for_too_much(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_nothing_in_a_cell_is_markup() -> None:
     page = _Texts()
     page.feed(written(rows, "html", title="<i>title</i>").decode())
     assert not page.tags & {"script", "i"}
-    assert shown(hostile) in page.texts
+    assert display_text(hostile) in page.texts
     heading, _, head, _, row = written(rows, "markdown", title="a|b").decode().splitlines()
     assert heading == r"### a\|b"
     assert head == row == (

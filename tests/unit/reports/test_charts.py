@@ -21,10 +21,10 @@ from accel_platform.analysis.summaries.speedup import speedups
 from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.hardware.catalog import find_spec
 from accel_platform.reports.charts import curves, fields, ranked, times
-from accel_platform.reports.charts.parts import NothingToDraw, figure_of, key_of, names_of
-from accel_platform.reports.charts.registry import CHARTS, chart, fit_to_draw
+from accel_platform.reports.charts.parts import NothingToDraw, figure_with_spread, grouping_key, row_labels
+from accel_platform.reports.charts.registry import CHARTS, chart, select_drawable
 from accel_platform.reports.charts.render import kind_of, page, render, specification, svg
-from accel_platform.reports.charts.theme import GROUND, PALETTE, SHAPES
+from accel_platform.reports.charts.theme import BACKGROUND, PALETTE, SHAPES
 from accel_platform.warehouse.reader import Reader
 from made_cells import HOSTILE, cell
 from predictor_world import world
@@ -137,7 +137,7 @@ def test_colours_are_told_apart_by_who_sees_no_red_or_no_green_and_on_either_gro
         np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
     )
     for one in PALETTE:
-        assert min(contrast(one, "#ffffff"), contrast(one, GROUND["dark"] or "")) >= 3.0, one
+        assert min(contrast(one, "#ffffff"), contrast(one, BACKGROUND["dark"] or "")) >= 3.0, one
     for one, other in itertools.combinations(PALETTE, 2):
         apart = min(float(np.linalg.norm(lab(view @ linear(one)) - lab(view @ linear(other)))) for view in seen)
         assert apart >= 20, (one, other, apart)
@@ -179,7 +179,7 @@ def test_a_mark_is_one_cell_and_a_line_is_of_one_place_and_provenance(cells: lis
         lines.setdefault((row["group"], tip.split(",")[0]), set()).add(row["provenance"])
     assert all(len(provenances) == 1 for provenances in lines.values())
     for group in group_comparable(cells):
-        assert len({key_of(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
+        assert len({grouping_key(row, ("model_id", "mode", "batch_size", "sequence_length")) for row in group}) == 1
 
 
 def test_speed_ups_of_two_precisions_are_told_apart() -> None:
@@ -215,14 +215,14 @@ def test_a_speed_up_is_of_cells_alike_but_for_the_hardware(cells: list[dict[str,
 
 
 def test_a_spread_is_of_results_or_of_one_results_samples_or_unknown() -> None:
-    several = figure_of(cell(results=3, latency_low_ms=18.0, latency_high_ms=24.0), "latency")
+    several = figure_with_spread(cell(results=3, latency_low_ms=18.0, latency_high_ms=24.0), "latency")
     assert (several["low"], several["high"]) == (18.0, 24.0)
-    single = figure_of(cell(), "latency")
+    single = figure_with_spread(cell(), "latency")
     assert (single["low"], single["high"], single["spread"]) == (19.0, 21.0, "one standard deviation of the samples")
-    rate = figure_of(cell(), "throughput")
+    rate = figure_with_spread(cell(), "throughput")
     assert rate["low"] == pytest.approx(50 * 20 / 21)
-    assert figure_of(cell(latency_std_ms=None), "latency")["low"] is None
-    assert figure_of(cell(), "memory")["spread"] == "spread unknown"
+    assert figure_with_spread(cell(latency_std_ms=None), "latency")["low"] is None
+    assert figure_with_spread(cell(), "memory")["spread"] == "spread unknown"
 
 
 def test_what_may_not_be_drawn_is_counted() -> None:
@@ -232,13 +232,13 @@ def test_what_may_not_be_drawn_is_counted() -> None:
         cell(verified=False, results=2),
         cell(provenance="imported", verified=None, device_id=None, device_name=None),
     ]
-    kept, told = fit_to_draw(rows, Selection())
+    kept, told = select_drawable(rows, Selection())
     assert [row["provenance"] for row in kept] == ["measured"]
     assert told == [
         "Left out results: 4 that are suspect, 1 whose file names no device, 2 whose outputs were found wrong."
     ]
-    assert len(fit_to_draw(rows, Selection(provenance="suspect"))[0]) == 2
-    [unverified] = fit_to_draw([cell(verified=None)], Selection())[0]
+    assert len(select_drawable(rows, Selection(provenance="suspect"))[0]) == 2
+    [unverified] = select_drawable([cell(verified=None)], Selection())[0]
     assert unverified["checked"] == "outputs not compared"
 
 
@@ -247,7 +247,7 @@ def test_names_in_a_column_are_never_one_name() -> None:
         cell(device_name="A very long name of a device that nobody can read in one line at all"),
         cell(device_name="A very long name of a device that nobody can read in one line at all, really", batch_size=2),
     ]
-    names = names_of(rows, ["hardware", "device_name"])
+    names = row_labels(rows, ["hardware", "device_name"])
     assert len(set(names)) == 2
     assert all(name.count("\n") <= 1 for name in names)
 

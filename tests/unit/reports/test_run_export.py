@@ -17,8 +17,8 @@ from accel_platform.errors import InvalidInput, NotFound
 from accel_platform.events import EventLog
 from accel_platform.events.types import DeviceObserved, HostObserved, ModelDescribed, ResultRecorded, RunStarted
 from accel_platform.reports.comparison_csv import COLUMNS
-from accel_platform.reports.figures import figures_of
-from accel_platform.reports.run_export import make_places, write_reports
+from accel_platform.reports.figures import result_statistics
+from accel_platform.reports.run_export import create_folders, write_reports
 from accel_platform.reports.run_record import BenchmarkRun, read_run
 from accel_platform.settings import Settings
 from factories import event, result
@@ -177,7 +177,7 @@ def test_the_csv_has_its_columns_and_comes_back(log: EventLog, tmp_path: Path) -
     records = read_back(path)
     assert len(records) == len(RESULTS)
     for original, record in zip(RESULTS, records, strict=True):
-        back, figures = record.result, figures_of(original)
+        back, figures = record.result, result_statistics(original)
         for name in CSV_KEPT:
             assert getattr(back, name) == getattr(original, name), name
         assert back.latency_p50_ms == figures.p50_ms
@@ -208,6 +208,6 @@ def test_only_the_run_itself_is_reported_and_an_unknown_one_is_not_found(log: Ev
 def test_places_that_cannot_be_written_are_found_out_before(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="Reports cannot go to"):
-        make_places(tmp_path / "file" / "reports", None)
+        create_folders(tmp_path / "file" / "reports", None)
     with pytest.raises(InvalidInput, match="is a folder"):
-        make_places(None, tmp_path)
+        create_folders(None, tmp_path)
