@@ -40,11 +40,11 @@ DATA = Path(__file__).parents[2] / "shared" / "data" / "perf"
 Rounds = list[tuple[list[Sample], list[Sample]]]
 """A few figures of a device, where there are any, and what is asked."""
 SETTINGS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
-    "doubt": (latency_model, "_DOUBT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
-    "stretch": (few_shot, "_STRETCH", (0.0, 0.1, 0.2, 0.3)),
-    "leaves": (residual_trees, "_SMOOTH", (20, 40, 80)),
-    "ridge": (residual_trees, "_RIDGE", (1.0, 3.0, 10.0)),
-    "reach": (gaussian_process, "_REACH", (2.0, 3.0, 4.5)),
+    "doubt": (latency_model, "_PRIOR_WEIGHT", (0.0, math.exp(-6), math.exp(-4), math.exp(-3), math.exp(-2))),
+    "stretch": (few_shot, "_STRETCH_STD", (0.0, 0.1, 0.2, 0.3)),
+    "leaves": (residual_trees, "_LEAF_SHARE", (20, 40, 80)),
+    "ridge": (residual_trees, "_GENERALIST_RIDGE", (1.0, 3.0, 10.0)),
+    "reach": (gaussian_process, "_LENGTH_SCALE", (2.0, 3.0, 4.5)),
     "vendors": (None, "vendor", (False, True)),
 }
 GROWN = ("leaves", "ridge", "vendors")
